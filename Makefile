@@ -1,0 +1,38 @@
+# Needs Python 3.11 or newer; `make e2e` also builds a Kubernetes control plane, which takes minutes once.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: venv lint test e2e demo crds clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stromboli needs Python 3.11 or newer: make PYTHON=python3.13 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(ARGS)
+
+e2e: $(STAMP)
+	$(BIN)/python -m tests.controlplane.build
+	$(BIN)/python -m pytest -m e2e $(ARGS)
+
+demo: $(STAMP)
+	$(BIN)/stromboli demo $(ARGS)
+
+crds: $(STAMP)
+	$(BIN)/python -m stromboli.api.crd_schema charts/stromboli/files/crds
+
+clean:
+	rm -rf $(VENV) build dist app/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,220 @@
+"""The chart on a real API server: it installs, may do what the scheduler does, and nothing more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.controlplane.build import Binaries
+from tests.controlplane.cluster import Cluster, eventually
+
+pytestmark = pytest.mark.e2e
+
+NAMESPACE = "stromboli-system"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+Helm = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def helm(helm_binary: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    home = tmp_path_factory.mktemp("helm")
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        environment = {"HOME": str(home), "PATH": ""}
+        command = [str(helm_binary), *args]
+        return subprocess.run(
+            command, cwd=repository, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def installed(binaries: Binaries, helm: Helm) -> Iterator[Cluster]:
+    """A cluster of its own, because CRDs stay after an uninstall."""
+    with Cluster(binaries) as cluster:
+        install(helm, cluster, "--set", "replicas=2")
+        yield cluster
+
+
+@pytest.fixture
+def api(installed: Cluster) -> Iterator[httpx.Client]:
+    with installed.client() as client:
+        yield client
+
+
+def test_lint_finds_nothing(helm: Helm) -> None:
+    done = helm("lint", "--strict", "charts/stromboli")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("wrong", ["replica=2", "replicas=two", "service.prot=80", "schedulerName=A_B"])
+def test_a_wrong_value_is_refused_by_name(helm: Helm, wrong: str) -> None:
+    done = helm("template", "stromboli", "charts/stromboli", "--set", wrong)
+    assert done.returncode != 0
+    assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr
+
+
+def test_the_crds_are_served(api: httpx.Client, repository: Path) -> None:
+    files = sorted((repository / "charts" / "stromboli" / "files" / "crds").glob("*.yaml"))
+    assert files
+    names = [yaml.safe_load(file.read_text())["metadata"]["name"] for file in files]
+    eventually(lambda: all("True" in established(api, name) for name in names))
+
+
+def test_the_deployment_runs_the_configured_policy(api: httpx.Client) -> None:
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/stromboli"
+    pod = api.get(path).raise_for_status().json()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    policy = container["args"][container["args"].index("--policy") + 1]
+    mount = next(m for m in container["volumeMounts"] if policy.startswith(m["mountPath"] + "/"))
+    volume = next(v for v in pod["volumes"] if v["name"] == mount["name"])
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{volume['configMap']['name']}"
+    data = api.get(path).raise_for_status().json()["data"]
+
+    values = yaml.safe_load(data[Path(policy).name])
+
+    assert values["actions"] == "enqueue, allocate, backfill"
+    assert [plugin["name"] for plugin in values["tiers"][0]["plugins"]] == ["priority", "gang", "conformance"]
+
+
+def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> None:
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/stromboli"
+    template = api.get(path).raise_for_status().json()["spec"]["template"]
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    api.patch(
+        f"/api/v1/namespaces/{NAMESPACE}",
+        json={"metadata": {"labels": labels}},
+        headers={"Content-Type": "application/merge-patch+json"},
+    ).raise_for_status()
+
+    pod = {"metadata": {"name": "probe"}, "spec": template["spec"]}
+    answer = api.post(f"/api/v1/namespaces/{NAMESPACE}/pods", params={"dryRun": "All"}, json=pod)
+
+    assert answer.is_success, answer.text
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource"),
+    [
+        ("watch", "", "nodes"),
+        ("watch", "", "pods"),
+        ("create", "", "pods/binding"),
+        ("patch", "", "pods/status"),
+        ("delete", "", "pods"),
+        ("create", "", "events"),
+        ("patch", "events.k8s.io", "events"),
+        ("list", "policy", "poddisruptionbudgets"),
+        ("list", "resource.k8s.io", "resourceclaims"),
+        ("watch", "apiextensions.k8s.io", "customresourcedefinitions"),
+        ("create", "scheduling.volcano.sh", "queues"),
+        ("patch", "scheduling.volcano.sh", "queues/status"),
+        ("update", "scheduling.volcano.sh", "podgroups"),
+        ("patch", "topology.volcano.sh", "hypernodes/status"),
+    ],
+)
+def test_the_scheduler_may(installed: Cluster, verb: str, group: str, resource: str) -> None:
+    assert may(installed, verb, group, resource, "anywhere")
+
+
+def test_the_scheduler_may_hold_a_lease_in_its_namespace_only(installed: Cluster) -> None:
+    assert may(installed, "update", "coordination.k8s.io", "leases", NAMESPACE)
+    assert not may(installed, "update", "coordination.k8s.io", "leases", "kube-system")
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource"),
+    [
+        ("list", "", "secrets"),
+        ("create", "", "pods"),
+        ("update", "", "nodes"),
+        ("delete", "scheduling.volcano.sh", "queues"),
+        ("update", "scheduling.volcano.sh", "queues"),
+        ("patch", "rbac.authorization.k8s.io", "clusterroles"),
+    ],
+)
+def test_the_scheduler_may_not(installed: Cluster, verb: str, group: str, resource: str) -> None:
+    assert not may(installed, verb, group, resource, NAMESPACE)
+
+
+def test_crds_of_another_owner_stay_as_they_are_and_ours_outlive_the_release(
+    new_cluster: Callable[..., Cluster], helm: Helm
+) -> None:
+    cluster = new_cluster()
+    with cluster.client() as api:
+        api.post(CRDS, json=foreign_queue_crd()).raise_for_status()
+
+        install(helm, cluster)
+        upgraded = helm(
+            "upgrade", "stromboli", "charts/stromboli", "--namespace", NAMESPACE,
+            "--kubeconfig", str(cluster.kubeconfig()),
+        )  # fmt: skip
+        kept = api.get(f"{CRDS}/queues.scheduling.volcano.sh").raise_for_status().json()
+        uninstalled = helm(
+            "uninstall", "stromboli", "--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig())
+        )
+        install(helm, cluster)
+
+        assert upgraded.returncode == 0, upgraded.stderr
+        assert kept["metadata"]["labels"] == {"installed-by": "volcano"}
+        assert uninstalled.returncode == 0, uninstalled.stderr
+        eventually(lambda: "True" in established(api, "podgroups.scheduling.volcano.sh"))
+
+
+def test_kube_scheduler_reads_the_example_of_an_extender(
+    new_cluster: Callable[..., Cluster], repository: Path
+) -> None:
+    config = yaml.safe_load((repository / "deploy" / "kube-scheduler-extender.yaml").read_text())
+    new_cluster().start_scheduler({"extenders": config["extenders"]})
+
+
+def install(helm: Helm, cluster: Cluster, *args: str) -> None:
+    done = helm(
+        "install", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, "--create-namespace",
+        "--kubeconfig", str(cluster.kubeconfig()), *args,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def established(api: httpx.Client, crd: str) -> list[str]:
+    """The values of a CRD's condition Established, of which there is at most one."""
+    status = api.get(f"{CRDS}/{crd}").raise_for_status().json().get("status", {})
+    return [c["status"] for c in status.get("conditions", []) if c["type"] == "Established"]
+
+
+def may(cluster: Cluster, verb: str, group: str, resource: str, namespace: str) -> bool:
+    """Whether the chart's ServiceAccount may, by the API server's own word."""
+    name, _, subresource = resource.partition("/")
+    attributes = {
+        "verb": verb, "group": group, "resource": name, "subresource": subresource, "namespace": namespace,
+    }  # fmt: skip
+    config = json.loads(cluster.service_account_kubeconfig(NAMESPACE, "stromboli").read_text())
+    token = config["users"][0]["user"]["token"]
+    with cluster.client() as api:
+        api.headers["Authorization"] = f"Bearer {token}"
+        answer = api.post(
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json={"spec": {"resourceAttributes": attributes}},
+        )
+    allowed: bool = answer.raise_for_status().json()["status"]["allowed"]
+    return allowed
+
+
+def foreign_queue_crd() -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "queues", "singular": "queue", "kind": "Queue", "listKind": "QueueList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "queues.scheduling.volcano.sh", "labels": {"installed-by": "volcano"}},
+        "spec": {"group": "scheduling.volcano.sh", "scope": "Cluster", "names": names, "versions": [version]},
+    }
