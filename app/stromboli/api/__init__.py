@@ -1,0 +1,1 @@
+"""The vocabulary of the scheduler: objects, quantities, resource vectors, reasons and decisions."""

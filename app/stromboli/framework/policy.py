@@ -1,0 +1,310 @@
+"""The scheduling policy: which actions run, with which plugins, in which tiers.
+
+The file has the format of Volcano's `volcano-scheduler.conf`, read strictly: what Volcano would ignore in
+silence is a problem here, with its path, what was found and what is allowed. All problems are reported
+together. Two keys are Stromboli's own, `compatibility` and `rules`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from stromboli.api.errors import PolicyError
+from stromboli.api.validation import field_path, problem, shown
+from stromboli.framework.rules import Compatibility
+from stromboli.framework.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
+
+#: The policy that is in force when none is given.
+DEFAULT_POLICY = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+
+#: how a plugin or an action is known: the model of its arguments, or None when it takes none
+ArgumentModels = Mapping[str, type[BaseModel] | None]
+
+_COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
+_TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules")
+_PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOption:
+    """A plugin as the policy uses it."""
+
+    name: str
+    #: the plugin's argument model, with its defaults filled in; None when the plugin takes no arguments
+    arguments: BaseModel | None = None
+    #: extension points that the plugin does not take part in, though it may implement them
+    disabled: frozenset[str] = frozenset({"cluster_order"})
+    #: whether the plugin heeds the hierarchy of queues
+    hierarchy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Plugins whose answers are combined before a lower tier is asked."""
+
+    plugins: tuple[PluginOption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy whose every name and argument is known to be right."""
+
+    #: names of actions in the order in which they run; one may run more than once
+    actions: tuple[str, ...]
+    tiers: tuple[Tier, ...]
+    #: action -> its argument model, for every known action that takes arguments
+    action_arguments: Mapping[str, BaseModel] = field(default_factory=dict)
+    #: where the loads of nodes come from, as written
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    #: `volcano` or `strict`; None when the file leaves it to the command line
+    compatibility: Compatibility | None = None
+    #: rule -> `volcano` or `strict`, where it differs from `compatibility`
+    rules: Mapping[str, Compatibility] = field(default_factory=dict)
+
+
+def load_policy(
+    text: str,
+    *,
+    known_actions: ArgumentModels,
+    known_plugins: ArgumentModels,
+    known_rules: Collection[str] = (),
+    source: str = "",
+) -> Policy:
+    """Read a policy. `source` names it in problems, for example by the file's name.
+
+    The argument models forbid unknown keys, and those of actions have a default for every argument.
+    Raises PolicyError with all problems, each in one line.
+    """
+    reader = _Reader(known_actions, known_plugins, known_rules)
+    policy = reader.read(text)
+    if policy is None or reader.problems:
+        raise PolicyError([f"{source}: {line}" if source else line for line in reader.problems])
+    return policy
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, as Volcano reads it, but a key that is given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen and key.value != "<<":
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+class _Reader:
+    """Reads one policy and collects what is wrong with it; each method returns what could be read."""
+
+    def __init__(self, actions: ArgumentModels, plugins: ArgumentModels, rules: Collection[str]) -> None:
+        self.known_actions = actions
+        self.known_plugins = plugins
+        self.known_rules = rules
+        self.problems: list[str] = []
+
+    def read(self, text: str) -> Policy | None:
+        try:
+            document = yaml.load(text, Loader=_Loader)
+        except (yaml.YAMLError, ValueError) as err:  # a date that does not exist is a ValueError
+            self.problems.append(_yaml_problem(err))
+            return None
+        top = self._mapping("", document, _TOP_KEYS)
+        return Policy(
+            actions=self._actions(top.get("actions")),
+            tiers=self._tiers(top.get("tiers")),
+            action_arguments=self._configurations(top.get("configurations")),
+            metrics=self._metrics(top.get("metrics")),
+            compatibility=self._compatibility("compatibility", top.get("compatibility")),
+            rules=self._rules(top.get("rules")),
+        )
+
+    def _actions(self, value: object) -> tuple[str, ...]:
+        if value is None or value == "":
+            self._wrong("actions", "names no action", self.known_actions)
+            return ()
+        if not isinstance(value, str):
+            self._wrong("actions", f"should be names separated by commas, not {shown(value)}", self.known_actions)
+            return ()
+        names = tuple(name.strip() for name in value.split(","))
+        for name in names:
+            self._known("actions", "action", name, self.known_actions)
+        return names
+
+    def _tiers(self, value: object) -> tuple[Tier, ...]:
+        return tuple(self._tier(path, tier) for path, tier in self._entries("tiers", value, ("plugins",)))
+
+    def _tier(self, path: str, tier: Mapping[str, Any]) -> Tier:
+        plugins = self._entries(f"{path}.plugins", tier.get("plugins"), _PLUGIN_KEYS)
+        options = [self._plugin(where, item) for where, item in plugins]
+        names = [option.name for option in options if option.name]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self._wrong(path, f"plugin {name!r} is given twice in one tier")
+        if "proportion" in names and any(option.name == "drf" and option.hierarchy for option in options):
+            self._wrong(path, "'proportion' cannot share a tier with 'drf' when drf has enableHierarchy")
+        return Tier(tuple(options))
+
+    def _plugin(self, path: str, item: Mapping[str, Any]) -> PluginOption:
+        switches = self._switches(path, item)
+        name = self._name(path, "plugin", item, self.known_plugins)
+        return PluginOption(
+            name=name,
+            arguments=self._arguments(path, name, item.get("arguments"), self.known_plugins),
+            disabled=frozenset(point for point in SWITCHES if not switches.get(point, _default(point))),
+            hierarchy=switches.get(HIERARCHY, _default(HIERARCHY)),
+        )
+
+    def _switches(self, path: str, item: Mapping[str, object]) -> dict[str, bool]:
+        switches: dict[str, bool] = {}
+        for key, value in item.items():
+            switch = SWITCH_OF_KEY.get(key)
+            if switch is None or value is None:
+                continue
+            if not isinstance(value, bool):
+                self._wrong(f"{path}.{key}", f"should be true or false, not {shown(value)}")
+            elif switches.setdefault(switch, value) != value:
+                self._wrong(f"{path}.{key}", "contradicts the other spelling of the same switch")
+        return switches
+
+    def _configurations(self, value: object) -> dict[str, BaseModel]:
+        arguments: dict[str, BaseModel] = {}
+        given = set()
+        for path, item in self._entries("configurations", value, ("name", "arguments")):
+            name = self._name(path, "action", item, self.known_actions)
+            if name and name in given:
+                self._wrong(path, f"action {name!r} is given twice")
+            given.add(name)
+            model = self._arguments(path, name, item.get("arguments"), self.known_actions)
+            if model is not None:
+                arguments[name] = model
+        defaults = {name: model() for name, model in self.known_actions.items() if model and name not in arguments}
+        return {**defaults, **arguments}
+
+    def _arguments(self, path: str, name: str, value: object, known: ArgumentModels) -> BaseModel | None:
+        path = f"{path}.arguments"
+        arguments = self._mapping(path, value)
+        model = known.get(name)
+        if model is None:
+            if name in known and arguments:
+                self._wrong(path, f"{name!r} takes no arguments, but got {', '.join(map(str, arguments))}")
+            return None
+        try:
+            return model.model_validate(arguments)
+        except ValidationError as err:
+            for error in err.errors(include_url=False):
+                self._argument(path, error, model)
+            return None
+
+    def _argument(self, path: str, error: ErrorDetails, model: type[BaseModel]) -> None:
+        first, *rest = error["loc"] or ("",)
+        where = field_path(rest, f"{path}.{first}") if first else path
+        if error["type"] != "extra_forbidden":
+            self._wrong(where, problem(error))
+        elif rest:
+            self._wrong(where, f"unknown key, with the value {shown(error['input'])}")
+        else:
+            allowed = [info.alias or key for key, info in model.model_fields.items()]
+            self._known(path, "argument", str(first), allowed)
+
+    def _metrics(self, value: object) -> dict[str, str]:
+        metrics = {}
+        for key, item in self._mapping("metrics", value).items():
+            if isinstance(item, dict | list):
+                self._wrong(f"metrics.{key}", f"should be a string, not {shown(item)}")
+            else:
+                text = "" if item is None else str(item)
+                metrics[str(key)] = text.lower() if isinstance(item, bool) else text
+        return metrics
+
+    def _compatibility(self, path: str, value: object) -> Compatibility | None:
+        if value is not None:
+            self._known(path, "choice", value, _COMPATIBILITY)
+        return next((choice for choice in _COMPATIBILITY if choice == value), None)
+
+    def _rules(self, value: object) -> dict[str, Compatibility]:
+        choices = {
+            rule: self._compatibility(f"rules.{rule}", choice)
+            for rule, choice in self._mapping("rules", value, self.known_rules).items()
+        }
+        return {rule: choice for rule, choice in choices.items() if choice is not None}
+
+    def _name(self, path: str, what: str, item: Mapping[str, object], known: Collection[str]) -> str:
+        name = item.get("name")
+        if name is None:
+            self._wrong(f"{path}.name", "is required", known)
+            return ""
+        self._known(f"{path}.name", what, name, known)
+        return str(name)
+
+    def _mapping(self, path: str, value: object, keys: Collection[str] | None = None) -> dict[str, Any]:
+        """A mapping without its unknown keys; without `keys`, every key is known."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._wrong(path, f"should be a mapping, not {shown(value)}", keys or ())
+            return {}
+        if keys is None:
+            return value
+        for key in value:
+            self._known(path, "key", key, keys)
+        return {key: item for key, item in value.items() if key in keys}
+
+    def _entries(self, path: str, value: object, keys: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The mappings in a list, each with its path."""
+        if not isinstance(value, list | None):
+            self._wrong(path, f"should be a list, not {shown(value)}")
+            return
+        for index, item in enumerate(value or []):
+            where = f"{path}[{index}]"
+            if isinstance(item, dict):
+                yield where, self._mapping(where, item, keys)
+            else:
+                self._wrong(where, f"should be a mapping, not {shown(item)}", keys)
+
+    def _known(self, path: str, what: str, found: object, known: Collection[str]) -> None:
+        """Report a name that is not among the known ones, with the one that is most like it."""
+        if isinstance(found, str) and found in known:
+            return
+        folded = {name.casefold(): name for name in known}
+        near = difflib.get_close_matches(str(found).casefold(), folded, n=1)
+        hint = f", did you mean {folded[near[0]]!r}?" if near else ""
+        self._wrong(path, f"unknown {what} {shown(found)}{hint}", known)
+
+    def _wrong(self, path: str, what: str, allowed: Iterable[str] = ()) -> None:
+        names = ", ".join(sorted(set(allowed) - OTHER_SPELLINGS.keys()))
+        line = f"{what} (allowed: {names})" if names else what
+        self.problems.append(f"{path}: {line}" if path else line)
+
+
+def _default(switch: str) -> bool:
+    return switch not in OFF_BY_DEFAULT
+
+
+def _yaml_problem(err: Exception) -> str:
+    if isinstance(err, yaml.MarkedYAMLError) and err.problem_mark is not None:
+        mark = err.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {err.problem}"
+    return " ".join(str(err).split())

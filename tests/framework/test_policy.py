@@ -1,0 +1,392 @@
+"""The policy file: what it means, and how each mistake in it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stromboli.api.errors import PolicyError
+from stromboli.framework.policy import DEFAULT_POLICY, ArgumentModels, Policy, load_policy
+from stromboli.framework.switches import SWITCH_OF_KEY, SWITCHES
+
+
+class Binpack(BaseModel):
+    """Arguments with dotted names and keys for any resource."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    weight: int = Field(default=1, alias="binpack.weight", ge=0)
+    cpu: float = Field(default=1, alias="binpack.cpu")
+    resources: dict[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect(cls, data: dict[str, Any]) -> dict[str, Any]:
+        prefix = "binpack.resources."
+        found = {
+            key.removeprefix(prefix): value for key, value in data.items() if str(key).startswith(prefix)
+        }
+        rest = {key: value for key, value in data.items() if not str(key).startswith(prefix)}
+        return rest | ({"resources": found} if found else {})
+
+
+class Strategies(BaseModel):
+    """Arguments with a structure."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    class Strategy(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+
+        name: str
+
+    strategies: list[Strategy] = Field(default_factory=list)
+
+
+class Preempt(BaseModel):
+    """Arguments of an action."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    cache: bool = Field(default=True, alias="predicateErrorCacheEnable")
+
+
+ACTIONS: ArgumentModels = {"enqueue": None, "allocate": None, "backfill": None, "preempt": Preempt}
+PLUGINS: ArgumentModels = {
+    **dict.fromkeys(
+        ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder")
+    ),
+    "binpack": Binpack,
+    "rescheduling": Strategies,
+}
+RULES = ("veto", "readiness")
+VOLCANO_ACTIONS = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "preempt",
+    "reclaim",
+    "gangpreempt",
+    "gangreclaim",
+    "shuffle",
+)
+ALL_ACTIONS = "allocate, backfill, enqueue, preempt"
+ALL_PLUGINS = (
+    "binpack, conformance, drf, gang, nodeorder, overcommit, predicates, priority, proportion, rescheduling"
+)
+TOP_KEYS = "actions, compatibility, configurations, metrics, rules, tiers"
+PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
+
+
+def load(text: str) -> Policy:
+    return load_policy(text, known_actions=ACTIONS, known_plugins=PLUGINS, known_rules=RULES)
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        load(text)
+    return caught.value.problems
+
+
+def one_plugin(lines: str) -> str:
+    """A policy with a single plugin; `lines` is its item in YAML's flow style."""
+    return f"actions: allocate\ntiers: [{{plugins: [{lines}]}}]"
+
+
+class TestMeaning:
+    def test_default(self) -> None:
+        policy = load(DEFAULT_POLICY)
+        assert policy.actions == ("enqueue", "allocate", "backfill")
+        assert [[plugin.name for plugin in tier.plugins] for tier in policy.tiers] == [
+            ["priority", "gang", "conformance"],
+            ["overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"],
+        ]
+        assert (policy.compatibility, policy.rules, policy.metrics) == (None, {}, {})
+
+    def test_arguments_have_their_defaults(self) -> None:
+        policy = load(DEFAULT_POLICY)
+        assert policy.tiers[1].plugins[-1].arguments == Binpack()
+        assert policy.tiers[0].plugins[0].arguments is None
+        assert policy.action_arguments == {"preempt": Preempt()}
+
+    def test_arguments(self) -> None:
+        given = "{binpack.weight: 5, binpack.cpu: 2, binpack.resources.nvidia.com/gpu: 3}"
+        policy = load(one_plugin(f"{{name: binpack, arguments: {given}}}"))
+        arguments = policy.tiers[0].plugins[0].arguments
+        assert isinstance(arguments, Binpack)
+        assert (arguments.weight, arguments.cpu, arguments.resources) == (5, 2, {"nvidia.com/gpu": 3})
+
+    def test_arguments_of_actions(self) -> None:
+        policy = load(
+            "actions: preempt\n"
+            "configurations: [{name: preempt, arguments: {predicateErrorCacheEnable: false}}]"
+        )
+        arguments = policy.action_arguments["preempt"]
+        assert isinstance(arguments, Preempt)
+        assert not arguments.cache
+
+    def test_actions_may_repeat(self) -> None:
+        assert load("actions: ' allocate ,preempt,  allocate'").actions == ("allocate", "preempt", "allocate")
+
+    def test_a_plugin_may_stand_in_two_tiers(self) -> None:
+        policy = load("actions: allocate\ntiers: [{plugins: [{name: gang}]}, {plugins: [{name: gang}]}]")
+        assert [tier.plugins[0].name for tier in policy.tiers] == ["gang", "gang"]
+
+    def test_null_is_absent(self) -> None:
+        text = "actions: allocate\nconfigurations:\nmetrics:\nrules:\ncompatibility:\ntiers:\n- plugins:\n"
+        policy = load(text)
+        assert policy.tiers[0].plugins == ()
+        assert (
+            load(one_plugin("{name: gang, arguments: , enableJobReady: }")).tiers
+            == load(one_plugin("{name: gang}")).tiers
+        )
+
+    def test_metrics_are_text(self) -> None:
+        metrics = "{type: prometheus, interval: 30, tls.insecureSkipVerify: true, address: }"
+        assert load(f"actions: allocate\nmetrics: {metrics}").metrics == {
+            "type": "prometheus",
+            "interval": "30",
+            "tls.insecureSkipVerify": "true",
+            "address": "",
+        }
+
+    def test_compatibility(self) -> None:
+        policy = load("actions: allocate\ncompatibility: volcano\nrules: {veto: strict}")
+        assert (policy.compatibility, policy.rules) == ("volcano", {"veto": "strict"})
+
+
+class TestSwitches:
+    def test_everything_is_on_except_hierarchy_and_cluster_order(self) -> None:
+        (plugin,) = load(one_plugin("{name: drf}")).tiers[0].plugins
+        assert plugin.disabled == {"cluster_order"}
+        assert not plugin.hierarchy
+
+    @pytest.mark.parametrize("key", SWITCH_OF_KEY)
+    @pytest.mark.parametrize("value", ["true", "false", "yes", "off"])
+    def test_each_in_both_spellings(self, key: str, value: str) -> None:
+        (plugin,) = load(one_plugin(f"{{name: drf, {key}: {value}}}")).tiers[0].plugins
+        on = value in ("true", "yes")
+        switch = SWITCH_OF_KEY[key]
+        if switch == "hierarchy":
+            assert plugin.hierarchy is on
+        else:
+            assert (switch in plugin.disabled) is not on
+            assert plugin.disabled - {switch, "cluster_order"} == set()
+
+    def test_spellings(self) -> None:
+        assert len(SWITCH_OF_KEY) == 2 * (len(SWITCHES) + 1)
+        assert SWITCH_OF_KEY["enableJobOrder"] == SWITCH_OF_KEY["enabledJobOrder"] == "job_order"
+        assert SWITCH_OF_KEY["enabledVictim"] == SWITCH_OF_KEY["enableVictim"] == "victim"
+
+    def test_both_spellings_may_agree(self) -> None:
+        text = one_plugin("{name: gang, enableJobReady: false, enabledJobReady: false}")
+        assert "job_ready" in load(text).tiers[0].plugins[0].disabled
+
+
+PLUGIN = "tiers[0].plugins[0]"
+MISTAKES = {
+    "empty": ("", [f"actions: names no action (allowed: {ALL_ACTIONS})"]),
+    "no actions": ("tiers: []", [f"actions: names no action (allowed: {ALL_ACTIONS})"]),
+    "empty actions": ("actions: ''", [f"actions: names no action (allowed: {ALL_ACTIONS})"]),
+    "actions in a list": (
+        "actions: [allocate]",
+        [f"actions: should be names separated by commas, not ['allocate'] (allowed: {ALL_ACTIONS})"],
+    ),
+    "unknown actions": (
+        "actions: alocate, elect, Backfill",
+        [
+            f"actions: unknown action 'alocate', did you mean 'allocate'? (allowed: {ALL_ACTIONS})",
+            f"actions: unknown action 'elect' (allowed: {ALL_ACTIONS})",
+            f"actions: unknown action 'Backfill', did you mean 'backfill'? (allowed: {ALL_ACTIONS})",
+        ],
+    ),
+    "trailing comma": ("actions: allocate,", [f"actions: unknown action '' (allowed: {ALL_ACTIONS})"]),
+    "not a mapping": (
+        "- actions",
+        [
+            f"should be a mapping, not ['actions'] (allowed: {TOP_KEYS})",
+            f"actions: names no action (allowed: {ALL_ACTIONS})",
+        ],
+    ),
+    "unknown key": (
+        "actions: allocate\ntier: []",
+        [f"unknown key 'tier', did you mean 'tiers'? (allowed: {TOP_KEYS})"],
+    ),
+    "tiers not a list": ("actions: allocate\ntiers: {}", ["tiers: should be a list, not {}"]),
+    "tier without plugins": (
+        "actions: allocate\ntiers: [{name: gang}]",
+        ["tiers[0]: unknown key 'name' (allowed: plugins)"],
+    ),
+    "tier not a mapping": (
+        "actions: allocate\ntiers: [gang]",
+        ["tiers[0]: should be a mapping, not 'gang' (allowed: plugins)"],
+    ),
+    "plugin not a mapping": (
+        one_plugin("gang"),
+        [f"{PLUGIN}: should be a mapping, not 'gang' (allowed: {PLUGIN_KEYS})"],
+    ),
+    "plugin without a name": (one_plugin("{}"), [f"{PLUGIN}.name: is required (allowed: {ALL_PLUGINS})"]),
+    "unknown plugin": (
+        one_plugin("{name: binpak}"),
+        [f"{PLUGIN}.name: unknown plugin 'binpak', did you mean 'binpack'? (allowed: {ALL_PLUGINS})"],
+    ),
+    "plugin in another case": (
+        one_plugin("{name: DRF}"),
+        [f"{PLUGIN}.name: unknown plugin 'DRF', did you mean 'drf'? (allowed: {ALL_PLUGINS})"],
+    ),
+    "plugin twice in a tier": (
+        one_plugin("{name: gang}, {name: gang}"),
+        ["tiers[0]: plugin 'gang' is given twice in one tier"],
+    ),
+    "proportion beside hierarchical drf": (
+        one_plugin("{name: proportion}, {name: drf, enableHierarchy: true}"),
+        ["tiers[0]: 'proportion' cannot share a tier with 'drf' when drf has enableHierarchy"],
+    ),
+    "unknown switch": (
+        one_plugin("{name: gang, enableJobOder: true}"),
+        [f"{PLUGIN}: unknown key 'enableJobOder', did you mean 'enableJobOrder'? (allowed: {PLUGIN_KEYS})"],
+    ),
+    "switch that is no boolean": (
+        one_plugin("{name: gang, enableJobOrder: 'true'}"),
+        [f"{PLUGIN}.enableJobOrder: should be true or false, not 'true'"],
+    ),
+    "spellings that contradict": (
+        one_plugin("{name: gang, enableJobOrder: true, enabledJobOrder: false}"),
+        [f"{PLUGIN}.enabledJobOrder: contradicts the other spelling of the same switch"],
+    ),
+    "arguments not a mapping": (
+        one_plugin("{name: binpack, arguments: 5}"),
+        [f"{PLUGIN}.arguments: should be a mapping, not 5"],
+    ),
+    "arguments for a plugin without": (
+        one_plugin("{name: gang, arguments: {a: 1, b: 2}}"),
+        [f"{PLUGIN}.arguments: 'gang' takes no arguments, but got a, b"],
+    ),
+    "argument of the wrong type": (
+        one_plugin("{name: binpack, arguments: {binpack.weight: heavy, binpack.cpu: 1}}"),
+        [f"{PLUGIN}.arguments.binpack.weight: input should be a valid integer, not 'heavy'"],
+    ),
+    "argument out of range": (
+        one_plugin("{name: binpack, arguments: {binpack.weight: -1}}"),
+        [f"{PLUGIN}.arguments.binpack.weight: input should be greater than or equal to 0, not -1"],
+    ),
+    "unknown argument": (
+        one_plugin("{name: binpack, arguments: {binpack.wieght: 1}}"),
+        [
+            f"{PLUGIN}.arguments: unknown argument 'binpack.wieght', did you mean 'binpack.weight'?"
+            " (allowed: binpack.cpu, binpack.weight, resources)"
+        ],
+    ),
+    "unknown key within an argument": (
+        one_plugin("{name: rescheduling, arguments: {strategies: [{name: a, parms: {}}, {}]}}"),
+        [
+            f"{PLUGIN}.arguments.strategies[0].parms: unknown key, with the value {{}}",
+            f"{PLUGIN}.arguments.strategies[1].name: is required",
+        ],
+    ),
+    "configuration of an unknown action": (
+        "actions: allocate\nconfigurations: [{name: preemt}, {name: preempt, argument: {}}]",
+        [
+            "configurations[0].name: unknown action 'preemt', did you mean 'preempt'?"
+            f" (allowed: {ALL_ACTIONS})",
+            "configurations[1]: unknown key 'argument', did you mean 'arguments'? (allowed: arguments, name)",
+        ],
+    ),
+    "configuration twice": (
+        "actions: allocate\nconfigurations: [{name: preempt}, {name: preempt}]",
+        ["configurations[1]: action 'preempt' is given twice"],
+    ),
+    "argument of an action": (
+        "actions: allocate\nconfigurations: [{name: preempt, arguments: {predicateErrorCacheEnable: 1}}]",
+        ["configurations[0].arguments.predicateErrorCacheEnable: input should be a valid boolean, not 1"],
+    ),
+    "nested metrics": (
+        "actions: allocate\nmetrics: {tls: {insecureSkipVerify: true}}",
+        ["metrics.tls: should be a string, not {'insecureSkipVerify': True}"],
+    ),
+    "compatibility": (
+        "actions: allocate\ncompatibility: vulcano",
+        ["compatibility: unknown choice 'vulcano', did you mean 'volcano'? (allowed: strict, volcano)"],
+    ),
+    "rules": (
+        "actions: allocate\nrules: {vetto: strict, readiness: yes}",
+        [
+            "rules: unknown key 'vetto', did you mean 'veto'? (allowed: readiness, veto)",
+            "rules.readiness: unknown choice True (allowed: strict, volcano)",
+        ],
+    ),
+    "a key twice": (
+        "actions: allocate\ntiers: []\nactions: backfill",
+        ["line 3, column 1: 'actions' is given twice"],
+    ),
+    "no YAML": (
+        "actions: allocate\ntiers: [",
+        ["line 2, column 9: expected the node content, but found '<stream end>'"],
+    ),
+    "a tab": (
+        "actions: allocate\ntiers:\n\t- plugins: []",
+        ["line 3, column 1: found character '\\t' that cannot start any token"],
+    ),
+    "a date that does not exist": ("actions: 2026-02-31", ["day is out of range for month"]),
+    "an object": (
+        "actions: !!python/object:os.system {}",
+        [
+            "line 1, column 10: could not determine a constructor for the tag"
+            " 'tag:yaml.org,2002:python/object:os.system'"
+        ],
+    ),
+    "argument with a key that is no string": (
+        one_plugin("{name: rescheduling, arguments: {1: 2}}"),
+        [f"{PLUGIN}.arguments.1: keys should be strings, not 1"],
+    ),
+    "a control character": (
+        "actions: \x07",
+        [
+            "unacceptable character #x0007: special characters are not allowed"
+            ' in "<unicode string>", position 9'
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_named(text: str, expected: list[str]) -> None:
+    assert problems(text) == expected
+
+
+def test_all_mistakes_are_named_together_and_with_the_source() -> None:
+    text = "actions: fly\ntiers: [{plugins: [{name: gang, enable: 1}]}]\ncompatibility: none"
+    with pytest.raises(PolicyError) as caught:
+        load_policy(text, known_actions=ACTIONS, known_plugins=PLUGINS, source="scheduler.conf")
+    assert len(caught.value.problems) == 3
+    assert all(problem.startswith("scheduler.conf: ") for problem in caught.value.problems)
+    assert all("\n" not in problem for problem in caught.value.problems)
+
+
+def test_policies_that_volcano_takes_load(conformance_data: Path) -> None:
+    class Anything(BaseModel):
+        model_config = ConfigDict(extra="allow")
+
+    texts = {_config(path) for path in conformance_data.glob("*/*.yaml")}
+    assert len(texts) > 100
+    for text in sorted(texts):
+        given = yaml.safe_load(text)
+        names = [[plugin["name"] for plugin in tier["plugins"]] for tier in given["tiers"]]
+        policy = load_policy(
+            text,
+            known_actions=dict.fromkeys(VOLCANO_ACTIONS, Anything),
+            known_plugins=dict.fromkeys((name for tier in names for name in tier), Anything),
+        )
+        assert [[plugin.name for plugin in tier.plugins] for tier in policy.tiers] == names
+        assert ", ".join(policy.actions) == given["actions"]
+
+
+def _config(path: Path) -> str:
+    """The configuration of a scenario, which stands before its objects."""
+    head = path.read_text().partition("\nobjects:")[0]
+    config: str = yaml.safe_load(head)["config"]
+    return config
