@@ -1,0 +1,54 @@
+"""enqueue: admits pending jobs to compete for resources.
+
+Queues and their jobs take turns in order; a job is admitted unless a plugin rejects it. A job without minResources
+has nothing that could be checked and is always admitted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.registry import Action
+from stromboli.framework.session import Session
+
+
+class Enqueue(Action):
+    name = "enqueue"
+
+    def run(self, session: Session) -> None:
+        waiting: dict[str, list[tuple[Any, Job]]] = {}
+        for job in session.jobs.values():
+            if session.rules.admission and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
+                job.phase = "Pending"
+            if job.pending_phase:
+                waiting.setdefault(job.queue.name, []).append((session.job_key(job), job))
+        queues: list[tuple[Any, Queue]] = []
+        for name in waiting:
+            queue = session.queues[name]
+            heapq.heappush(queues, (session.queue_key(queue), queue))
+        for jobs in waiting.values():
+            heapq.heapify(jobs)
+        while queues:
+            _, queue = heapq.heappop(queues)
+            jobs = waiting[queue.name]
+            _, job = heapq.heappop(jobs)
+            self._admit(session, job)
+            if jobs:
+                heapq.heappush(queues, (session.queue_key(queue), queue))
+
+    def _admit(self, session: Session, job: Job) -> None:
+        closed = session.closed(job.queue)
+        if closed is not None:
+            session.trace.job(job.key, closed)
+            return
+        if job.min_resources is not None:
+            permitted, reason = session.points.vote("job_enqueueable", job)
+            if not permitted:
+                if reason is not None:
+                    session.trace.job(job.key, reason)
+                return
+        for method in session.points.all("job_enqueued"):
+            method(job)
+        job.phase = "Inqueue"

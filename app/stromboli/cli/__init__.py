@@ -1,0 +1,25 @@
+"""The `stromboli` command."""
+
+from __future__ import annotations
+
+import typer
+
+from stromboli.cli.simulate import simulate
+
+
+def make_app() -> typer.Typer:
+    """The command with its sub-commands."""
+    app = typer.Typer(
+        name="stromboli",
+        help="A queue scheduler for Kubernetes.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.command()(simulate)
+    return app
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    make_app()()

@@ -1,0 +1,92 @@
+"""The engine: a policy applied to snapshots. Every shell, live or offline, decides through this one function."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from stromboli.actions.allocate import Allocate
+from stromboli.actions.backfill import Backfill
+from stromboli.actions.enqueue import Enqueue
+from stromboli.api.decisions import Decision
+from stromboli.framework import closing
+from stromboli.framework.policy import DEFAULT_POLICY, Policy, load_policy
+from stromboli.framework.registry import Registry
+from stromboli.framework.rules import RULES, Compatibility, rules
+from stromboli.framework.session import Session
+from stromboli.plugins.binpack import Binpack
+from stromboli.plugins.capacity import Capacity
+from stromboli.plugins.conformance import Conformance
+from stromboli.plugins.drf import Drf
+from stromboli.plugins.gang import Gang
+from stromboli.plugins.nodeorder import NodeOrder
+from stromboli.plugins.overcommit import Overcommit
+from stromboli.plugins.predicates import Predicates
+from stromboli.plugins.priority import Priority
+from stromboli.plugins.proportion import Proportion
+from stromboli.state.snapshot import Snapshot
+
+BUILT_IN_ACTIONS = {action.name: action for action in (Enqueue, Allocate, Backfill)}
+BUILT_IN_PLUGINS = {
+    plugin.name: plugin
+    for plugin in (
+        Binpack,
+        Capacity,
+        Conformance,
+        Drf,
+        Gang,
+        NodeOrder,
+        Overcommit,
+        Predicates,
+        Priority,
+        Proportion,
+    )
+}
+
+
+def built_in_registry() -> Registry:
+    """The actions and plugins that come with the package."""
+    return Registry(BUILT_IN_ACTIONS, BUILT_IN_PLUGINS)
+
+
+@dataclass(slots=True)
+class SessionResult:
+    """What one session decided, and the session itself for whoever wants to know why."""
+
+    decisions: list[Decision]
+    session: Session
+
+
+class Engine:
+    """Decides by one policy. Immutable: a new policy is a new engine."""
+
+    def __init__(
+        self,
+        policy: str = DEFAULT_POLICY,
+        *,
+        registry: Registry | None = None,
+        compatibility: Compatibility | None = None,
+        source: str = "",
+    ) -> None:
+        """`compatibility` outweighs what the policy says; without either the rules are strict.
+
+        Raises PolicyError.
+        """
+        self.registry = registry or built_in_registry()
+        known_actions, known_plugins = self.registry.argument_models()
+        self.policy: Policy = load_policy(
+            policy,
+            known_actions=known_actions,
+            known_plugins=known_plugins,
+            known_rules=RULES,
+            source=source,
+        )
+        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)
+        self._actions = {name: action().run for name, action in self.registry.actions.items()}
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
+        """Run one session at `now`, in seconds since the epoch."""
+        session = Session(snapshot, self.policy, self.registry, self.rules, now=now)
+        session.run(self._actions, time.perf_counter)
+        closing.close(session)
+        return SessionResult(session.decisions, session)

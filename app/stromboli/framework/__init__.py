@@ -1,0 +1,1 @@
+"""The framework: sessions, statements, plugins and the points at which plugins take part."""

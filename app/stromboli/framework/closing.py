@@ -1,0 +1,131 @@
+"""The end of a session: what PodGroups and queues show from now on, and a reason for every pod without a place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stromboli.api.crds import PodGroupStatus
+from stromboli.api.decisions import SetPodGroupStatus, SetQueueStatus
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import Vector
+from stromboli.api.status import ALLOCATED_STATES, PodState
+from stromboli.framework import reasons
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+def close(session: Session) -> None:
+    """Add the status decisions; only what differs from the snapshot is written."""
+    for job in session.jobs.values():
+        job.phase = phase(job)
+        status = pod_group_status(job)
+        if _differs(status, job.pod_group.status):
+            session.decisions.append(SetPodGroupStatus(job.namespace, job.name, status))
+    for name, held in queue_allocated(session).items():
+        amounts = _quantities(session, held)
+        if amounts != dict(session.queues[name].resource.status.allocated):
+            session.decisions.append(SetQueueStatus(name, amounts))
+
+
+def phase(job: Job) -> str:
+    """The phase of a PodGroup after a session."""
+    if job.unschedulable and job.counts[PodState.Running]:
+        return "Unknown"
+    done = job.counts[PodState.Succeeded] + job.counts[PodState.Failed]
+    if job.scheduled_count >= job.min_available:
+        return "Completed" if job.scheduled_count == done else "Running"
+    return "Inqueue" if job.phase == "Inqueue" else "Pending"
+
+
+def pod_group_status(job: Job) -> PodGroupStatus:
+    """The status of a PodGroup after a session."""
+    return PodGroupStatus(
+        phase=job.phase,
+        conditions=job.conditions,
+        running=job.counts[PodState.Running],
+        succeeded=job.counts[PodState.Succeeded],
+        failed=job.counts[PodState.Failed],
+    )
+
+
+def _differs(new: PodGroupStatus, old: PodGroupStatus) -> bool:
+    """Whether a status is worth writing: times and transition ids alone are not."""
+
+    def shown(status: PodGroupStatus) -> object:
+        return (
+            status.phase,
+            status.running,
+            status.succeeded,
+            status.failed,
+            [(c.type, c.status, c.reason, c.message) for c in status.conditions],
+        )
+
+    return shown(new) != shown(old)
+
+
+def queue_allocated(session: Session) -> dict[str, Vector]:
+    """What the pods of each queue and of its descendants hold at the end of the session, shape (dimensions,)."""
+    held = {name: np.zeros(len(session.dimensions)) for name in session.queues}
+    pods = session.pods
+    jobs = {job.row: job for job in session.jobs.values()}
+    rows = np.flatnonzero((pods.job >= 0) & np.isin(pods.state, ALLOCATED_STATES))
+    if not len(rows):
+        return held
+    keys, inverse = np.unique(pods.job[rows], return_inverse=True)
+    classes = pods.pod_class[rows]
+    width = len(session.dimensions)
+    sums = np.stack(
+        [
+            np.bincount(inverse, weights=session.snapshot.requests[classes, c], minlength=len(keys))
+            for c in range(width)
+        ],
+        axis=1,
+    )
+    for key, amount in zip(keys.tolist(), sums, strict=True):
+        job = jobs.get(key)
+        name = job.queue.name if job else ""
+        seen: set[str] = set()
+        while name in held and name not in seen:
+            held[name] += amount
+            seen.add(name)
+            name = session.queues[name].parent
+    return held
+
+
+def _quantities(session: Session, amounts: Vector) -> dict[str, str]:
+    from stromboli.api.resources import Dimensions
+
+    dimensions = Dimensions()
+    dimensions.names = list(session.dimensions)
+    return dimensions.quantities(amounts)
+
+
+def explain(session: Session) -> dict[str, Reason]:
+    """Why each pod without a place has none, by pod key; nothing pending is without a reason."""
+    out: dict[str, Reason] = {}
+    jobs = {job.row: job for job in session.jobs.values()}
+    pods = session.pods
+    for row in np.flatnonzero(pods.state == PodState.Pending).tolist():
+        record = pods.records[row]
+        if record is None or record.node_name:
+            continue
+        job = jobs.get(int(pods.job[row]))
+        out[record.key] = _why(session, record, job)
+    for row in np.flatnonzero(pods.state == PodState.Pipelined).tolist():
+        record = session.record(row)
+        out[record.key] = reasons.waits_for_release(session.nodes.facts.records[pods.node[row]].name)
+    return out
+
+
+def _why(session: Session, pod: PodRecord, job: Job | None) -> Reason:
+    if job is None:
+        pod_group = session.snapshot.pod_groups[row] if (row := int(session.pods.job[pod.row])) >= 0 else None
+        return reasons.queue_not_found(pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
+    own = session.trace.pods.get(pod.row)
+    of_job = session.trace.jobs.get(job.key)
+    if of_job is not None and (own is None or of_job.stage <= own.stage):
+        return of_job
+    if own is not None:
+        return own
+    return reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job)

@@ -1,0 +1,208 @@
+"""What a session knows of queues, jobs (PodGroups) and their sub groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stromboli.api import crds
+from stromboli.api.resources import Vector
+from stromboli.api.status import ALLOCATED_STATES, READY_STATES, PodState
+
+if TYPE_CHECKING:
+    from stromboli.state.pods import PodRecord
+
+_READY = tuple(int(s) for s in READY_STATES)
+_VALID = (*_READY, int(PodState.Pipelined), int(PodState.Pending))
+_SCHEDULED = tuple(
+    int(s) for s in (PodState.Bound, PodState.Running, PodState.Releasing, PodState.Succeeded, PodState.Failed)
+)
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """A queue in a session."""
+
+    #: index in vectors over queues
+    index: int
+    name: str
+    spec: crds.QueueSpec
+    #: Open, Closed, Closing, Unknown, or empty when nobody has set it
+    state: str
+    #: seconds since the epoch
+    created: float
+    resource: crds.Queue
+    #: its jobs in the session
+    jobs: list[Job] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes new work."""
+        return self.state == "Open"
+
+    @property
+    def parent(self) -> str:
+        """The name of its parent; a queue without one is a child of root."""
+        return "" if self.name == "root" else self.spec.parent or "root"
+
+
+@dataclass(slots=True, eq=False)
+class SubJob:
+    """Pods of a job that are placed together. A job without sub groups is one group of all its pods."""
+
+    job: Job
+    #: identifies it in the session
+    uid: str
+    #: the policy that it belongs to, empty for the group of everything else
+    policy: str
+    #: values of the policy's matchLabelKeys
+    values: tuple[str, ...]
+    min_available: int
+    #: highest priority among its pods
+    priority: int = 0
+    network_topology: crds.NetworkTopology | None = None
+    #: number of pods by state
+    counts: list[int] = field(default_factory=list)
+    #: pending pods without requests
+    pending_best_effort: int = 0
+    #: roles of which a pod could not be placed in this session
+    failed_roles: set[str] = field(default_factory=set)
+    #: HyperNode below which its pods lie, empty for none
+    allocated_hyper_node: str = ""
+
+    @property
+    def ready_count(self) -> int:
+        """Pods that hold a place."""
+        counts = self.counts
+        return sum([counts[s] for s in _READY])
+
+    @property
+    def size(self) -> int:
+        """All its pods."""
+        return sum(self.counts)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A PodGroup and its pods in a session."""
+
+    #: index in vectors over jobs
+    index: int
+    #: row in the snapshot
+    row: int
+    #: `NAMESPACE/NAME`
+    key: str
+    pod_group: crds.PodGroup
+    queue: Queue
+    priority: int
+    #: seconds since the epoch
+    created: float
+    min_available: int
+    #: the phase, changed by the actions
+    phase: str
+    #: number of pods by state
+    counts: list[int]
+    #: pending pods without requests
+    pending_best_effort: int
+    #: what pods with a place request, shape (dimensions,)
+    allocated: Vector
+    #: the PodGroup's minResources; None when it has none
+    min_resources: Vector | None
+    #: reads the rows of all pods; set by the session
+    members: Callable[[Job], list[PodRecord]]
+    #: reads the state of a row; set by the session
+    state_of: Callable[[int], int]
+    sub_jobs: dict[str, SubJob] = field(default_factory=dict)
+    #: conditions as they are to be written, changed by plugins at the end
+    conditions: list[crds.PodGroupCondition] = field(default_factory=list)
+    #: whether this session found that the job cannot run now
+    unschedulable: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.pod_group.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        return self.pod_group.metadata.name
+
+    @property
+    def pending_phase(self) -> bool:
+        """Whether it still waits for admission."""
+        return self.phase in ("", "Pending")
+
+    @property
+    def size(self) -> int:
+        """All its pods."""
+        return sum(self.counts)
+
+    @property
+    def ready_count(self) -> int:
+        """Pods that hold a place or are done."""
+        counts = self.counts
+        return sum([counts[s] for s in _READY])
+
+    @property
+    def allocated_count(self) -> int:
+        """Pods that hold a place."""
+        return sum([self.counts[s] for s in ALLOCATED_STATES])
+
+    @property
+    def waiting_count(self) -> int:
+        """Pods that get a place when others have gone."""
+        return self.counts[PodState.Pipelined]
+
+    @property
+    def valid_count(self) -> int:
+        """Pods that hold a place or may still get one."""
+        return sum([self.counts[s] for s in _VALID])
+
+    @property
+    def scheduled_count(self) -> int:
+        """Pods that have a node or had one; bindings of this session are not confirmed and do not count."""
+        return sum([self.counts[s] for s in _SCHEDULED])
+
+    @property
+    def min_by_role(self) -> Mapping[str, int]:
+        """minTaskMember, when it is in force: with less than its sum as minMember it is not."""
+        roles = self.pod_group.spec.min_task_member or {}
+        return roles if self.min_available >= sum(roles.values()) else {}
+
+    def held_by_role(self, *, best_effort: bool, promised: bool = False) -> dict[str, int]:
+        """Number of pods of each role that hold a place, with pending best-effort pods and promised places if asked."""
+        states = (*_READY, int(PodState.Pipelined)) if promised else _READY
+        return self._by_role(
+            lambda pod, state: (
+                state in states or (best_effort and state == PodState.Pending and pod.pod_class.best_effort)
+            )
+        )
+
+    def valid_by_role(self) -> dict[str, int]:
+        """Number of pods of each role that hold a place or may still get one."""
+        return self._by_role(lambda _, state: state in _VALID)
+
+    def _by_role(self, counts: Callable[[PodRecord, int], bool]) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for pod in self.members(self):
+            if counts(pod, self.state_of(pod.row)):
+                out[pod.role] = out.get(pod.role, 0) + 1
+        return out
+
+    def set_condition(self, condition: crds.PodGroupCondition) -> None:
+        """Set the condition of a type, in the place of the one that is there."""
+        for index, old in enumerate(self.conditions):
+            if old.type == condition.type:
+                self.conditions[index] = condition
+                return
+        self.conditions.append(condition)
+
+    def move(self, sub_job: SubJob, old: int, new: int, count: int, best_effort: bool) -> None:
+        """Account for `count` pods that change their state."""
+        for counts in (self.counts, sub_job.counts):
+            counts[old] -= count
+            counts[new] += count
+        if best_effort:
+            delta = count * ((new == PodState.Pending) - (old == PodState.Pending))
+            self.pending_best_effort += delta
+            sub_job.pending_best_effort += delta

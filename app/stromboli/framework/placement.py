@@ -1,0 +1,272 @@
+"""The placement kernel: which node a pod gets, and a gang's identical pods in one pass.
+
+**One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and
+their scores. It is made once per session and class, O(nodes); afterwards only nodes that a placement touched are
+looked at again, found through `SessionNodes.log`. The best node is the highest score, of equals the first in order.
+
+**Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
+of the moment: a node outside of them would first have to be reached after k better ones, each of which is taken at
+least once. For those candidates the scores with 0, 1, 2, … copies are computed as one table by showing plugins nodes
+that do not exist yet (`NodeView` with copies); its depth doubles when a node's column runs out. A heap then replays
+the choice pod by pod. The placement is the same as one at a time, at O(nodes + k log k) for a gang instead of
+O(k * nodes); the table costs one call of each plugin per doubling.
+
+**When it is not exact.** Scores that are normalised over the nodes to choose from (`batch_node_order`) change for all
+when a node fills up: the batch ends there and the caller starts another. Pods whose predicates depend on other pods
+(`varies`) go one at a time, with nothing cached.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Rows, Vector, fits
+from stromboli.framework.nodes import NodeView, SessionNodes
+from stromboli.state.pods import PodRecord
+
+if TYPE_CHECKING:
+    from stromboli.framework.points import Points
+
+#: a board that missed more than this share of its nodes is computed anew
+_REFRESH_ALL = 0.25
+
+
+class Board:
+    """Feasibility, room and scores of the nodes for one identity class. Arrays have shape (feasible nodes,)."""
+
+    __slots__ = ("_full", "_kernel", "_seen", "fits_future", "fits_idle", "pod", "request", "rows", "scores", "scoring")
+
+    def __init__(self, kernel: Kernel, pod: PodRecord, request: Vector, rows: Rows) -> None:
+        self._kernel = kernel
+        self.pod = pod
+        self.request = request
+        self.scoring = pod.pod_class.scoring_request
+        #: nodes that the predicates pass, ascending
+        self.rows = rows
+        self._full = len(rows) == len(kernel.nodes)
+        self._compute(rows)
+        self._seen = len(kernel.nodes.log)
+
+    def refresh(self) -> None:
+        """Look again at the nodes that changed since the last call."""
+        log = self._kernel.nodes.log
+        if self._seen == len(log):
+            return
+        dirty = np.array(sorted(set(log[self._seen :])), dtype=np.intp)
+        self._seen = len(log)
+        at = dirty if self._full else np.searchsorted(self.rows, dirty)
+        if not self._full:
+            known = at < len(self.rows)
+            known[known] = self.rows[at[known]] == dirty[known]
+            at, dirty = at[known], dirty[known]
+        if len(at) > _REFRESH_ALL * len(self.rows):
+            self._compute(self.rows)
+        elif len(at):
+            nodes = self._kernel.nodes
+            self.fits_idle[at] = fits(self.request, nodes.idle[:, dirty])
+            self.fits_future[at] = fits(self.request, nodes.future_idle(dirty))
+            self.scores[at] = self._kernel.score(self.pod, nodes.view(dirty))
+
+    def _compute(self, rows: Rows) -> None:
+        nodes = self._kernel.nodes
+        self.fits_idle: Mask = fits(self.request, nodes.idle[:, rows])
+        self.fits_future: Mask = fits(self.request, nodes.future_idle(rows))
+        self.scores: Vector = self._kernel.score(self.pod, nodes.view(rows))
+
+
+class Kernel:
+    """Chooses nodes. `within`, where given, is a mask over all nodes that limits the choice."""
+
+    def __init__(self, nodes: SessionNodes, points: Points, request_of: Callable[[PodRecord], Vector]) -> None:
+        self.nodes = nodes
+        self._points = points
+        self._request_of = request_of
+        self._boards: dict[int, Board] = {}
+        #: nodes whose score was computed, for reports of work done
+        self.nodes_scored = 0
+
+    # -- what plugins say ------------------------------------------------------------------------------------------
+
+    def varies(self, pod: PodRecord) -> bool:
+        """Whether this pod must be placed one at a time with everything asked anew."""
+        return any(method(pod) for method in self._points.all("varies"))
+
+    def feasible(self, pod: PodRecord) -> Mask:
+        """The nodes that all predicates pass, room not considered."""
+        view = self.nodes.view(self.nodes.rows)
+        passed = np.ones(len(view), np.bool_)
+        for method in self._points.all("predicate"):
+            for _, mask in method(pod, view):
+                passed &= mask
+        return passed
+
+    def causes(self, pod: PodRecord) -> list[tuple[str, Mask]]:
+        """Why nodes are not feasible: each cause with the nodes that fail it first."""
+        view = self.nodes.view(self.nodes.rows)
+        left = np.ones(len(view), np.bool_)
+        out = []
+        for method in self._points.all("predicate"):
+            for cause, mask in method(pod, view):
+                failed = left & ~mask
+                if failed.any():
+                    out.append((cause, failed))
+                left &= mask
+        return out
+
+    def score(self, pod: PodRecord, view: NodeView) -> Vector:
+        """The sum of the scores that depend on each node alone."""
+        self.nodes_scored += len(view)
+        total = np.zeros(len(view))
+        for method in self._points.all("node_order"):
+            scores = method(pod, view)
+            if scores is not None:
+                total += scores
+        return total
+
+    def _set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
+        """The sum of the scores that depend on the set of nodes; None when they are all equal."""
+        total: Vector | None = None
+        view = None
+        for method in self._points.all("batch_node_order"):
+            view = view or self.nodes.view(rows)
+            scores = method(pod, view)
+            if scores is not None:
+                total = scores if total is None else total + scores
+        return total
+
+    # -- choosing --------------------------------------------------------------------------------------------------
+
+    def board(self, pod: PodRecord) -> Board:
+        """The board of a pod's class, up to date."""
+        if self.varies(pod):
+            return self._new_board(pod)
+        board = self._boards.get(pod.pod_class.id)
+        if board is None:
+            board = self._boards[pod.pod_class.id] = self._new_board(pod)
+        else:
+            board.refresh()
+        return board
+
+    def _new_board(self, pod: PodRecord) -> Board:
+        return Board(self, pod, self._request_of(pod), np.flatnonzero(self.feasible(pod)))
+
+    def best(self, pod: PodRecord, within: Mask | None = None) -> tuple[int, bool] | None:
+        """The node for a pod and whether it has room now (True) or only later; None when there is no node."""
+        board = self.board(pod)
+        for room, now in ((board.fits_idle, True), (board.fits_future, False)):
+            at = self._candidates(board, room, within)
+            if len(at):
+                return self._choose(board, at), now
+        return None
+
+    def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
+        """The node for a pod that requests nothing: room is not asked for."""
+        board = self.board(pod)
+        at = self._candidates(board, np.ones(len(board.rows), np.bool_), within)
+        return self._choose(board, at) if len(at) else None
+
+    def batch(self, pod: PodRecord, count: int, within: Mask | None = None) -> list[int]:
+        """Nodes with room now for up to `count` pods of one class, in order of placement.
+
+        May return fewer than fit: the caller applies them and asks again until nothing comes back.
+        """
+        board = self.board(pod)
+        at = self._candidates(board, board.fits_idle, within)
+        if len(at) == 0:
+            return []
+        if count == 1 or self.varies(pod):
+            return [self._choose(board, at)]
+        offsets = self._set_scores(pod, board.rows[at])
+        scores = board.scores[at] if offsets is None else board.scores[at] + offsets
+        best = _best(scores, count)
+        return _Batch(self, board, board.rows[at[best]], None if offsets is None else offsets[best]).run(
+            scores[best], count
+        )
+
+    def _candidates(self, board: Board, room: Mask, within: Mask | None) -> Rows:
+        if within is not None:
+            room = room & within[board.rows]
+        return np.flatnonzero(room)
+
+    def _choose(self, board: Board, at: Rows) -> int:
+        if len(at) == 1:
+            return int(board.rows[at[0]])
+        scores = board.scores[at]
+        offsets = self._set_scores(board.pod, board.rows[at])
+        return int(board.rows[at[np.argmax(scores if offsets is None else scores + offsets)]])
+
+
+class _Batch:
+    """One replay of the choice for identical pods; see the module's docstring."""
+
+    def __init__(self, kernel: Kernel, board: Board, rows: Rows, offsets: Vector | None) -> None:
+        self._kernel = kernel
+        self._board = board
+        self._rows = rows
+        #: the part of the score that stays while the set of nodes stays
+        self._offsets = offsets
+        self._room = _copies_that_fit(board.request, kernel.nodes.idle[:, rows]).tolist()
+
+    def run(self, scores: Vector, count: int) -> list[int]:
+        columns = [[score] for score in scores.tolist()]
+        heap = [(-column[0], i) for i, column in enumerate(columns)]
+        heapq.heapify(heap)
+        taken = [0] * len(columns)
+        rows = self._rows.tolist()
+        placed: list[int] = []
+        while heap:
+            i = heap[0][1]
+            placed.append(rows[i])
+            taken[i] += 1
+            if len(placed) == count:
+                break
+            if taken[i] == self._room[i]:
+                heapq.heappop(heap)
+                if self._offsets is not None:
+                    break
+                continue
+            if taken[i] == len(columns[i]):
+                self._deepen(columns, count)
+            heapq.heapreplace(heap, (-columns[i][taken[i]], i))
+        return placed
+
+    def _deepen(self, columns: list[list[float]], count: int) -> None:
+        """Compute the scores for as many more copies per node as are known already, for all candidates at once."""
+        depth = len(columns[0])
+        new = range(depth, min(2 * depth, count) if depth > 1 else 2)
+        copies = np.repeat(np.array(new, dtype=np.float64), len(self._rows))
+        rows = np.tile(self._rows, len(new))
+        board = self._board
+        view = self._kernel.nodes.view_with_copies(rows, copies, board.request, board.scoring)
+        table = self._kernel.score(board.pod, view).reshape(len(new), len(self._rows))
+        if self._offsets is not None:
+            table = table + self._offsets
+        for column, more in zip(columns, table.T.tolist(), strict=True):
+            column.extend(more)
+
+
+def _best(scores: Vector, count: int) -> Rows:
+    """Indices, ascending, of the `count` highest scores; of equals the first."""
+    if count >= len(scores):
+        return np.arange(len(scores))
+    threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
+    above = scores > threshold
+    chosen = np.flatnonzero(above)
+    equal = np.flatnonzero(scores == threshold)[: count - len(chosen)]
+    return np.sort(np.concatenate([chosen, equal]))
+
+
+def _copies_that_fit(request: Vector, idle: Vector) -> Vector:
+    """How many copies of a request each node has room for, shape (nodes,), with the same tolerance as `fits`."""
+    asked = np.flatnonzero(request > 0)
+    if not len(asked):
+        return np.full(idle.shape[1], np.inf)
+    copies = np.ceil((idle[asked] + TOLERANCE) / request[asked][:, None]) - 1
+    lowest: Vector = copies.min(axis=0)
+    blocked = (idle[CPU] <= -TOLERANCE) | (idle[MEMORY] <= -TOLERANCE)
+    lowest[blocked] = 0
+    return lowest

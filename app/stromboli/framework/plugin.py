@@ -1,0 +1,167 @@
+"""What a plugin is: a class whose methods are the extension points that it takes part in.
+
+Override a method and the session calls it; leave it alone and it costs nothing. Plugins get read-only views and return
+values: a key to sort by, the nodes that pass, a score per node, a vote, or the `Reason` for a no. One instance serves
+one session.
+
+    class Spot(Plugin):
+        name = "spot"
+
+        def predicate(self, pod, nodes):
+            yield "not a spot node", nodes.facts.label("spot")[nodes.rows] >= 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import Mask, Vector
+
+if TYPE_CHECKING:
+    from stromboli.framework.job import Job, Queue, SubJob
+    from stromboli.framework.nodes import NodeView
+    from stromboli.framework.session import Session
+    from stromboli.framework.statement import Placement
+    from stromboli.state.pods import PodRecord
+
+
+class Vote(IntEnum):
+    """An opinion. A rejection anywhere decides; a permit decides at the end of its tier; else lower tiers are asked."""
+
+    Reject = -1
+    Abstain = 0
+    Permit = 1
+
+
+#: a vote, or a rejection with its reason
+Verdict: TypeAlias = Vote | Reason
+#: what to sort by, ascending: a number, a tuple of them, or anything that compares with its like
+Key: TypeAlias = Any
+#: nodes that pass, by the cause that excludes the others
+Filters: TypeAlias = Iterable[tuple[str, Mask]]
+
+
+class Arguments(BaseModel):
+    """Base of the models that read a plugin's `arguments`: unknown keys are errors, values keep their type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class Plugin:
+    """Base of all plugins; see the module's docstring. Methods that are not overridden are never called."""
+
+    #: the name in the policy file
+    name: ClassVar[str]
+    #: the model of its arguments; None when it takes none
+    Arguments: ClassVar[type[BaseModel] | None] = None
+
+    def __init__(self, arguments: Any = None, *, hierarchy: bool = False) -> None:
+        """`arguments` is an instance of `Arguments`; `hierarchy` is the policy's `enableHierarchy`."""
+        self.arguments = arguments
+        self.hierarchy = hierarchy
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def open(self, session: Session) -> None:
+        """The session begins: derive what the other methods need."""
+
+    def close(self, session: Session) -> None:
+        """The session ends: set conditions, report gauges."""
+
+    # -- orders: keys of all plugins are concatenated, smaller comes first ---------------------------------------
+
+    def queue_order(self, queue: Queue) -> Key:
+        """The place of a queue."""
+        raise NotImplementedError
+
+    def job_order(self, job: Job) -> Key:
+        """The place of a job within its queue."""
+        raise NotImplementedError
+
+    def sub_job_order(self, sub_job: SubJob) -> Key:
+        """The place of a sub group within its job."""
+        raise NotImplementedError
+
+    def task_order(self, pod: PodRecord) -> Key:
+        """The place of a pod within its job."""
+        raise NotImplementedError
+
+    # -- admission and readiness ---------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> Reason | None:
+        """Why a job cannot be scheduled at all. The first reason counts; switches do not turn this point off."""
+        raise NotImplementedError
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        """Whether a pending job may start to compete."""
+        raise NotImplementedError
+
+    def job_enqueued(self, job: Job) -> None:
+        """A job was admitted."""
+        raise NotImplementedError
+
+    def job_missing(self, job: Job) -> int:
+        """How many more pods of a job must get a place, at least, before it is ready to be committed.
+
+        0 or less is ready; the largest answer of all plugins counts. Switched by `enableJobReady`.
+        """
+        raise NotImplementedError
+
+    def job_pipelined(self, job: Job) -> Verdict:
+        """Whether a job may keep places that become free later."""
+        raise NotImplementedError
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether a job may evict others. The first tier with an opinion decides, all its plugins must agree."""
+        raise NotImplementedError
+
+    def sub_job_missing(self, sub_job: SubJob) -> int:
+        """The same for a sub group of a job that has sub group policies. Switched by `enableSubJobReady`."""
+        raise NotImplementedError
+
+    def sub_job_pipelined(self, sub_job: SubJob) -> Verdict:
+        """Whether a group may keep places that become free later."""
+        raise NotImplementedError
+
+    # -- shares --------------------------------------------------------------------------------------------------
+
+    def overused(self, queue: Queue) -> Reason | None:
+        """Why a queue gets nothing more."""
+        raise NotImplementedError
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        """How many of `count` pods like this one a queue may take, and why not all. The smallest answer counts."""
+        raise NotImplementedError
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        """Pairs of a cause and the mask of nodes, shape (nodes,), that do not have it."""
+        raise NotImplementedError
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        """A score per node, shape (nodes,), that depends on that node alone; None when all are equal."""
+        raise NotImplementedError
+
+    def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        """A score per node that depends on which nodes there are to choose from; None when all are equal."""
+        raise NotImplementedError
+
+    def varies(self, pod: PodRecord) -> bool:
+        """Whether predicates or scores of this pod depend on where other pods are placed, beyond amounts."""
+        raise NotImplementedError
+
+    # -- accounts ------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, placement: Placement) -> None:
+        """Pods got a place (or a promise of one)."""
+        raise NotImplementedError
+
+    def on_deallocate(self, placement: Placement) -> None:
+        """Pods lost it again."""
+        raise NotImplementedError

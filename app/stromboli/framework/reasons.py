@@ -1,0 +1,125 @@
+"""The reasons that the framework itself finds. Plugins make theirs; docs/reasons.md lists all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stromboli.api.quantity import format_bytes, format_milli
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask
+
+if TYPE_CHECKING:
+    from stromboli.framework.job import Job, Queue
+    from stromboli.framework.session import Session
+    from stromboli.state.pods import PodRecord
+
+
+def queue_not_open(queue: Queue) -> Reason:
+    """A queue that takes nothing new."""
+    state = queue.state or "not set"
+    return Reason(
+        Stage.Admission, "QueueNotOpen", f"queue {queue.name} takes no new work: its state is {state}", Actionable.Admin
+    )
+
+
+def gated(pod: PodRecord) -> Reason:
+    """A pod that scheduling gates hold back."""
+    gates = ", ".join(gate.name for gate in pod.pod_class.spec.scheduling_gates or ())
+    return Reason(Stage.Admission, "SchedulingGated", f"scheduling gates hold the pod back: {gates}", Actionable.User)
+
+
+def same_role_failed(pod: PodRecord) -> Reason:
+    """A pod that was not tried because another of its role found no node."""
+    return Reason(Stage.Placement, "SameRoleFailed", f"another pod of role {pod.role} found no node", Actionable.Wait)
+
+
+def not_admitted(job: Job) -> Reason:
+    """A job that has not been asked for yet."""
+    return Reason(Stage.Admission, "NotAdmitted", f"PodGroup {job.key} is not admitted yet", Actionable.Wait)
+
+
+def gang_blocked(job: Job) -> Reason:
+    """A pod that has to wait for others of its gang."""
+    return Reason(
+        Stage.Gang,
+        "GangNotReady",
+        f"PodGroup {job.key} starts with {job.min_available} pods together, and not all of them find a place",
+        Actionable.Wait,
+    )
+
+
+def waits_for_release(node: str) -> Reason:
+    """A pod that gets its place when terminating pods have gone."""
+    return Reason(
+        Stage.Placement,
+        "WaitingForRelease",
+        f"gets its place on {node} when terminating pods have gone",
+        Actionable.Wait,
+    )
+
+
+def no_pod_group(pod: PodRecord) -> Reason:
+    """A pod whose PodGroup, or whose PodGroup's queue, does not exist."""
+    if not pod.job:
+        return Reason(Stage.Admission, "NoPodGroup", "the pod belongs to no PodGroup", Actionable.User)
+    return Reason(Stage.Admission, "PodGroupNotFound", f"there is no PodGroup {pod.job}", Actionable.User)
+
+
+def queue_not_found(queue: str) -> Reason:
+    """A PodGroup whose queue does not exist."""
+    return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User)
+
+
+def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) -> Reason:
+    """Why no node takes a pod, with the number of nodes that each cause rules out.
+
+    The message names the causes without counts, so that an unchanged situation reads the same.
+    """
+    left = np.ones(len(session.nodes), np.bool_) if within is None else within.copy()
+    if not left.any():
+        return Reason(Stage.Placement, "NoNodes", "there are no nodes to choose from", Actionable.Admin)
+    counts: dict[str, int] = {}
+    for cause, failed in session.kernel.causes(pod):
+        hit = failed & left
+        if hit.any():
+            counts[cause] = int(hit.sum())
+            left &= ~hit
+    if not left.any():
+        return Reason(
+            Stage.Placement, "NoMatchingNode", f"no node takes the pod: {_listed(counts)}", Actionable.User, counts
+        )
+    return _no_room(session, pod, left, counts)
+
+
+def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
+    """The reason of a pod that some nodes would take if they had room."""
+    request, future, whole = session.request(pod), session.nodes.future_idle(), session.nodes.allocatable
+    for column in range(len(request)):
+        short = nodes & (future[column] <= request[column] - TOLERANCE)
+        if short.any() and (request[column] or column in (CPU, MEMORY)):
+            counts[f"Insufficient {session.dimensions[column]}"] = int(short.sum())
+    if (whole[:, nodes] > request[:, None] - TOLERANCE).all(axis=0).any():
+        return Reason(Stage.Placement, "Unschedulable", f"no node has room: {_listed(counts)}", Actionable.Wait, counts)
+    largest = whole[:, nodes].max(axis=1)
+    lacking = ", ".join(
+        f"{session.dimensions[column]} {describe(column, request[column])}, the largest has "
+        f"{describe(column, largest[column])}"
+        for column in np.flatnonzero(request > largest).tolist()
+    )
+    message = f"no node is large enough: {lacking or _listed(counts)}"
+    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, counts)
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(sorted(counts))
+
+
+def describe(column: int, value: float) -> str:
+    """An amount of a dimension for people."""
+    if not np.isfinite(value):
+        return "unlimited"
+    if column == MEMORY:
+        return format_bytes(value)
+    return str(round(value)) if column == PODS else format_milli(value)

@@ -1,0 +1,64 @@
+"""Compatibility rules: where Volcano breaks an invariant that its documents promise, both behaviours exist by name.
+
+`volcano` reproduces the recorded outcome; `strict` keeps the invariant. Each rule is one boolean that reads as the
+behaviour it switches on; `docs/architecture.md` says what each one means for users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from stromboli.api.errors import PolicyError
+
+Compatibility = Literal["volcano", "strict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """True means the strict behaviour."""
+
+    #: what any tier vetoes stays vetoed
+    veto: bool = True
+    #: a gang keeps minMember or is evicted whole
+    whole_gang_eviction: bool = True
+    #: nobody is evicted unless the preemptor then fits
+    evict_only_what_helps: bool = True
+    #: only pods that hold or get a place count as ready, pending best-effort pods do not
+    readiness: bool = True
+    #: a queue that is not open takes nothing new
+    closed_queue: bool = True
+    #: guarantees are served first, so that deserved amounts never add up to more than the cluster
+    deserved: bool = True
+    #: queues whose weights are all zero share equally
+    all_weights_zero: bool = True
+    #: fair shares are rounded to base units, so that no pod is refused over a rounding error
+    tolerance: bool = True
+    #: a broken queue is set aside, everything else goes on
+    broken_queue: bool = True
+    #: PodGroups without running pods are admitted anew, whatever their phase says
+    admission: bool = True
+    #: predicate answers are shared within an identity class only
+    predicate_cache: bool = True
+    #: one count of a disruption budget per session
+    budgets: bool = True
+    #: an error of an HTTP extender is never a yes
+    extender_errors: bool = True
+    #: a pod that a queue refused is tried again when room came back
+    refused_once: bool = True
+
+
+RULES = tuple(field.name for field in fields(Rules))
+
+
+def rules(compatibility: Compatibility = "strict", overrides: Mapping[str, str] | None = None) -> Rules:
+    """The rules of a compatibility mode with single rules overridden.
+
+    Raises PolicyError for a rule that does not exist.
+    """
+    base = Rules(**dict.fromkeys(RULES, compatibility == "strict"))
+    unknown = sorted(set(overrides or {}) - set(RULES))
+    if unknown:
+        raise PolicyError([f"rules.{name}: no such rule; there are {', '.join(RULES)}" for name in unknown])
+    return replace(base, **{name: value == "strict" for name, value in (overrides or {}).items()})

@@ -1,0 +1,397 @@
+"""One scheduling session: a snapshot, the plugins of a policy, and what the actions decide.
+
+`Session` is what actions drive and plugins see. It reads no clock: `now` is passed in. What it decided is in
+`decisions` after `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stromboli.api import crds, resources
+from stromboli.api.decisions import Bind, Decision, Evict
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
+from stromboli.framework import reasons
+from stromboli.framework.job import Job, Queue, SubJob
+from stromboli.framework.nodes import SessionNodes
+from stromboli.framework.placement import Kernel
+from stromboli.framework.plugin import Plugin
+from stromboli.framework.points import Points
+from stromboli.framework.policy import Policy
+from stromboli.framework.registry import Registry
+from stromboli.framework.rules import Rules
+from stromboli.framework.statement import Kind, Placement, Statement
+from stromboli.framework.subgroups import make_sub_jobs
+from stromboli.framework.trace import Trace
+from stromboli.state.pods import IntColumn, PodRecord
+from stromboli.state.snapshot import Snapshot
+
+_ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
+_REQUESTING = _ALLOCATED | (np.arange(STATES) == PodState.Pending)
+
+
+@dataclass(slots=True)
+class QueueGauges:
+    """What is exported of a queue; what no plugin set is not exported."""
+
+    share: float | None = None
+    weight: int | None = None
+    overused: bool | None = None
+    #: deserved, allocated, request, capacity, real_capacity, inqueue: vectors of shape (dimensions,)
+    amounts: dict[str, Vector] = field(default_factory=dict)
+
+    def export_last(self, amount: str) -> None:
+        """Move an amount to the end: it was set once more."""
+        self.amounts[amount] = self.amounts.pop(amount)
+
+
+@dataclass(slots=True)
+class Timings:
+    """CPU seconds spent, for metrics; decisions never depend on it."""
+
+    actions: dict[str, float] = field(default_factory=dict)
+    plugins: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+class Session:
+    """See the module's docstring."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, registry: Registry, rules: Rules, *, now: float) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.rules = rules
+        #: seconds since the epoch
+        self.now = now
+        self.dimensions = snapshot.dimensions
+        self.pods = snapshot.pods
+        self.nodes = SessionNodes(snapshot.nodes)
+        #: sum of what all nodes can allocate
+        self.total: Vector = self.nodes.allocatable.sum(axis=1)
+        self.trace = Trace()
+        self.timings = Timings()
+        self.decisions: list[Decision] = []
+        self.gauges: dict[str, QueueGauges] = {}
+        #: the last discarded try of each pod, by row
+        self.tried: dict[int, Placement] = {}
+        #: pods bound and evicted, by key -> node
+        self.bound: dict[str, str] = {}
+        self.evicted: dict[str, str] = {}
+        self.queues: dict[str, Queue] = self._open_queues()
+        self.jobs: dict[str, Job] = {}
+        #: pods by job as they were at the start, requests in total, shape (jobs, dimensions)
+        self.job_allocated: Matrix
+        self.job_requested: Matrix
+        self._members: dict[int, Rows] | None = None
+        self._open_jobs()
+        self.plugins: list[Plugin] = []
+        tiers = []
+        for tier in policy.tiers:
+            row = []
+            for option in tier.plugins:
+                plugin = registry.plugin(option.name)(option.arguments, hierarchy=option.hierarchy)
+                row.append((plugin, option))
+                self.plugins.append(plugin)
+            tiers.append(row)
+        self.points = Points(tiers)
+        self.kernel = Kernel(self.nodes, self.points, self.request)
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    def request(self, pod: PodRecord) -> Vector:
+        """What a pod requests, shape (dimensions,)."""
+        row: Vector = self.snapshot.requests[pod.pod_class.id, : len(self.dimensions)]
+        return row
+
+    def record(self, row: int) -> PodRecord:
+        """The pod in a row that is known to be in use."""
+        record = self.pods.records[row]
+        assert record is not None
+        return record
+
+    def vector(self, amounts: resources.ResourceAmounts | None, unset: float = 0.0) -> Vector:
+        """A resource list in this session's dimensions; resources that nothing else names are left out."""
+        out = np.full(len(self.dimensions), unset)
+        index = {name: i for i, name in enumerate(self.dimensions)}
+        for name, value in (amounts or {}).items():
+            if name in index and resources.is_scheduled(name):
+                out[index[name]] = resources.amount(name, value)
+        return out
+
+    def members(self, job: Job) -> list[PodRecord]:
+        """All pods of a job."""
+        if self._members is None:
+            self._members = self._rows_by_job(np.flatnonzero(self.pods.job >= 0))
+        return [self.record(row) for row in self._members.get(job.row, _NO_ROWS).tolist()]
+
+    def pending(self, job: Job) -> list[PodRecord]:
+        """The pods of a job that have no place now."""
+        rows = self._pending.get(job.row, _NO_ROWS)
+        state = self.pods.state
+        return [self.record(row) for row in rows.tolist() if state[row] == PodState.Pending]
+
+    def sub_job_of(self, job: Job, pod: PodRecord) -> SubJob:
+        """The sub group that a pod of the job is in."""
+        if len(job.sub_jobs) == 1:
+            return next(iter(job.sub_jobs.values()))
+        return self._sub_job_of_row[pod.row]
+
+    def gauge(self, queue: str) -> QueueGauges:
+        """The gauges of a queue, to be set by plugins."""
+        return self.gauges.setdefault(queue, QueueGauges())
+
+    # -- what plugins say --------------------------------------------------------------------------------------------
+
+    def queue_key(self, queue: Queue) -> tuple[object, ...]:
+        """Smaller is served first; creation and name decide between equals."""
+        return (*self.points.key("queue_order", queue), queue.created, queue.name)
+
+    def job_key(self, job: Job) -> tuple[object, ...]:
+        """Smaller is served first; creation and name decide between equals."""
+        return (*self.points.key("job_order", job), job.created, job.key)
+
+    def in_task_order(self, pods: list[PodRecord]) -> list[PodRecord]:
+        """Pods in the order in which they are tried."""
+        return sorted(pods, key=self.task_key)
+
+    def task_key(self, pod: PodRecord) -> tuple[object, ...]:
+        """Smaller is placed first; the number in the name, creation and uid decide between equals."""
+        return (*self.points.key("task_order", pod), pod.index, pod.created, pod.uid)
+
+    def job_valid(self, job: Job) -> Reason | None:
+        """Why a job cannot be scheduled at all."""
+        return self.points.objection("job_valid", job)
+
+    def job_missing(self, job: Job) -> int:
+        """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
+        return self.points.largest("job_missing", job)
+
+    def job_pipelined(self, job: Job) -> bool:
+        """Whether a job may keep what it was promised."""
+        return self.points.vote("job_pipelined", job)[0]
+
+    def sub_job_missing(self, sub_job: SubJob) -> int:
+        """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
+        if not sub_job.job.pod_group.spec.sub_group_policy:
+            return self.job_missing(sub_job.job)
+        return self.points.largest("sub_job_missing", sub_job)
+
+    def sub_job_pipelined(self, sub_job: SubJob) -> bool:
+        """Whether a group may keep what it was promised."""
+        if not sub_job.job.pod_group.spec.sub_group_policy:
+            return self.job_pipelined(sub_job.job)
+        return self.points.vote("sub_job_pipelined", sub_job)[0]
+
+    def closed(self, queue: Queue) -> Reason | None:
+        """Why a queue takes nothing new, for actions that ask no plugin about it."""
+        return reasons.queue_not_open(queue) if self.rules.closed_queue and not queue.open else None
+
+    def overused(self, queue: Queue) -> Reason | None:
+        """Why a queue gets nothing more."""
+        return self.points.objection("overused", queue)
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
+        """How many of `count` pods like this one a queue may take, and why not all."""
+        least, why = count, None
+        for method in self.points.all("allocatable"):
+            room, reason = method(queue, pod, least)
+            if room < least:
+                least, why = room, reason
+        return least, why
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, actions: Mapping[str, Callable[[Session], None]], clock: Callable[[], float]) -> None:
+        """Open the plugins, run the policy's actions in order, close the plugins."""
+        self._each_plugin("open", clock)
+        for name in self.policy.actions:
+            started = clock()
+            actions[name](self)
+            self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
+        self._each_plugin("close", clock)
+
+    def _each_plugin(self, what: str, clock: Callable[[], float]) -> None:
+        for plugin in self.plugins:
+            started = clock()
+            getattr(plugin, what)(self)
+            self.timings.plugins[plugin.name, what] = clock() - started
+
+    def statement(self) -> Statement:
+        """A new statement."""
+        return Statement(self)
+
+    def commit(self, placement: Placement) -> None:
+        """Turn an operation of a statement into decisions."""
+        names = self.nodes.facts.records
+        for pod, node in zip(placement.pods, placement.nodes, strict=True):
+            self.tried.pop(pod.row, None)
+            if placement.kind is Kind.Allocate:
+                self.bound[pod.key] = names[node].name
+                self.trace.placed(pod.row)
+                self.pods.state[pod.row] = PodState.Binding
+                self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, names[node].name))
+            elif placement.kind is Kind.Evict:
+                self.evicted[pod.key] = names[node].name
+                self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, names[node].name, placement.reason))
+        if placement.kind is Kind.Allocate and placement.job is not None and placement.sub_job is not None:
+            best_effort = placement.pods[0].pod_class.best_effort
+            placement.job.move(
+                placement.sub_job, PodState.Allocated, PodState.Binding, len(placement.pods), best_effort
+            )
+
+    def allocate_now(self, sub_job: SubJob, pod: PodRecord, node: int) -> None:
+        """Give a pod a node outside of a statement, and commit all that its job holds once the job is ready."""
+        self.statement().allocate(sub_job, (pod,), (node,))
+        job = sub_job.job
+        if self.job_missing(job) > 0:
+            return
+        for member in self.members(job):
+            if self.pods.state[member.row] == PodState.Allocated:
+                self.commit(
+                    Placement(
+                        Kind.Allocate,
+                        job,
+                        self.sub_job_of(job, member),
+                        (member,),
+                        (int(self.pods.node[member.row]),),
+                        self.request(member),
+                    )
+                )
+
+    def remember_try(self, placement: Placement) -> None:
+        """Keep what was tried for a pod, to be able to say so."""
+        for pod in placement.pods:
+            self.tried[pod.row] = placement
+
+    def reason(self, job: Job) -> Reason | None:
+        """Why a job does not run: the first stage that blocks it or one of its pods."""
+        found = self.trace.jobs.get(job.key)
+        for pod in self.pending(job):
+            why = self.trace.pods.get(pod.row)
+            if why is not None and (found is None or why.stage < found.stage):
+                found = why
+        return found
+
+    def nominated(self, pod: PodRecord, within: Mask | None = None) -> tuple[int, bool] | None:
+        """The node that was nominated for a pod, when the pod may go there now (True) or later (False)."""
+        node = self.nodes.facts.index.get(pod.nominated_node)
+        if node is None or (within is not None and not within[node]):
+            return None
+        only = np.zeros(len(self.nodes), np.bool_)
+        only[node] = True
+        return self.kernel.best(pod, only)
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _open_queues(self) -> dict[str, Queue]:
+        return {
+            name: Queue(
+                index=index,
+                name=name,
+                spec=queue.spec,
+                state=queue.status.state,
+                created=_timestamp(queue.metadata),
+                resource=queue,
+            )
+            for index, (name, queue) in enumerate(self.snapshot.queues.items())
+        }
+
+    def _open_jobs(self) -> None:
+        pod_groups = self.snapshot.pod_groups
+        included = [
+            (row, pod_group)
+            for row, pod_group in enumerate(pod_groups)
+            if pod_group is not None and self._queue_name(pod_group) in self.queues
+        ]
+        index_of = np.full(len(pod_groups) + 2, -1, np.intp)
+        index_of[[row for row, _ in included]] = np.arange(len(included))
+        pods = self.pods
+        rows = np.flatnonzero(index_of[pods.job] >= 0) if len(pods.job) else _NO_ROWS
+        of_job, state, classes = index_of[pods.job[rows]], pods.state[rows], pods.pod_class[rows]
+        counts = np.bincount(of_job * STATES + state, minlength=len(included) * STATES)
+        by_state = counts.reshape(len(included), STATES).tolist()
+        best_effort = _best_effort(self.snapshot.requests)
+        waiting = rows[state == PodState.Pending]
+        pending_best_effort = np.bincount(
+            of_job[(state == PodState.Pending) & best_effort[classes]], minlength=len(included)
+        ).tolist()
+        self.job_allocated = self._sum_requests(of_job, classes, _ALLOCATED[state], len(included))
+        self.job_requested = self._sum_requests(of_job, classes, _REQUESTING[state], len(included))
+        self._pending = self._rows_by_job(waiting)
+        self._sub_job_of_row: dict[int, SubJob] = {}
+        default_priority = next((c.value for c in self.snapshot.priority_classes.values() if c.global_default), 0)
+        for index, (row, pod_group) in enumerate(included):
+            self._open_job(index, row, pod_group, by_state[index], pending_best_effort[index], default_priority)
+
+    def _open_job(
+        self,
+        index: int,
+        row: int,
+        pod_group: crds.PodGroup,
+        counts: list[int],
+        pending_best_effort: int,
+        default_priority: int,
+    ) -> None:
+        spec = pod_group.spec
+        priority_class = self.snapshot.priority_classes.get(spec.priority_class_name)
+        queue = self.queues[self._queue_name(pod_group)]
+        job = Job(
+            index=index,
+            row=row,
+            key=pod_group.key,
+            pod_group=pod_group,
+            queue=queue,
+            priority=priority_class.value if priority_class else default_priority,
+            created=_timestamp(pod_group.metadata),
+            min_available=spec.min_member,
+            phase=pod_group.status.phase,
+            counts=counts,
+            pending_best_effort=pending_best_effort,
+            allocated=self.job_allocated[index],
+            min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
+            members=self.members,
+            state_of=self.pods.state.__getitem__,
+            conditions=list(pod_group.status.conditions),
+        )
+        for sub_job, rows in make_sub_jobs(job):
+            job.sub_jobs[sub_job.uid] = sub_job
+            for pod_row in rows:
+                self._sub_job_of_row[pod_row] = sub_job
+        queue.jobs.append(job)
+        self.jobs[job.key] = job
+
+    def _queue_name(self, pod_group: crds.PodGroup) -> str:
+        return pod_group.spec.queue or "default"
+
+    def _sum_requests(self, of_job: Rows, classes: IntColumn, chosen: Mask, jobs: int) -> Matrix:
+        of_job, classes = of_job[chosen], classes[chosen]
+        out = np.zeros((jobs, len(self.dimensions)))
+        for column in range(len(self.dimensions)):
+            out[:, column] = np.bincount(of_job, weights=self.snapshot.requests[classes, column], minlength=jobs)
+        return out
+
+    def _rows_by_job(self, rows: Rows) -> dict[int, Rows]:
+        if not len(rows):
+            return {}
+        rows = rows[np.argsort(self.pods.job[rows], kind="stable")]
+        jobs = self.pods.job[rows]
+        starts = np.flatnonzero(np.diff(jobs, prepend=-9))
+        return dict(zip(jobs[starts].tolist(), np.split(rows, starts[1:]), strict=True))
+
+
+_NO_ROWS: Rows = np.zeros(0, np.intp)
+
+
+def _best_effort(requests: Matrix) -> Mask:
+    counted = requests >= resources.TOLERANCE
+    counted[:, resources.PODS] = False
+    out: Mask = ~np.any(counted, axis=1)
+    return out
+
+
+def _timestamp(meta: crds.Metadata) -> float:
+    return meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0

@@ -1,0 +1,93 @@
+"""Arithmetic of shares that several plugins use. Amounts have the resource dimension last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import PODS, Mask, Vector
+from stromboli.framework.reasons import describe
+
+if TYPE_CHECKING:
+    from stromboli.framework.job import Job
+    from stromboli.framework.session import Session
+
+
+def share(amount: Vector, of: Vector) -> Vector:
+    """amount / of, element by element; 0/0 is 0 and x/0 is 1, as Volcano has it."""
+    out = np.zeros(np.broadcast_shapes(amount.shape, of.shape))
+    np.divide(amount, of, out=out, where=of != 0)
+    out[(of == 0) & (amount != 0)] = 1.0
+    return out
+
+
+def dominant_share(amount: Vector, of: Vector) -> float:
+    """The largest share over the dimensions of two vectors."""
+    largest = 0.0
+    for have, whole in zip(amount.tolist(), of.tolist(), strict=True):
+        part = have / whole if whole else float(have != 0)
+        if part > largest:
+            largest = part
+    return largest
+
+
+def asked(request: Vector) -> Mask:
+    """The dimensions that a queue's limit is checked in: those that are requested, the number of pods aside."""
+    out = request > 0
+    out[PODS] = False
+    return out
+
+
+def exceeded(used: Vector, limit: Vector, request: Vector) -> list[int]:
+    """The columns in which `used` is above `limit`, of those that `request` asks for. There is no tolerance."""
+    return np.flatnonzero(asked(request) & (used > limit)).tolist()
+
+
+def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:
+    """How many copies of `request`, up to `count`, can be added to `used` without going above `limit`."""
+    columns = asked(request)
+    if not columns.any():
+        return count
+    limit, used, request = limit[columns], used[columns], request[columns]
+    copies = int(np.clip(np.floor((limit - used) / request).min(), 0, count))
+    # The division may round either way; the comparison is what counts.
+    while copies > 0 and (used + copies * request > limit).any():
+        copies -= 1
+    while copies < count and (used + (copies + 1) * request <= limit).all():
+        copies += 1
+    return copies
+
+
+def reserved(session: Session, job: Job, *, beyond_allocated: bool) -> Vector:
+    """What an admitted job still has a claim to: its minResources without what gated pods would take.
+
+    With `beyond_allocated`, what it holds already is not counted again.
+    """
+    assert job.min_resources is not None
+    amount = job.min_resources
+    if beyond_allocated:
+        amount = np.maximum(amount - job.allocated, 0)
+    gated = [session.request(pod) for pod in session.pending(job) if pod.pod_class.gated]
+    return np.maximum(amount - np.sum(gated, axis=0), 0) if gated else amount
+
+
+def over_limit(
+    session: Session,
+    stage: Stage,
+    word: str,
+    queue: str,
+    limit_name: str,
+    columns: list[int],
+    used: Vector,
+    limit: Vector,
+    request: Vector,
+) -> Reason:
+    """The reason for a queue that has no room, with the numbers that were compared."""
+    parts = "; ".join(
+        f"{session.dimensions[c]}: holds {describe(c, used[c])}, {limit_name} {describe(c, limit[c])}, "
+        f"{describe(c, request[c])} more asked"
+        for c in columns
+    )
+    return Reason(stage, word, f"queue {queue} has no room in {parts}", Actionable.Wait)

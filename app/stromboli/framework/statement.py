@@ -1,0 +1,170 @@
+"""A statement: placements that are tried together, and then committed together or taken back.
+
+Operations take effect on the session at once, so that what is tried next sees them; `discard` undoes them in reverse,
+`commit` turns them into decisions. `save` and `recover` carry a plan that was tried and discarded to the moment when
+it is chosen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from stromboli.api.resources import Vector
+from stromboli.api.status import PodState
+
+if TYPE_CHECKING:
+    from stromboli.framework.job import Job, SubJob
+    from stromboli.framework.session import Session
+    from stromboli.state.pods import PodRecord
+
+
+class Kind(Enum):
+    """What an operation does."""
+
+    Allocate = "allocate"
+    Pipeline = "pipeline"
+    Evict = "evict"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Pods of one identity class and one job that got, or lose, their nodes; what `on_allocate` handlers are told."""
+
+    kind: Kind
+    #: None for a running pod whose PodGroup is not in the session
+    job: Job | None
+    sub_job: SubJob | None
+    pods: Sequence[PodRecord]
+    #: index of the node of each pod
+    nodes: Sequence[int]
+    #: what one pod requests, shape (dimensions,)
+    request: Vector
+    #: why, for evictions: the action's name
+    reason: str = ""
+    #: whether others were evicted to make the place
+    after_eviction: bool = False
+
+    @property
+    def total(self) -> Vector:
+        """What all the pods request together."""
+        return self.request * len(self.pods)
+
+
+class Statement:
+    """Operations on a session; see the module's docstring."""
+
+    __slots__ = ("_session", "operations")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.operations: list[Placement] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+    def allocate(self, sub_job: SubJob, pods: Sequence[PodRecord], nodes: Sequence[int]) -> None:
+        """Give pods of one class nodes that have room for them."""
+        self._do(self._placement(Kind.Allocate, sub_job, pods, nodes))
+
+    def pipeline(self, sub_job: SubJob, pod: PodRecord, node: int, *, after_eviction: bool = False) -> None:
+        """Promise a pod what terminating pods leave on a node."""
+        placement = self._placement(Kind.Pipeline, sub_job, (pod,), (node,))
+        self._do(replace(placement, after_eviction=after_eviction))
+
+    def evict(self, pod: PodRecord, reason: str) -> None:
+        """Make a running pod give up its place."""
+        session = self._session
+        job = session.jobs.get(pod.job)
+        sub_job = session.sub_job_of(job, pod) if job else None
+        node = int(session.pods.node[pod.row])
+        self._do(Placement(Kind.Evict, job, sub_job, (pod,), (node,), session.request(pod), reason))
+
+    def discard(self) -> None:
+        """Take everything back, the last first."""
+        for placement in reversed(self.operations):
+            self._session.remember_try(placement)
+            _undo(self._session, placement)
+        self.operations = []
+
+    def commit(self) -> None:
+        """Decide: allocated pods are to be bound, evicted ones deleted."""
+        for placement in self.operations:
+            self._session.commit(placement)
+        self.operations = []
+
+    def save(self) -> list[Placement]:
+        """The operations, to be recovered after a discard."""
+        return list(self.operations)
+
+    def recover(self, operations: Sequence[Placement]) -> None:
+        """Do again what was saved."""
+        for placement in operations:
+            self._do(placement)
+
+    def merge(self, *others: Statement) -> None:
+        """Take over the operations of other statements."""
+        for other in others:
+            self.operations.extend(other.operations)
+            other.operations = []
+
+    def _placement(self, kind: Kind, sub_job: SubJob, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Placement:
+        return Placement(kind, sub_job.job, sub_job, pods, nodes, self._session.request(pods[0]))
+
+    def _do(self, placement: Placement) -> None:
+        _apply(self._session, placement)
+        self.operations.append(placement)
+
+
+_TARGET = {Kind.Allocate: PodState.Allocated, Kind.Pipeline: PodState.Pipelined}
+
+
+def _apply(session: Session, placement: Placement) -> None:
+    if placement.kind is Kind.Evict:
+        _set_state(session, placement, PodState.Running, PodState.Releasing)
+        session.nodes.release(placement.nodes[0], placement.request, 1)
+        _tell(session, "on_deallocate", placement)
+        return
+    target = _TARGET[placement.kind]
+    _set_state(session, placement, PodState.Pending, target)
+    for pod, node in zip(placement.pods, placement.nodes, strict=True):
+        session.pods.node[pod.row] = node
+    _count_on_nodes(session, placement, +1)
+    _tell(session, "on_allocate", placement)
+
+
+def _undo(session: Session, placement: Placement) -> None:
+    if placement.kind is Kind.Evict:
+        _set_state(session, placement, PodState.Releasing, PodState.Running)
+        session.nodes.release(placement.nodes[0], placement.request, -1)
+        _tell(session, "on_allocate", placement)
+        return
+    _set_state(session, placement, _TARGET[placement.kind], PodState.Pending)
+    for pod in placement.pods:
+        session.pods.node[pod.row] = -1
+    _count_on_nodes(session, placement, -1)
+    _tell(session, "on_deallocate", placement)
+
+
+def _count_on_nodes(session: Session, placement: Placement, sign: int) -> None:
+    change = session.nodes.occupy if placement.kind is Kind.Allocate else session.nodes.promise
+    scoring = placement.pods[0].pod_class.scoring_request
+    for node, count in Counter(placement.nodes).items():
+        change(node, placement.request, scoring, sign * count)
+
+
+def _set_state(session: Session, placement: Placement, old: PodState, new: PodState) -> None:
+    state = session.pods.state
+    for pod in placement.pods:
+        state[pod.row] = new
+    if placement.job is not None and placement.sub_job is not None:
+        best_effort = placement.pods[0].pod_class.best_effort
+        placement.job.move(placement.sub_job, old, new, len(placement.pods), best_effort)
+
+
+def _tell(session: Session, point: str, placement: Placement) -> None:
+    for method in session.points.all(point):
+        method(placement)

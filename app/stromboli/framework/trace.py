@@ -1,0 +1,29 @@
+"""What a session remembers of its refusals: a typed reason for every job and pod that got nothing."""
+
+from __future__ import annotations
+
+from stromboli.api.reasons import Reason
+
+
+class Trace:
+    """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
+
+    __slots__ = ("jobs", "pods")
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Reason] = {}
+        self.pods: dict[int, Reason] = {}
+
+    def job(self, key: str, reason: Reason) -> None:
+        """A job does not go on."""
+        known = self.jobs.get(key)
+        if known is None or reason.stage <= known.stage:
+            self.jobs[key] = reason
+
+    def pod(self, row: int, reason: Reason) -> None:
+        """A pod got no place. What was found last counts: earlier tries were taken back."""
+        self.pods[row] = reason
+
+    def placed(self, row: int) -> None:
+        """A pod got a place after all."""
+        self.pods.pop(row, None)

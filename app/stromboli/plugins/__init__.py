@@ -1,0 +1,1 @@
+"""The plugins, one module each, named as in the policy file."""

@@ -1,0 +1,400 @@
+"""capacity: queues with amounts of their own, flat or as a tree.
+
+A queue may use up to its real capability: what it is limited to, and what the guarantees of its siblings leave of its
+parent. What it deserves decides who is served first and who can be reclaimed from. With `enableHierarchy` a pod must
+fit its queue and every ancestor; flat queues are a tree of depth one whose root is the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import total_ordering
+
+import numpy as np
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.framework import reasons, shares
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.plugin import Plugin, Verdict, Vote
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement
+from stromboli.state.pods import PodRecord
+
+ROOT = "root"
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """A queue's amounts, each of shape (dimensions,). In a tree, what a queue holds counts for all its ancestors."""
+
+    queue: Queue
+    deserved: Vector
+    guarantee: Vector
+    #: what it is limited to; infinite where nothing is said
+    capability: Vector
+    #: what it may have at most
+    limit: Vector
+    allocated: Vector
+    request: Vector
+    inqueue: Vector
+    #: held above the minResources of its jobs
+    elastic: Vector
+    #: dimensions in which something is deserved
+    deserves: Mask
+    parent: Account | None = None
+    children: list[Account] = field(default_factory=list)
+    #: why nothing can be scheduled in it
+    broken: Reason | None = None
+
+    @property
+    def share(self) -> float:
+        """The dominant part of what it deserves; 1 for a queue that deserves nothing."""
+        if self.undeserving:
+            return 1.0
+        return shares.dominant_share(self.allocated[self.deserves], self.deserved[self.deserves])
+
+    @property
+    def undeserving(self) -> bool:
+        """Whether it deserves nothing: then it comes after all queues below their share."""
+        return not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
+
+    @property
+    def path(self) -> list[Account]:
+        """The queue and its ancestors, upwards."""
+        return [self, *self.parent.path] if self.parent else [self]
+
+
+class Capacity(Plugin):
+    name = "capacity"
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        #: why the whole cluster stands still; only under Volcano's rules
+        self._stopped: Reason | None = None
+        self._accounts = {
+            queue.name: self._account(queue) for queue in session.queues.values() if self.hierarchy or queue.jobs
+        }
+        if self.hierarchy:
+            self._link()
+        for account in self._accounts.values():
+            for job in account.queue.jobs:
+                self._count(account, job)
+        self._set_limits()
+        #: allocated, request and inqueue; the gauges of ancestors stay at what the session found
+        self._at_start = {
+            name: (a.allocated.copy(), a.request.copy(), a.inqueue.copy()) for name, a in self._accounts.items()
+        }
+        #: queues whose allocated amount was changed, even if it was changed back
+        self._changed: set[str] = set()
+        #: shares as they are exported
+        self._shares = {name: account.share for name, account in self._accounts.items()}
+
+    # -- order and limits ------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> tuple[int, PlaceInTree]:
+        return -queue.spec.priority, PlaceInTree(self._accounts[queue.name])
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        why = self._refusal(queue)
+        if why is not None:
+            return 0, why
+        request = self._session.request(pod)
+        room = count
+        for account in self._accounts[queue.name].path:
+            fit = shares.copies_within(account.limit, account.allocated, request, room)
+            if fit < room:
+                room = fit
+                why = self._over(
+                    account, Stage.QueueShare, account.allocated, account.allocated + (fit + 1) * request, request
+                )
+        return room, why
+
+    # -- admission -------------------------------------------------------------------------------------------------
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        why = self._refusal(job.queue)
+        if why is not None:
+            return why
+        if job.min_resources is None:
+            return Vote.Permit
+        for account in self._accounts[job.queue.name].path:
+            held = account.allocated + account.inqueue - account.elastic
+            over = self._over(account, Stage.Admission, held, held + job.min_resources, job.min_resources)
+            if over is not None:
+                return over
+        return Vote.Permit
+
+    def job_enqueued(self, job: Job) -> None:
+        if job.min_resources is not None:
+            claim = shares.reserved(self._session, job, beyond_allocated=False)
+            for account in self._accounts[job.queue.name].path:
+                account.inqueue += claim
+
+    def _refusal(self, queue: Queue) -> Reason | None:
+        if self._stopped is not None:
+            return self._stopped
+        account = self._accounts[queue.name]
+        if account.broken is not None:
+            return account.broken
+        if account.children:
+            return _not_a_leaf(queue)
+        return None if queue.open else reasons.queue_not_open(queue)
+
+    def _over(self, account: Account, stage: Stage, held: Vector, wanted: Vector, request: Vector) -> Reason | None:
+        columns = shares.exceeded(wanted, account.limit, request)
+        if not columns:
+            return None
+        return shares.over_limit(
+            self._session,
+            stage,
+            "QueueCapabilityExceeded",
+            account.queue.name,
+            "may have",
+            columns,
+            held,
+            account.limit,
+            request,
+        )
+
+    # -- accounts --------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, placement: Placement) -> None:
+        self._change(placement, placement.total)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        self._change(placement, -placement.total)
+
+    def _change(self, placement: Placement, amount: Vector) -> None:
+        if placement.job is None:
+            return
+        leaf = self._accounts[placement.job.queue.name]
+        for account in leaf.path:
+            account.allocated += amount
+        self._shares[leaf.queue.name] = leaf.share
+        self._changed.add(leaf.queue.name)
+
+    def close(self, session: Session) -> None:
+        zero = session.vector(None)
+        for queue in session.queues.values():
+            gauges = session.gauge(queue.name)
+            account = self._accounts.get(queue.name)
+            if account is None:
+                idle = self._account(queue)
+                gauges.amounts.update(
+                    deserved=session.vector(queue.spec.deserved), allocated=zero, request=zero, inqueue=zero
+                )
+                if queue.spec.capability:
+                    gauges.amounts["capacity"] = idle.capability
+                gauges.amounts["real_capacity"] = np.minimum(self._free + idle.guarantee, idle.capability)
+                continue
+            held, request, inqueue = self._at_start[queue.name]
+            gauges.amounts.update(
+                deserved=account.deserved,
+                allocated=held if account.children else account.allocated.copy(),
+                request=request,
+                inqueue=inqueue,
+                capacity=account.capability if self.hierarchy or queue.spec.capability else zero,
+                real_capacity=account.limit,
+            )
+            if queue.name in self._changed:
+                gauges.export_last("allocated")
+            gauges.share = self._shares[queue.name]
+            gauges.overused = gauges.share > 1
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def _account(self, queue: Queue) -> Account:
+        session = self._session
+        capability = session.vector(queue.spec.capability, np.inf)
+        for column in (CPU, MEMORY):
+            if capability[column] <= 0:
+                capability[column] = np.inf
+        deserved = session.vector(queue.spec.deserved)
+        named = queue.spec.deserved or {}
+        guarantee = session.vector(queue.spec.guarantee.resource)
+        deserves = np.array([name in named for name in session.dimensions]) | (guarantee > 0)
+        deserves[[CPU, MEMORY]] = True
+        return Account(
+            queue=queue,
+            deserved=deserved,
+            guarantee=guarantee,
+            capability=capability,
+            limit=capability,
+            allocated=session.vector(None),
+            request=session.vector(None),
+            inqueue=session.vector(None),
+            elastic=session.vector(None),
+            deserves=deserves,
+        )
+
+    def _link(self) -> None:
+        """Make the tree. What is wrong with it stops the cluster under Volcano's rules, and a subtree under ours."""
+        if ROOT not in self._accounts:
+            self._break_all(_no_root())
+            return
+        for account in self._accounts.values():
+            if account.queue.name == ROOT:
+                continue
+            parent = self._accounts.get(account.queue.parent)
+            if parent is None:
+                self._break(account, _unknown_parent(account.queue))
+            elif not self._closes_a_cycle(account):
+                account.parent = parent
+                parent.children.append(account)
+            else:
+                self._break(account, _cycle(account.queue))
+        for account in self._accounts.values():
+            if account.children and account.queue.jobs:
+                self._break(account, _not_a_leaf(account.queue), subtree=False)
+        for account in self._accounts.values():
+            broken = next((a.broken for a in account.path if a.broken and a is not account), None)
+            if broken is not None and broken.reason != "QueueNotALeaf":
+                account.broken = account.broken or broken
+
+    def _closes_a_cycle(self, account: Account) -> bool:
+        seen = {account.queue.name}
+        name = account.queue.parent
+        while name in self._accounts and name != ROOT:
+            if name in seen:
+                return True
+            seen.add(name)
+            name = self._accounts[name].queue.parent
+        return False
+
+    def _break(self, account: Account, why: Reason, *, subtree: bool = True) -> None:
+        if not self._session.rules.broken_queue:
+            self._stopped = why
+        elif subtree:
+            account.broken = why
+
+    def _break_all(self, why: Reason) -> None:
+        if self._session.rules.broken_queue:
+            # Without a root every queue is a tree of its own below the cluster.
+            return
+        self._stopped = why
+
+    def _count(self, account: Account, job: Job) -> None:
+        """Add a job to its queue and the ancestors."""
+        session = self._session
+        elastic = job.allocated
+        claim = None
+        if job.min_resources is not None:
+            elastic = np.maximum(job.allocated - job.min_resources, 0)
+            running = job.phase == "Running" and job.allocated_count >= job.min_available
+            if running or job.phase == "Inqueue":
+                claim = shares.reserved(session, job, beyond_allocated=True)
+        for each in account.path:
+            each.allocated += session.job_allocated[job.index]
+            each.request += session.job_requested[job.index]
+            each.elastic += elastic
+            if claim is not None:
+                each.inqueue += claim
+
+    def _set_limits(self) -> None:
+        queues = self._session.queues.values()
+        guaranteed = np.sum(
+            [self._session.vector(None), *(self._session.vector(q.spec.guarantee.resource) for q in queues)], axis=0
+        )
+        #: what no guarantee holds, for flat queues
+        self._free: Vector = np.maximum(self._session.total - guaranteed, 0)
+        if self.hierarchy and ROOT in self._accounts:
+            root = self._accounts[ROOT]
+            root.limit = self._root_limit(root)
+            root.capability = root.limit
+            self._limit_children(root)
+            root.guarantee = _total(child.guarantee for child in root.children) + self._session.vector(None)
+            root.deserved = _total(child.deserved for child in root.children) + self._session.vector(None)
+            root.deserves = np.any([root.deserves, *(child.deserves for child in root.children)], axis=0)
+            return
+        for account in self._accounts.values():
+            account.limit = np.minimum(self._free + account.guarantee, account.capability)
+            account.deserved = np.maximum(np.minimum(account.deserved, account.limit), account.guarantee)
+
+    def _root_limit(self, root: Account) -> Vector:
+        """The root is not limited by the cluster's size, only in the resources that the cluster has."""
+        if not root.queue.spec.capability:
+            known = self._session.total > 0
+            known[[CPU, MEMORY]] = True
+            unlimited = np.where(known, float(2**63 - 1), 0.0)
+            unlimited[[CPU, MEMORY]] = np.inf
+            return unlimited
+        if self._session.rules.broken_queue:
+            return root.capability
+        return self._session.vector(root.queue.spec.capability)
+
+    def _limit_children(self, parent: Account) -> None:
+        guaranteed = _total(child.guarantee for child in parent.children)
+        for child in parent.children:
+            child.deserved = np.maximum(child.deserved, child.guarantee)
+            child.capability = np.where(np.isinf(child.capability), parent.capability, child.capability)
+            free = np.maximum(parent.limit - guaranteed, 0) + child.guarantee
+            child.limit = np.minimum(free, child.capability)
+            self._limit_children(child)
+
+
+@total_ordering
+class PlaceInTree:
+    """Sorts queues by the shares of the two ancestors at which their paths part, as they are when compared.
+
+    A key of numbers could not say it: equal shares there end the comparison, whatever lies below.
+    """
+
+    __slots__ = ("_account", "_path")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._path = account.path[::-1]
+
+    def _compared_with(self, other: PlaceInTree) -> tuple[tuple[float, bool], tuple[float, bool]]:
+        depth = 0
+        shared = min(len(self._path), len(other._path)) - 1
+        while depth < shared and self._path[depth] is other._path[depth]:
+            depth += 1
+        left, right = self._path[min(depth, len(self._path) - 1)], other._path[min(depth, len(other._path) - 1)]
+        return (left.share, left.undeserving), (right.share, right.undeserving)
+
+    def __lt__(self, other: PlaceInTree) -> bool:
+        left, right = self._compared_with(other)
+        return left < right
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PlaceInTree):
+            return NotImplemented
+        left, right = self._compared_with(other)
+        return left == right
+
+    def __hash__(self) -> int:
+        return id(self._account)
+
+
+def _total(vectors: Iterable[Vector]) -> Vector:
+    out: Vector = np.sum(list(vectors), axis=0)
+    return out
+
+
+def _not_a_leaf(queue: Queue) -> Reason:
+    return Reason(
+        Stage.Admission,
+        "QueueNotALeaf",
+        f"queue {queue.name} has child queues; jobs run in queues without children",
+        Actionable.User,
+    )
+
+
+def _no_root() -> Reason:
+    return Reason(Stage.Admission, "QueueMisconfigured", "there is no queue root", Actionable.Admin)
+
+
+def _unknown_parent(queue: Queue) -> Reason:
+    return Reason(
+        Stage.Admission,
+        "QueueMisconfigured",
+        f"the parent of queue {queue.name}, {queue.parent}, does not exist",
+        Actionable.Admin,
+    )
+
+
+def _cycle(queue: Queue) -> Reason:
+    return Reason(Stage.Admission, "QueueMisconfigured", f"queue {queue.name} is its own ancestor", Actionable.Admin)

@@ -1,0 +1,139 @@
+"""gang: pods of a job start together or not at all."""
+
+from __future__ import annotations
+
+from stromboli.api.crds import PodGroupCondition
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.status import PodState
+from stromboli.framework import reasons
+from stromboli.framework.job import Job, SubJob
+from stromboli.framework.plugin import Plugin, Vote
+from stromboli.framework.session import Session
+
+
+class Gang(Plugin):
+    name = "gang"
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        #: whether pending best-effort pods count as if they had a place
+        self._generous = not session.rules.readiness
+
+    # -- readiness -------------------------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> Reason | None:
+        lacking = self._lacking_roles(job)
+        if lacking:
+            return Reason(
+                Stage.Gang, "NotEnoughPodsOfTask", f"PodGroup {job.key} lacks pods: {lacking}", Actionable.User
+            )
+        groups: dict[str, int] = {}
+        for sub_job in job.sub_jobs.values():
+            groups[sub_job.policy] = groups.get(sub_job.policy, 0) + 1
+        for policy in job.pod_group.spec.sub_group_policy:
+            if groups.get(policy.name, 0) < policy.min_sub_groups:
+                return Reason(
+                    Stage.Gang,
+                    "NotEnoughPodsOfTask",
+                    f"PodGroup {job.key} needs {policy.min_sub_groups} sub groups of {policy.name}",
+                    Actionable.User,
+                )
+        if job.valid_count < job.min_available:
+            return Reason(
+                Stage.Gang,
+                "NotEnoughPods",
+                f"PodGroup {job.key} starts with {job.min_available} pods and has {job.valid_count}",
+                Actionable.User,
+            )
+        return None
+
+    def job_missing(self, job: Job) -> int:
+        missing = job.min_available - self._held(job)
+        roles = job.min_by_role
+        if roles:
+            held = job.held_by_role(best_effort=self._generous)
+            missing = max(missing, sum(max(0, need - held.get(role, 0)) for role, need in roles.items()))
+        if job.pod_group.spec.sub_group_policy:
+            missing = max(missing, self._missing_groups(job, promised=False))
+        return missing
+
+    def sub_job_missing(self, sub_job: SubJob) -> int:
+        return sub_job.min_available - self._held(sub_job)
+
+    def job_pipelined(self, job: Job) -> Vote:
+        enough = self._held(job) + job.waiting_count >= job.min_available
+        roles = job.min_by_role
+        if enough and roles:
+            held = job.held_by_role(best_effort=self._generous, promised=True)
+            enough = all(held.get(role, 0) >= need for role, need in roles.items())
+        if enough and job.pod_group.spec.sub_group_policy:
+            enough = self._missing_groups(job, promised=True) <= 0
+        return Vote.Permit if enough else Vote.Reject
+
+    def sub_job_pipelined(self, sub_job: SubJob) -> Vote:
+        held = self._held(sub_job) + sub_job.counts[PodState.Pipelined]
+        return Vote.Permit if held >= sub_job.min_available else Vote.Reject
+
+    def job_starving(self, job: Job) -> bool:
+        return job.waiting_count + job.ready_count < job.min_available
+
+    # -- order -----------------------------------------------------------------------------------------------------
+
+    def job_order(self, job: Job) -> bool:
+        return self._held(job) >= job.min_available
+
+    def sub_job_order(self, sub_job: SubJob) -> bool:
+        return self.sub_job_missing(sub_job) <= 0
+
+    # -- conditions ------------------------------------------------------------------------------------------------
+
+    def close(self, session: Session) -> None:
+        for job in session.jobs.values():
+            if not job.size:
+                continue
+            if self._held(job) >= job.min_available:
+                job.set_condition(
+                    PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")
+                )
+            elif not self._only_waits_for_release(job):
+                why = session.reason(job) or reasons.gang_blocked(job)
+                job.unschedulable = True
+                job.set_condition(
+                    PodGroupCondition(
+                        type="Unschedulable",
+                        status="True",
+                        reason="NotEnoughResources",
+                        message=f"{why.reason}: {why.message}",
+                    )
+                )
+
+    def _held(self, of: Job | SubJob) -> int:
+        return of.ready_count + (of.pending_best_effort if self._generous else 0)
+
+    def _missing_groups(self, job: Job, *, promised: bool) -> int:
+        """How many sub groups must still become ready."""
+        ready: dict[str, int] = {}
+        for sub_job in job.sub_jobs.values():
+            held = self._held(sub_job) + (sub_job.counts[PodState.Pipelined] if promised else 0)
+            ready[sub_job.policy] = ready.get(sub_job.policy, 0) + (held >= sub_job.min_available)
+        return sum(
+            max(0, policy.min_sub_groups - ready.get(policy.name, 0)) for policy in job.pod_group.spec.sub_group_policy
+        )
+
+    def _lacking_roles(self, job: Job) -> str:
+        roles = job.min_by_role
+        if not roles:
+            return ""
+        have = job.valid_by_role()
+        return ", ".join(
+            f"{need} of role {role} are needed, {have.get(role, 0)} there"
+            for role, need in roles.items()
+            if have.get(role, 0) < need
+        )
+
+    def _only_waits_for_release(self, job: Job) -> bool:
+        """Whether terminating pods are all that keeps the job below its minimum."""
+        releasing = job.counts[PodState.Releasing]
+        if not releasing or job.counts[PodState.Pending] or job.counts[PodState.Pipelined]:
+            return False
+        return job.scheduled_count >= job.min_available

@@ -1,0 +1,199 @@
+"""proportion: divides the cluster between queues by weight.
+
+What a queue deserves is found by water-filling (`framework.division`): in proportion to the weights, no more than a
+queue requests or may have, no less than it is guaranteed. A queue is served in order of its share, allocated /
+deserved, and never beyond what it deserves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Matrix, ResourceAmounts, Vector
+from stromboli.framework import division, reasons, shares
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.plugin import Plugin, Verdict, Vote
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement
+from stromboli.state.pods import PodRecord
+
+
+class Proportion(Plugin):
+    name = "proportion"
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        queues = [queue for queue in session.queues.values() if queue.jobs]
+        #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
+        self._row = {queue.name: row for row, queue in enumerate(queues)}
+        self._guarantee = self._amounts(queues, lambda queue: queue.spec.guarantee.resource, 0.0)
+        self._limit = self._real_capability(queues)
+        self._allocated = self._per_queue(queues, session.job_allocated)
+        self._request = self._per_queue(queues, session.job_requested)
+        self._inqueue, self._elastic = self._reservations(queues)
+        self._weight = np.array([queue.spec.weight for queue in queues], dtype=np.float64)
+        if session.rules.all_weights_zero and not self._weight.any():
+            self._weight[:] = 1
+        self._deserved = self._divide()
+        if session.rules.tolerance:
+            self._deserved = division.in_base_units(self._deserved)
+        self._counted = (session.total > 0) | (self._guarantee > 0).any(axis=0)
+        self._counted[[CPU, MEMORY]] = True
+        self._inqueue_at_start = self._inqueue.copy()
+        self._asked_overused: dict[str, bool] = {}
+        #: queues whose allocated amount was changed, even if it was changed back
+        self._changed: set[str] = set()
+
+    # -- order and limits ------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> tuple[float, float]:
+        return -queue.spec.priority, self._share(queue)
+
+    def overused(self, queue: Queue) -> Reason | None:
+        row = self._row[queue.name]
+        used_up = bool((self._deserved[row] < self._allocated[row] + TOLERANCE).all())
+        self._asked_overused[queue.name] = used_up
+        if not used_up:
+            return None
+        return Reason(
+            Stage.QueueShare, "QueueOverused", f"queue {queue.name} holds all that it deserves", Actionable.Wait
+        )
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        if not queue.open:
+            return 0, reasons.queue_not_open(queue)
+        row = self._row[queue.name]
+        request = self._session.request(pod)
+        held, limit = self._allocated[row], self._deserved[row]
+        room = shares.copies_within(limit, held, request, count)
+        if room == count:
+            return count, None
+        columns = shares.exceeded(held + (room + 1) * request, limit, request)
+        return room, shares.over_limit(
+            self._session,
+            Stage.QueueShare,
+            "QueueShareExceeded",
+            queue.name,
+            "deserves",
+            columns,
+            held,
+            limit,
+            request,
+        )
+
+    # -- admission -------------------------------------------------------------------------------------------------
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        if not job.queue.open:
+            return reasons.queue_not_open(job.queue)
+        if job.min_resources is None:
+            return Vote.Permit
+        row = self._row[job.queue.name]
+        held = self._allocated[row] + self._inqueue[row] - self._elastic[row]
+        columns = shares.exceeded(held + job.min_resources, self._limit[row], job.min_resources)
+        if not columns:
+            return Vote.Permit
+        return shares.over_limit(
+            self._session,
+            Stage.Admission,
+            "QueueCapabilityExceeded",
+            job.queue.name,
+            "may have",
+            columns,
+            held,
+            self._limit[row],
+            job.min_resources,
+        )
+
+    def job_enqueued(self, job: Job) -> None:
+        if job.min_resources is not None:
+            self._inqueue[self._row[job.queue.name]] += shares.reserved(self._session, job, beyond_allocated=False)
+
+    # -- accounts --------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, placement: Placement) -> None:
+        self._change(placement, placement.total)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        self._change(placement, -placement.total)
+
+    def _change(self, placement: Placement, amount: Vector) -> None:
+        if placement.job is not None:
+            queue = placement.job.queue.name
+            self._allocated[self._row[queue]] += amount
+            self._changed.add(queue)
+
+    def close(self, session: Session) -> None:
+        zero = session.vector(None)
+        for queue in session.queues.values():
+            gauges = session.gauge(queue.name)
+            row = self._row.get(queue.name)
+            if row is None:
+                gauges.amounts.update(allocated=zero, request=zero, inqueue=zero)
+                continue
+            held = self._allocated[row].copy()
+            gauges.amounts.update(allocated=held, request=self._request[row], inqueue=self._inqueue_at_start[row])
+            gauges.weight = queue.spec.weight
+            gauges.share = self._share(queue)
+            gauges.overused = self._asked_overused.get(queue.name)
+            if self._weight.any():
+                gauges.amounts["deserved"] = self._deserved[row]
+            if queue.name in self._changed:
+                gauges.export_last("allocated")
+
+    def _share(self, queue: Queue) -> float:
+        row = self._row[queue.name]
+        return shares.dominant_share(self._allocated[row][self._counted], self._deserved[row][self._counted])
+
+    def _divide(self) -> Matrix:
+        session = self._session
+        if not session.rules.deserved:
+            return division.rounds(session.total, self._weight, self._request, self._limit, self._guarantee)
+        idle = [queue for queue in session.queues.values() if queue.name not in self._row]
+        kept = self._amounts(idle, lambda queue: queue.spec.guarantee.resource, 0.0).sum(axis=0)
+        free = np.maximum(session.total - kept, 0)
+        return division.level(free, self._weight, self._request, self._limit, self._guarantee)
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def _amounts(self, queues: list[Queue], read: Callable[[Queue], ResourceAmounts | None], unset: float) -> Matrix:
+        out = np.full((len(queues), len(self._session.dimensions)), unset)
+        for row, queue in enumerate(queues):
+            amounts = read(queue)
+            if amounts:
+                out[row] = self._session.vector(amounts, unset)
+        return out
+
+    def _real_capability(self, queues: list[Queue]) -> Matrix:
+        """What a queue may have at most: its capability, and what the guarantees of others leave."""
+        guaranteed = self._amounts(
+            list(self._session.queues.values()), lambda queue: queue.spec.guarantee.resource, 0.0
+        ).sum(axis=0)
+        capability = self._amounts(queues, lambda queue: queue.spec.capability, np.inf)
+        capability[:, [CPU, MEMORY]] = np.where(capability[:, [CPU, MEMORY]] > 0, capability[:, [CPU, MEMORY]], np.inf)
+        free: Matrix = np.maximum(self._session.total - guaranteed, 0) + self._guarantee
+        return np.minimum(free, capability)
+
+    def _per_queue(self, queues: list[Queue], per_job: Matrix) -> Matrix:
+        out = np.zeros((len(queues), per_job.shape[1]))
+        for row, queue in enumerate(queues):
+            out[row] = per_job[[job.index for job in queue.jobs]].sum(axis=0)
+        return out
+
+    def _reservations(self, queues: list[Queue]) -> tuple[Matrix, Matrix]:
+        """What admitted jobs lay claim to, and what jobs hold above their minResources."""
+        inqueue = np.zeros((len(queues), len(self._session.dimensions)))
+        elastic = np.zeros_like(inqueue)
+        for row, queue in enumerate(queues):
+            for job in queue.jobs:
+                if job.min_resources is None:
+                    elastic[row] += job.allocated
+                    continue
+                elastic[row] += np.maximum(job.allocated - job.min_resources, 0)
+                running = job.phase == "Running" and job.allocated_count >= job.min_available
+                if running or job.phase == "Inqueue":
+                    inqueue[row] += shares.reserved(self._session, job, beyond_allocated=True)
+        return inqueue, elastic

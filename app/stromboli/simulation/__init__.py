@@ -1,0 +1,1 @@
+"""Simulation: the engine run on objects from files, with the same core as on a cluster."""

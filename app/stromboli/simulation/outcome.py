@@ -1,0 +1,124 @@
+"""The outcome of a run as plain data, in the format of recorded scenarios."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import CPU, MEMORY, PODS, Vector
+from stromboli.api.status import PodState
+from stromboli.framework import closing
+from stromboli.framework.session import Session
+from stromboli.simulation.run import Run
+
+#: infinity as the recorded gauges have it
+_UNLIMITED = sys.float_info.max
+
+
+def outcome(run: Run) -> dict[str, Any]:
+    """Bindings and evictions of all cycles, everything else as it is after the last."""
+    session = run.session
+    pipelined, allocated = _in_state(session, PodState.Pipelined), _in_state(session, PodState.Allocated)
+    jobs = {key: {"bound": 0, "pipelined": 0, "evicted": 0} for key in session.jobs}
+    queues = {name: {"bound": 0, "pipelined": 0, "evicted": 0} for name in session.queues}
+    job_of = {record.key: record.job for record in session.pods.records if record is not None}
+    for what, pods in (("bound", run.bindings), ("pipelined", pipelined), ("evicted", run.evicted)):
+        for key in pods:
+            job = session.jobs.get(job_of.get(key, ""))
+            if job is not None:
+                jobs[job.key][what] += 1
+                queues[job.queue.name][what] += 1
+    return {
+        "bindings": run.bindings,
+        "pipelined": pipelined,
+        "allocated": allocated,
+        "evicted": sorted(run.evicted),
+        "nominated": run.nominated,
+        "annotations": run.annotations,
+        "podGroups": {key: _pod_group(session, key) for key in _pod_group_keys(session)},
+        "queues": {name: _gauges(session, name) for name in session.queues},
+        "jobs": jobs,
+        "perQueue": queues,
+        "cycles": run.cycles if len(run.cycles) > 1 else [],
+    }
+
+
+def explanation(session: Session) -> dict[str, Any]:
+    """The reason of every pod that has no place."""
+    return {"pods": {key: reason_as_data(reason) for key, reason in sorted(closing.explain(session).items())}}
+
+
+def reason_as_data(reason: Reason) -> dict[str, Any]:
+    """A reason for JSON."""
+    out: dict[str, Any] = {
+        "stage": reason.stage.name,
+        "reason": reason.reason,
+        "message": reason.message,
+        "actionable": str(reason.actionable),
+    }
+    if reason.nodes:
+        out["nodes"] = reason.nodes
+    return out
+
+
+def _in_state(session: Session, state: PodState) -> dict[str, str]:
+    names = session.nodes.facts.records
+    rows = np.flatnonzero((session.pods.state == state) & (session.pods.job >= 0)).tolist()
+    return {session.record(row).key: names[session.pods.node[row]].name for row in rows}
+
+
+def _pod_group_keys(session: Session) -> list[str]:
+    return [pg.key for pg in session.snapshot.pod_groups if pg is not None]
+
+
+def _pod_group(session: Session, key: str) -> dict[str, Any]:
+    job = session.jobs.get(key)
+    if job is None:
+        pod_group = next(pg for pg in session.snapshot.pod_groups if pg is not None and pg.key == key)
+        status = pod_group.status
+    else:
+        status = closing.pod_group_status(job)
+    hyper_nodes = {sub.allocated_hyper_node for sub in job.sub_jobs.values()} if job else set()
+    return {
+        "inSession": job is not None,
+        "phase": status.phase,
+        "running": status.running,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "allocatedHyperNode": next(iter(hyper_nodes)) if len(hyper_nodes) == 1 else "",
+        "conditions": [{"type": c.type, "status": c.status, "reason": c.reason} for c in status.conditions],
+    }
+
+
+def _gauges(session: Session, name: str) -> dict[str, Any]:
+    gauges = session.gauges.get(name)
+    out: dict[str, Any] = {"statusAllocated": dict(session.queues[name].resource.status.allocated)}
+    if gauges is None:
+        return out
+    for field in ("share", "weight", "overused"):
+        value = getattr(gauges, field)
+        if value is not None:
+            out[field] = value
+    # A resource has a series in every gauge that is set after the first one that names it.
+    named = False
+    for field, vector in gauges.amounts.items():
+        amounts = _amounts(session, vector)
+        named = named or bool(amounts["scalar_resources"])
+        if not named:
+            del amounts["scalar_resources"]
+        out[field] = amounts
+    return out
+
+
+def _amounts(session: Session, vector: Vector) -> dict[str, Any]:
+    values = np.where(np.isinf(vector), _UNLIMITED, vector).tolist()
+    return {
+        "milli_cpu": values[CPU],
+        "memory_bytes": values[MEMORY],
+        "scalar_resources": {
+            session.dimensions[c]: values[c] for c in range(PODS, len(values)) if values[c] not in (0, _UNLIMITED)
+        },
+    }

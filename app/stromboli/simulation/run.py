@@ -1,0 +1,106 @@
+"""Running sessions on loaded objects, several in a row if asked, with what a cluster would do in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.api import crds, objects
+from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
+from stromboli.api.status import PodState
+from stromboli.engine import Engine
+from stromboli.framework.session import Session
+from stromboli.simulation.manifests import FEED_ORDER
+from stromboli.state.cluster import ClusterState
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened over all cycles, and the last session."""
+
+    session: Session
+    bindings: dict[str, str] = field(default_factory=dict)
+    evicted: dict[str, str] = field(default_factory=dict)
+    nominated: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: counts of each cycle
+    cycles: list[dict[str, int]] = field(default_factory=list)
+
+
+def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
+    """Put objects into a state, kind by kind in the order of FEED_ORDER, others last."""
+    rank = {kind: i for i, kind in enumerate(FEED_ORDER)}
+    for kind, obj in sorted(loaded, key=lambda entry: rank.get(entry[0], len(rank))):
+        state.upsert(kind, obj)
+
+
+def run(engine: Engine, state: ClusterState, *, cycles: int = 1, now: float | None = None) -> Run:
+    """Run `cycles` sessions. In between bound pods start to run, evicted ones go, and statuses are written."""
+    out: Run | None = None
+    for cycle in range(cycles):
+        moment = time.time() if now is None else now
+        result = engine.decide(state.snapshot(), now=moment)
+        out = out or Run(result.session)
+        out.session = result.session
+        bound = evicted = 0
+        for decision in result.decisions:
+            match decision:
+                case Bind(namespace, name, _, node, annotations):
+                    bound += 1
+                    out.bindings[f"{namespace}/{name}"] = node
+                    if annotations:
+                        out.annotations[f"{namespace}/{name}"] = dict(annotations)
+                case Evict(namespace, name, _, node):
+                    evicted += 1
+                    out.evicted[f"{namespace}/{name}"] = node
+                case Nominate(namespace, name, _, node):
+                    out.nominated[f"{namespace}/{name}"] = node
+        pipelined = int((result.session.pods.state == PodState.Pipelined).sum())
+        out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
+        if cycle + 1 < cycles:
+            _advance(state, result.decisions, moment)
+    assert out is not None
+    return out
+
+
+def _advance(state: ClusterState, decisions: Iterable[object], now: float) -> None:
+    for decision in decisions:
+        match decision:
+            case Bind(namespace, name, _, node):
+                state.upsert("Pod", _running(state, f"{namespace}/{name}", node, now))
+            case Evict(namespace, name):
+                state.delete("Pod", f"{namespace}/{name}")
+            case SetPodGroupStatus(namespace, name, status):
+                pod_group = state.pod_groups[state.jobs[f"{namespace}/{name}"]]
+                assert isinstance(pod_group, crds.PodGroup)
+                state.upsert("PodGroup", pod_group.model_copy(update={"status": status}))
+
+
+def _running(state: ClusterState, key: str, node: str, now: float) -> objects.Pod:
+    """A bound pod as its kubelet would show it."""
+    record = state.record(key)
+    assert record is not None
+    started = datetime.fromtimestamp(now, UTC).isoformat()
+    created = datetime.fromtimestamp(record.created, UTC).isoformat() if record.created else None
+    return objects.Pod(
+        metadata=objects.Metadata(
+            name=record.name,
+            namespace=record.namespace,
+            uid=record.uid,
+            creation_timestamp=created,
+            labels=dict(record.labels),
+            annotations=dict(record.annotations),
+        ),
+        spec=msgspec.structs.replace(
+            record.pod_class.spec,
+            node_name=node,
+            priority=record.spec_priority,
+            scheduler_name=record.scheduler_name,
+        ),
+        status=objects.PodStatus(phase="Running", start_time=started, conditions=list(record.conditions)),
+    )

@@ -1,0 +1,1 @@
+"""Cluster state in columns: events change rows, a snapshot copies arrays, nothing here knows a network."""

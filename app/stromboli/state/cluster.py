@@ -1,0 +1,317 @@
+"""The cluster as the scheduler knows it: watch events go in, snapshots come out.
+
+Every change goes through `upsert`, `delete` or `replace` with a decoded object, or through `assume` and `forget` for
+bindings that are decided but not yet confirmed. The class is not thread-safe: whoever feeds it takes the snapshots.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from stromboli.api import objects
+from stromboli.api.crds import HyperNode, PodGroup, Queue
+from stromboli.api.resources import Dimensions
+from stromboli.api.status import ON_NODE_STATES, PodState
+from stromboli.state.classes import ClassTable
+from stromboli.state.nodes import NodeTable
+from stromboli.state.pods import PodRecord, PodTable, make_record, observed_state
+from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
+
+_ON_NODE = frozenset(ON_NODE_STATES)
+
+
+class ClusterState:
+    """Rows of nodes, pods, jobs; dictionaries of everything of which there is little."""
+
+    def __init__(self, scheduler_names: Collection[str] = ("stromboli",)) -> None:
+        self.scheduler_names = frozenset(scheduler_names)
+        self.dimensions = Dimensions()
+        self.classes = ClassTable(self.dimensions)
+        self.nodes = NodeTable(self.dimensions)
+        self.pods = PodTable()
+        self.queues: dict[str, Queue] = {}
+        self.priority_classes: dict[str, objects.PriorityClass] = {}
+        self.hyper_nodes: dict[str, HyperNode] = {}
+        #: kinds that only plugins read, as plain data: kind -> key -> object
+        self.objects: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        #: PodGroups by job row, and the row of each job
+        self.pod_groups: list[PodGroup | None] = []
+        self.jobs: dict[str, int] = {}
+        self._job_keys: list[str] = []
+        self._job_pods: list[int] = []
+        #: rows of jobs that have neither PodGroup nor pods
+        self._free_jobs: list[int] = []
+        #: pods on nodes that are not there, by node name
+        self._strays: defaultdict[str, set[int]] = defaultdict(set)
+        #: node of each binding that waits for its watch event, by pod key
+        self.assumed: dict[str, str] = {}
+        self._kinds: dict[str, tuple[Callable[[Any], None], Callable[[str], None]]] = {
+            "Pod": (self._upsert_pod, self._delete_pod),
+            "Node": (self._upsert_node, self._delete_node),
+            "PodGroup": (self._upsert_pod_group, self._delete_pod_group),
+            "Queue": _entries(self.queues),
+            "HyperNode": _entries(self.hyper_nodes),
+            "PriorityClass": _entries(self.priority_classes),
+        }
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def upsert(self, kind: str, obj: Any) -> None:
+        """An object was added or changed. Raises InvalidQuantityError for amounts that cannot be read."""
+        handlers = self._kinds.get(kind)
+        if handlers is not None:
+            handlers[0](obj)
+        else:
+            self.objects[kind][object_key(obj)] = obj
+
+    def delete(self, kind: str, key: str) -> None:
+        """An object is gone; unknown keys are ignored. The key is `NAMESPACE/NAME`, or the name alone."""
+        handlers = self._kinds.get(kind)
+        if handlers is not None:
+            handlers[1](key)
+        else:
+            self.objects[kind].pop(key, None)
+
+    def keys(self, kind: str) -> Collection[str]:
+        """The keys of all objects of a kind."""
+        known: dict[str, Collection[str]] = {
+            "Pod": self.pods.by_key,
+            "Node": self.nodes.by_name,
+            "Queue": self.queues,
+            "HyperNode": self.hyper_nodes,
+            "PriorityClass": self.priority_classes,
+        }
+        if kind == "PodGroup":
+            return [pg.key for pg in self.pod_groups if pg is not None]
+        return known[kind] if kind in known else self.objects[kind]
+
+    def replace(self, kind: str, objs: Iterable[Any], key: Callable[[Any], str]) -> list[str]:
+        """A whole list was read: what is not in it is gone. Returns the keys that were dropped."""
+        stale = set(self.keys(kind))
+        for obj in objs:
+            stale.discard(key(obj))
+            self.upsert(kind, obj)
+        for gone in stale:
+            self.delete(kind, gone)
+        return sorted(stale)
+
+    # -- assumed bindings ------------------------------------------------------------------------------------------
+
+    def assume(self, key: str, node: str) -> None:
+        """Count a pod on its node before the API server confirms the binding."""
+        row = self.pods.by_key.get(key)
+        if row is None or self.pods.state[row] != PodState.Pending:
+            return
+        self.assumed[key] = node
+        self._move(row, PodState.Binding, node)
+
+    def forget(self, key: str) -> None:
+        """The binding was refused or timed out: the pod is pending again."""
+        row = self.pods.by_key.get(key)
+        if self.assumed.pop(key, None) is not None and row is not None:
+            self._move(row, PodState.Pending, "")
+
+    # -- snapshot --------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """A copy of every column; records and classes are shared."""
+        self.nodes.widen()
+        order = np.fromiter(self.nodes.order, np.intp, len(self.nodes.order))
+        size = self.pods.size
+        node = self.pods.node[:size].copy()
+        if len(order) != len(self.nodes.records) or not np.array_equal(order, np.arange(len(order))):
+            position = np.full(len(self.nodes.records) + 1, -1, np.int32)
+            position[order] = np.arange(len(order), dtype=np.int32)
+            node = position[node]
+        return Snapshot(
+            dimensions=tuple(self.dimensions.names),
+            nodes=NodeColumns(
+                facts=self.nodes.facts(),
+                allocatable=self.nodes.allocatable[:, order],
+                used=self.nodes.used[:, order],
+                releasing=self.nodes.releasing[:, order],
+                scoring=self.nodes.scoring[:, order],
+            ),
+            pods=PodColumns(
+                records=self.pods.records.copy(),
+                state=self.pods.state[:size].copy(),
+                node=node,
+                job=self.pods.job[:size].copy(),
+                pod_class=self.pods.pod_class[:size].copy(),
+            ),
+            classes=self.classes.classes[:],
+            requests=self.classes.requests(),
+            pod_groups=self.pod_groups.copy(),
+            queues=dict(self.queues),
+            priority_classes=dict(self.priority_classes),
+            hyper_nodes=dict(self.hyper_nodes),
+            objects={kind: dict(objs) for kind, objs in self.objects.items()},
+        )
+
+    # -- pods ------------------------------------------------------------------------------------------------------
+
+    def _upsert_pod(self, pod: objects.Pod) -> None:
+        key = object_key(pod)
+        row = self.pods.by_key.get(key)
+        if pod.spec.scheduler_name not in self.scheduler_names and not pod.spec.node_name:
+            if row is not None:
+                self._delete_pod(key)
+            return
+        namespace = pod.metadata.namespace or "default"
+        pod_class = self.classes.intern(pod.spec, namespace, pod.metadata.annotations)
+        if row is None:
+            row = self.pods.new_row(key)
+        else:
+            self._take_off(row)
+        record = make_record(row, pod, pod_class)
+        self.pods.records[row] = record
+        self.pods.pod_class[row] = pod_class.id
+        self._set_job(row, record.job)
+        state, node = observed_state(pod), record.node_name
+        if key in self.assumed:
+            if state == PodState.Pending:
+                state, node = PodState.Binding, self.assumed[key]
+            else:
+                del self.assumed[key]
+        self._put(row, state, node)
+
+    def _delete_pod(self, key: str) -> None:
+        row = self.pods.by_key.get(key)
+        if row is None:
+            return
+        self.assumed.pop(key, None)
+        self._take_off(row)
+        self._set_job(row, "")
+        self.pods.release(key)
+
+    def _move(self, row: int, state: PodState, node: str) -> None:
+        self._take_off(row)
+        self._put(row, state, node)
+
+    def _put(self, row: int, state: PodState, node: str) -> None:
+        """Set state and node of a pod that is on no node."""
+        self.pods.state[row] = state
+        node_row = self.nodes.by_name.get(node, -1)
+        self.pods.node[row] = node_row
+        if node_row >= 0:
+            self._count(row, +1)
+        elif node:
+            self._strays[node].add(row)
+
+    def _take_off(self, row: int) -> None:
+        """Remove a pod from its node, if it has one."""
+        if self.pods.node[row] >= 0:
+            self._count(row, -1)
+            self.pods.node[row] = -1
+            return
+        record = self.pods.records[row]
+        node = (self.assumed.get(record.key) or record.node_name) if record else ""
+        if node:
+            self._strays[node].discard(row)
+
+    def _count(self, row: int, sign: int) -> None:
+        state = self.pods.state[row]
+        if state not in _ON_NODE:
+            return
+        pod_class = self.classes.classes[self.pods.pod_class[row]]
+        self.nodes.add(
+            int(self.pods.node[row]),
+            pod_class.request,
+            pod_class.scoring_request,
+            sign,
+            releasing=state == PodState.Releasing,
+        )
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _upsert_node(self, node: objects.Node) -> None:
+        row, new = self.nodes.upsert(node)
+        if new:
+            for pod in sorted(self._strays.pop(node.metadata.name, ())):
+                self.pods.node[pod] = row
+                self._count(pod, +1)
+
+    def _delete_node(self, name: str) -> None:
+        row = self.nodes.delete(name)
+        if row is None:
+            return
+        for pod in np.flatnonzero(self.pods.node[: self.pods.size] == row).tolist():
+            self.pods.node[pod] = -1
+            self._strays[name].add(pod)
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    def _upsert_pod_group(self, pod_group: PodGroup) -> None:
+        self.pod_groups[self._job_row(pod_group.key)] = pod_group
+
+    def _delete_pod_group(self, key: str) -> None:
+        row = self.jobs.get(key)
+        if row is not None:
+            self.pod_groups[row] = None
+            self._collect_job(row)
+
+    def _job_row(self, key: str) -> int:
+        row = self.jobs.get(key)
+        if row is None:
+            if self._free_jobs:
+                row = self._free_jobs.pop()
+            else:
+                row = len(self.pod_groups)
+                self.pod_groups.append(None)
+                self._job_pods.append(0)
+                self._job_keys.append("")
+            self.jobs[key] = row
+            self._job_keys[row] = key
+        return row
+
+    def _set_job(self, row: int, key: str) -> None:
+        """Move a pod to a job; the empty key is no job."""
+        old = int(self.pods.job[row])
+        new = self._job_row(key) if key else -1
+        if new == old:
+            return
+        self.pods.job[row] = new
+        if new >= 0:
+            self._job_pods[new] += 1
+        if old >= 0:
+            self._job_pods[old] -= 1
+            self._collect_job(old)
+
+    def _collect_job(self, row: int) -> None:
+        """Free the row of a job that nobody refers to."""
+        if self.pod_groups[row] is None and self._job_pods[row] == 0:
+            del self.jobs[self._job_keys[row]]
+            self._free_jobs.append(row)
+
+    def record(self, key: str) -> PodRecord | None:
+        """The record of a pod, or None when it is not known."""
+        row = self.pods.by_key.get(key)
+        return None if row is None else self.pods.records[row]
+
+
+def object_key(obj: Any) -> str:
+    """`NAMESPACE/NAME`, or the name of a cluster-scoped object."""
+    if isinstance(obj, objects.Pod):
+        return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
+    if isinstance(obj, dict):
+        meta = obj.get("metadata") or {}
+        namespace, name = meta.get("namespace") or "", meta.get("name", "")
+        return f"{namespace}/{name}" if namespace else name
+    key: str = getattr(obj, "key", None) or obj.metadata.name
+    return key
+
+
+def _entries(table: dict[str, Any]) -> tuple[Callable[[Any], None], Callable[[str], None]]:
+    """Functions that put an object into a table by its key, and take it out."""
+
+    def upsert(obj: Any) -> None:
+        table[object_key(obj)] = obj
+
+    def delete(key: str) -> None:
+        table.pop(key, None)
+
+    return upsert, delete

@@ -1,0 +1,163 @@
+"""Pods as rows: one immutable record and four numbers a pod, in arrays that a snapshot copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from stromboli.api import objects
+from stromboli.api.status import PodState
+from stromboli.state.classes import PodClass
+
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+_ROLE = "volcano.sh/task-spec"
+_PRIORITY = "volcano.sh/task-priority"
+#: prefixes of the annotations that are kept with a pod
+_KEPT_ANNOTATIONS = ("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/")
+_NO_STRINGS: Mapping[str, str] = {}
+
+IntColumn = npt.NDArray[np.int32]
+StateColumn = npt.NDArray[np.int8]
+
+
+class PodRecord(Struct, frozen=True, gc=False, eq=False):
+    """What does not change while a pod waits: who it is and how it is ordered. A changed pod gets a new record."""
+
+    row: int
+    namespace: str
+    name: str
+    uid: str
+    pod_class: PodClass
+    #: `NAMESPACE/NAME` of its PodGroup, empty when it is in none
+    job: str
+    #: creation, seconds since the epoch (0 when unknown)
+    created: float
+    #: number at the end of the name (`JOB-TASK-3`), -1 without
+    index: int
+    #: annotation, spec.priority, or 1
+    priority: int
+    role: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    scheduler_name: str
+    #: spec.nodeName as the API server has it
+    node_name: str
+    nominated_node: str
+    #: status.startTime, seconds since the epoch, 0 when unset
+    started: float
+    conditions: tuple[objects.PodCondition, ...]
+    #: spec.priority as it is, None when unset
+    spec_priority: int | None
+
+    @property
+    def key(self) -> str:
+        """`NAMESPACE/NAME`."""
+        return f"{self.namespace}/{self.name}"
+
+
+def seconds(timestamp: str | None) -> float:
+    """An RFC 3339 time as seconds since the epoch, 0 when there is none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def observed_state(pod: objects.Pod) -> PodState:
+    """The state that the API server's object shows."""
+    phase = pod.status.phase or "Pending"
+    if phase in ("Running", "Pending") and pod.metadata.deletion_timestamp:
+        return PodState.Releasing
+    if phase == "Pending":
+        return PodState.Bound if pod.spec.node_name else PodState.Pending
+    return PodState[phase] if phase in ("Running", "Succeeded", "Failed") else PodState.Unknown
+
+
+def make_record(row: int, pod: objects.Pod, pod_class: PodClass) -> PodRecord:
+    """The record of a pod as the API server has it."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    annotations = meta.annotations or _NO_STRINGS
+    labels = meta.labels or _NO_STRINGS
+    namespace = meta.namespace or "default"
+    group = annotations.get(GROUP_ANNOTATION)
+    return PodRecord(
+        row=row,
+        namespace=namespace,
+        name=meta.name,
+        uid=meta.uid or f"{namespace}-{meta.name}",
+        pod_class=pod_class,
+        job=f"{namespace}/{group}" if group else "",
+        created=seconds(meta.creation_timestamp),
+        index=_index(meta.name),
+        priority=_priority(spec.priority, annotations.get(_PRIORITY)),
+        role=annotations.get(_ROLE) or labels.get(_ROLE) or "",
+        labels=labels,
+        annotations={k: v for k, v in annotations.items() if k.startswith(_KEPT_ANNOTATIONS)},
+        scheduler_name=spec.scheduler_name or "",
+        node_name=spec.node_name or "",
+        nominated_node=status.nominated_node_name or "",
+        started=seconds(status.start_time),
+        conditions=tuple(status.conditions or ()),
+        spec_priority=spec.priority,
+    )
+
+
+def _index(name: str) -> int:
+    parts = name.rsplit("-", 2)
+    return int(parts[2]) if len(parts) == 3 and parts[2].isdigit() else -1
+
+
+def _priority(priority: int | None, annotation: str | None) -> int:
+    if annotation is not None:
+        try:
+            return int(annotation)
+        except ValueError:
+            pass
+    return 1 if priority is None else priority
+
+
+class PodTable:
+    """The rows. `state`, `node`, `job` and `pod_class` hold numbers of equal length; free rows have job -2."""
+
+    __slots__ = ("_free", "by_key", "job", "node", "pod_class", "records", "size", "state")
+
+    FREE = -2
+
+    def __init__(self) -> None:
+        self.records: list[PodRecord | None] = []
+        self.by_key: dict[str, int] = {}
+        self.state: StateColumn = np.zeros(64, np.int8)
+        self.node: IntColumn = np.full(64, -1, np.int32)
+        self.job: IntColumn = np.full(64, self.FREE, np.int32)
+        self.pod_class: IntColumn = np.zeros(64, np.int32)
+        self.size = 0
+        self._free: list[int] = []
+
+    def new_row(self, key: str) -> int:
+        """A row for a new pod."""
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = self.size
+            self.size += 1
+            self.records.append(None)
+            if row == len(self.state):
+                self._grow()
+        self.by_key[key] = row
+        return row
+
+    def release(self, key: str) -> int:
+        """Free the row of a pod that is gone."""
+        row = self.by_key.pop(key)
+        self.records[row] = None
+        self.state[row], self.node[row], self.job[row] = PodState.Pending, -1, self.FREE
+        self._free.append(row)
+        return row
+
+    def _grow(self) -> None:
+        more = len(self.state)
+        self.state = np.concatenate([self.state, np.zeros(more, np.int8)])
+        self.node = np.concatenate([self.node, np.full(more, -1, np.int32)])
+        self.job = np.concatenate([self.job, np.full(more, self.FREE, np.int32)])
+        self.pod_class = np.concatenate([self.pod_class, np.zeros(more, np.int32)])

@@ -1,0 +1,57 @@
+"""A snapshot: what one session sees. Arrays are copies, records are shared because nobody changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stromboli.api.crds import HyperNode, PodGroup, Queue
+from stromboli.api.objects import PriorityClass
+from stromboli.api.resources import Matrix
+from stromboli.state.classes import PodClass
+from stromboli.state.nodes import NodeFacts
+from stromboli.state.pods import IntColumn, PodRecord, StateColumn
+
+
+@dataclass(slots=True)
+class NodeColumns:
+    """The nodes in order of arrival; amounts have shape (dimensions, nodes)."""
+
+    facts: NodeFacts
+    allocatable: Matrix
+    used: Matrix
+    releasing: Matrix
+    #: cpu and memory as kube-scheduler's scoring counts requests, shape (2, nodes)
+    scoring: Matrix
+
+
+@dataclass(slots=True)
+class PodColumns:
+    """The pods by row; free rows have job -2. `node` is an index into the snapshot's nodes, -1 for none."""
+
+    records: list[PodRecord | None]
+    state: StateColumn
+    node: IntColumn
+    job: IntColumn
+    pod_class: IntColumn
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The cluster at one moment."""
+
+    #: resource names in column order
+    dimensions: tuple[str, ...]
+    nodes: NodeColumns
+    pods: PodColumns
+    classes: Sequence[PodClass]
+    #: requests by class, shape (classes, dimensions)
+    requests: Matrix
+    #: PodGroup by job row; None when pods name a group that does not exist
+    pod_groups: list[PodGroup | None]
+    queues: Mapping[str, Queue]
+    priority_classes: Mapping[str, PriorityClass]
+    hyper_nodes: Mapping[str, HyperNode]
+    #: all other kinds, kind -> key -> object as plain data
+    objects: Mapping[str, Mapping[str, Any]]
