@@ -54,6 +54,10 @@ class SessionNodes:
     def __len__(self) -> int:
         return len(self.facts)
 
+    def name(self, row: int) -> str:
+        """The name of a node."""
+        return self.facts.records[row].name
+
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
         """What is idle now or will be when terminating pods have gone and pipelined ones have come."""
         out: Matrix = self.idle[:, rows] + self.releasing[:, rows] - self.pipelined[:, rows]

@@ -113,6 +113,11 @@ class Session:
         assert record is not None
         return record
 
+    def records(self, rows: Rows) -> list[PodRecord]:
+        """The pods in rows that are known to be in use."""
+        records = self.pods.records
+        return [record for row in rows.tolist() if (record := records[row]) is not None]
+
     def vector(self, amounts: resources.ResourceAmounts | None, unset: float = 0.0) -> Vector:
         """A resource list in this session's dimensions; resources that nothing else names are left out."""
         out = np.full(len(self.dimensions), unset)
@@ -126,13 +131,12 @@ class Session:
         """All pods of a job."""
         if self._members is None:
             self._members = self._rows_by_job(np.flatnonzero(self.pods.job >= 0))
-        return [self.record(row) for row in self._members.get(job.row, _NO_ROWS).tolist()]
+        return self.records(self._members.get(job.row, _NO_ROWS))
 
     def pending(self, job: Job) -> list[PodRecord]:
         """The pods of a job that have no place now."""
         rows = self._pending.get(job.row, _NO_ROWS)
-        state = self.pods.state
-        return [self.record(row) for row in rows.tolist() if state[row] == PodState.Pending]
+        return self.records(rows[self.pods.state[rows] == PodState.Pending])
 
     def sub_job_of(self, job: Job, pod: PodRecord) -> SubJob:
         """The sub group that a pod of the job is in."""
@@ -226,20 +230,24 @@ class Session:
 
     def commit(self, placement: Placement) -> None:
         """Turn an operation of a statement into decisions."""
-        names = self.nodes.facts.records
-        for pod, node in zip(placement.pods, placement.nodes, strict=True):
+        if placement.kind is Kind.Allocate:
+            self._bind(placement)
+        elif placement.kind is Kind.Evict:
+            for pod, node in zip(placement.pods, placement.nodes, strict=True):
+                self.evicted[pod.key] = name = self.nodes.name(node)
+                self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, name, placement.reason))
+        for pod in placement.pods:
             self.tried.pop(pod.row, None)
-            if placement.kind is Kind.Allocate:
-                self.bound[pod.key] = names[node].name
-                self.trace.placed(pod.row)
-                self.pods.state[pod.row] = PodState.Binding
-                self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, names[node].name))
-            elif placement.kind is Kind.Evict:
-                self.evicted[pod.key] = names[node].name
-                self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, names[node].name, placement.reason))
-        if placement.kind is Kind.Allocate and placement.job is not None and placement.sub_job is not None:
+
+    def _bind(self, placement: Placement) -> None:
+        self.pods.state[[pod.row for pod in placement.pods]] = PodState.Binding
+        self.trace.placed(placement.pods)
+        for pod, node in zip(placement.pods, placement.nodes, strict=True):
+            self.bound[pod.key] = name = self.nodes.name(node)
+            self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, name))
+        if placement.sub_job is not None:
             best_effort = placement.pods[0].pod_class.best_effort
-            placement.job.move(
+            placement.sub_job.job.move(
                 placement.sub_job, PodState.Allocated, PodState.Binding, len(placement.pods), best_effort
             )
 

@@ -130,8 +130,7 @@ def _apply(session: Session, placement: Placement) -> None:
         return
     target = _TARGET[placement.kind]
     _set_state(session, placement, PodState.Pending, target)
-    for pod, node in zip(placement.pods, placement.nodes, strict=True):
-        session.pods.node[pod.row] = node
+    session.pods.node[[pod.row for pod in placement.pods]] = placement.nodes
     _count_on_nodes(session, placement, +1)
     _tell(session, "on_allocate", placement)
 
@@ -143,8 +142,7 @@ def _undo(session: Session, placement: Placement) -> None:
         _tell(session, "on_allocate", placement)
         return
     _set_state(session, placement, _TARGET[placement.kind], PodState.Pending)
-    for pod in placement.pods:
-        session.pods.node[pod.row] = -1
+    session.pods.node[[pod.row for pod in placement.pods]] = -1
     _count_on_nodes(session, placement, -1)
     _tell(session, "on_deallocate", placement)
 
@@ -157,9 +155,7 @@ def _count_on_nodes(session: Session, placement: Placement, sign: int) -> None:
 
 
 def _set_state(session: Session, placement: Placement, old: PodState, new: PodState) -> None:
-    state = session.pods.state
-    for pod in placement.pods:
-        state[pod.row] = new
+    session.pods.state[[pod.row for pod in placement.pods]] = new
     if placement.job is not None and placement.sub_job is not None:
         best_effort = placement.pods[0].pod_class.best_effort
         placement.job.move(placement.sub_job, old, new, len(placement.pods), best_effort)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stromboli.api.reasons import Reason
+from stromboli.state.pods import PodRecord
 
 
 class Trace:
@@ -24,6 +27,8 @@ class Trace:
         """A pod got no place. What was found last counts: earlier tries were taken back."""
         self.pods[row] = reason
 
-    def placed(self, row: int) -> None:
-        """A pod got a place after all."""
-        self.pods.pop(row, None)
+    def placed(self, pods: Iterable[PodRecord]) -> None:
+        """Pods got a place after all."""
+        if self.pods:
+            for pod in pods:
+                self.pods.pop(pod.row, None)

@@ -1,0 +1,120 @@
+"""Builders of objects for tests: the fields that a test is about, defaults for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stromboli.api import crds, objects
+from stromboli.engine import Engine, SessionResult
+from stromboli.simulation.manifests import decode
+from stromboli.state.cluster import ClusterState
+
+#: a time for sessions that do not care
+NOON = 1_700_000_000.0
+
+
+def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: str = "110", **more: Any) -> objects.Node:
+    """A node; `labels`, `taints`, `unschedulable` and further resources by name."""
+    labels = more.pop("labels", {})
+    spec = {key: more.pop(key) for key in ("taints", "unschedulable") if key in more}
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods, **more.pop("resources", {})}
+    manifest = {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+        "spec": spec,
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+    assert not more, more
+    return decode("Node", manifest, name)
+
+
+def queue(name: str, weight: int = 1, state: str = "Open", created: int = 0, **spec: Any) -> crds.Queue:
+    """A queue."""
+    return crds.Queue.parse(
+        {
+            "metadata": {"name": name, "creationTimestamp": _time(created)},
+            "spec": {"weight": weight, **spec},
+            "status": {"state": state},
+        }
+    )
+
+
+def pod_group(
+    name: str, min_member: int = 1, queue: str = "default", phase: str = "Inqueue", created: int = 0, **spec: Any
+) -> crds.PodGroup:
+    """A PodGroup in namespace default."""
+    return crds.PodGroup.parse(
+        {
+            "metadata": {"name": name, "namespace": "default", "creationTimestamp": _time(created)},
+            "spec": {"minMember": min_member, "queue": queue, **spec},
+            "status": {"phase": phase},
+        }
+    )
+
+
+def pod(
+    name: str,
+    group: str = "",
+    cpu: str = "1",
+    memory: str = "1Gi",
+    node: str = "",
+    phase: str = "",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    scheduler: str = "stromboli",
+    resources: dict[str, str] | None = None,
+    deleted: bool = False,
+    **spec: Any,
+) -> objects.Pod:
+    """A pod in namespace default; without cpu and memory ("") it is best-effort."""
+    requests = {k: v for k, v in (("cpu", cpu), ("memory", memory)) if v} | (resources or {})
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": "default",
+        "uid": f"uid-{name}",
+        "labels": labels or {},
+        "annotations": ({"scheduling.k8s.io/group-name": group} if group else {}) | (annotations or {}),
+    }
+    if deleted:
+        metadata["deletionTimestamp"] = _time(1)
+    manifest = {
+        "metadata": metadata,
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}],
+            **({"nodeName": node} if node else {}),
+            **spec,
+        },
+        "status": {"phase": phase or ("Running" if node else "Pending")},
+    }
+    return decode("Pod", manifest, name)
+
+
+def gang(name: str, count: int, **spec: Any) -> list[objects.Pod]:
+    """The pods of a gang, all alike."""
+    return [pod(f"{name}-{i}", name, **spec) for i in range(count)]
+
+
+def state(*objs: Any) -> ClusterState:
+    """A state that has seen the objects, lists flattened."""
+    out = ClusterState(("stromboli",))
+    for obj in objs:
+        for each in obj if isinstance(obj, list) else [obj]:
+            out.upsert(type(each).__name__, each)
+    return out
+
+
+def decide(cluster: ClusterState, policy: str, **options: Any) -> SessionResult:
+    """One session with a policy text."""
+    return Engine(policy, **options).decide(cluster.snapshot(), now=NOON)
+
+
+def policy(*tiers: str, actions: str = "allocate") -> str:
+    """A policy text: each argument is a tier, its plugins by name."""
+    lines = [f"actions: {actions!r}", "tiers:"]
+    for tier in tiers:
+        lines += ["- plugins:", *(f"  - name: {name}" for name in tier.split())]
+    return "\n".join(lines)
+
+
+def _time(offset: int) -> str:
+    return f"2024-01-01T00:{offset // 60:02}:{offset % 60:02}Z"

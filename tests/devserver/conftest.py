@@ -1,0 +1,53 @@
+"""A server in a process of its own, as the demo runs it, and kubectl."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stromboli.devserver import DevServer, Options
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of a fresh server with a fake kubelet."""
+    path = tmp_path / "kubeconfig"
+    with DevServer.spawn(Options(), kubeconfig=path):
+        yield path
+
+
+def _kubectl_binaries() -> list[str]:
+    """kubectl from this environment and from the system, whichever there are."""
+    beside_python = Path(sys.executable).with_name("kubectl")
+    found = [str(beside_python)] if beside_python.exists() else []
+    system = shutil.which("kubectl", path="/usr/local/bin:/usr/bin:/bin")
+    return found + ([system] if system else [])
+
+
+@pytest.fixture(params=_kubectl_binaries() or [None])
+def kubectl(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Callable[..., str]:
+    """Runs kubectl and returns what it printed; a failure of kubectl fails the test."""
+    if request.param is None:
+        pytest.skip("no kubectl is installed")
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
+
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        done = subprocess.run(
+            [request.param, *arguments],
+            input=stdin,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout + done.stderr
+
+    return run

@@ -1,0 +1,165 @@
+"""The placement kernel against the plain way: one pod at a time, every node scored anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
+from stromboli.framework.nodes import NodeView, SessionNodes
+from stromboli.framework.placement import Kernel
+from stromboli.framework.plugin import Filters, Plugin
+from stromboli.framework.points import Points
+from stromboli.framework.policy import PluginOption
+from stromboli.state.pods import PodRecord
+from tests import builders
+
+
+class Spread(Plugin):
+    """Falling scores: the emptier a node, the better."""
+
+    name = "spread"
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        return np.floor((nodes.allocatable[CPU] - nodes.used[CPU]) * 10 / nodes.allocatable[CPU])
+
+
+class Pack(Plugin):
+    """Rising scores: the fuller a node, the better."""
+
+    name = "pack"
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        return np.floor(nodes.used[MEMORY] * 20 / nodes.allocatable[MEMORY])
+
+
+class Hill(Plugin):
+    """Scores that rise and then fall."""
+
+    name = "hill"
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        part = nodes.used[CPU] / nodes.allocatable[CPU]
+        return np.floor(10 * (1 - np.abs(part - 0.5)))
+
+
+class Relative(Plugin):
+    """Scores relative to the best of the nodes that are left."""
+
+    name = "relative"
+
+    def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        raw = nodes.rows % 5 + 1.0
+        return np.floor(raw * 10 / raw.max())
+
+
+class Odd(Plugin):
+    """Only odd nodes."""
+
+    name = "odd"
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        yield "even", nodes.rows % 2 == 1
+
+
+def one_at_a_time(plugins: list[Plugin], nodes: SessionNodes, pod: PodRecord, request: Vector, count: int) -> list[int]:
+    """The reference: for each pod, the first of the best of all nodes that have room now."""
+    placed = []
+    for _ in range(count):
+        view = nodes.view(nodes.rows)
+        feasible: Mask = fits(request, nodes.idle)
+        for plugin in plugins:
+            if type(plugin).predicate is not Plugin.predicate:
+                for _cause, mask in plugin.predicate(pod, view):
+                    feasible &= mask
+        rows = np.flatnonzero(feasible)
+        if not len(rows):
+            break
+        scores = np.zeros(len(rows))
+        for plugin in plugins:
+            if type(plugin).node_order is not Plugin.node_order:
+                scores += plugin.node_order(pod, nodes.view(rows))
+            if type(plugin).batch_node_order is not Plugin.batch_node_order:
+                scores += plugin.batch_node_order(pod, nodes.view(rows))
+        best = int(rows[np.argmax(scores)])
+        nodes.occupy(best, request, pod.pod_class.scoring_request, 1)
+        placed.append(best)
+    return placed
+
+
+def in_batches(plugins: list[Plugin], nodes: SessionNodes, pod: PodRecord, request: Vector, count: int) -> list[int]:
+    """The kernel, applied until it has no more nodes."""
+    kernel = Kernel(nodes, Points([[(plugin, PluginOption(plugin.name)) for plugin in plugins]]), lambda _: request)
+    placed: list[int] = []
+    while len(placed) < count:
+        batch = kernel.batch(pod, count - len(placed))
+        if not batch:
+            break
+        for row in batch:
+            nodes.occupy(row, request, pod.pod_class.scoring_request, 1)
+        placed += batch
+    return placed
+
+
+@given(
+    cpus=st.lists(st.integers(1, 12), min_size=1, max_size=12),
+    used=st.lists(st.integers(0, 6), min_size=12, max_size=12),
+    count=st.integers(1, 40),
+    cpu=st.sampled_from(["500m", "1", "1500m", "3"]),
+    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Relative, Odd])),
+)
+def test_a_batch_places_as_one_at_a_time_does(
+    cpus: list[int], used: list[int], count: int, cpu: str, chosen: set[type[Plugin]]
+) -> None:
+    cluster = builders.state(
+        [builders.node(f"n{i}", cpu=str(c), memory=f"{2 * c}Gi") for i, c in enumerate(cpus)],
+        [builders.pod(f"r{i}", node=f"n{i}", cpu=f"{u}") for i, u in enumerate(used[: len(cpus)])],
+        builders.pod("p", cpu=cpu),
+    )
+    plugins = [plugin() for plugin in sorted(chosen, key=lambda p: p.name)]
+    placed = []
+    for way in (one_at_a_time, in_batches):
+        snapshot = cluster.snapshot()
+        record = cluster.record("default/p")
+        assert record is not None
+        request = snapshot.requests[record.pod_class.id]
+        placed.append(way(plugins, SessionNodes(snapshot.nodes), record, request, count))
+    assert placed[0] == placed[1]
+
+
+def test_a_board_sees_what_others_placed() -> None:
+    cluster = builders.state(
+        [builders.node(f"n{i}", cpu="4") for i in range(8)], builders.pod("a"), builders.pod("b", cpu="2")
+    )
+    snapshot = cluster.snapshot()
+    nodes = SessionNodes(snapshot.nodes)
+    kernel = Kernel(
+        nodes,
+        Points([[(Spread(), PluginOption("spread"))]]),
+        lambda pod: snapshot.requests[pod.pod_class.id],
+    )
+    a, b = cluster.record("default/a"), cluster.record("default/b")
+    assert a is not None and b is not None
+    assert kernel.best(a) == (0, True)
+    assert kernel.best(b) == (0, True)
+    nodes.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), 2)
+    assert kernel.best(a) == (1, True)
+    assert kernel.best(b) == (1, True)
+    nodes.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), -2)
+    assert kernel.best(a) == (0, True)
+
+
+def test_room_that_terminating_pods_leave_is_second_best() -> None:
+    cluster = builders.state(
+        builders.node("full", cpu="2"),
+        builders.pod("going", node="full", cpu="2", deleted=True),
+        builders.pod("waiting", cpu="2"),
+    )
+    snapshot = cluster.snapshot()
+    nodes = SessionNodes(snapshot.nodes)
+    kernel = Kernel(nodes, Points([]), lambda pod: snapshot.requests[pod.pod_class.id])
+    waiting = cluster.record("default/waiting")
+    assert waiting is not None
+    assert kernel.batch(waiting, 1) == []
+    assert kernel.best(waiting) == (0, False)

@@ -1,0 +1,245 @@
+"""The API server of these tests, in a thread of its own, behind a proxy that can be told to misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+import yaml
+from aiohttp import web
+
+from stromboli.devserver import DevServer, Options, write_kubeconfig
+
+SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to the next requests that match."""
+
+    method: str
+    #: part of the path and query
+    where: str
+    #: answered instead of the API server
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    #: the request is carried out but its answer is lost
+    lost: bool = False
+    #: the request waits until this is set
+    until: asyncio.Event | None = None
+    times: int = 1
+
+
+class Proxy:
+    """Passes requests on, watches included."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.faults: list[Fault] = []
+        #: (method, path, status) of all answers
+        self.answers: list[tuple[str, str, int]] = []
+        self.port = 0
+        self._session: aiohttp.ClientSession
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+        )
+        await self.accept()
+
+    async def accept(self) -> None:
+        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0.01)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def cut(self) -> None:
+        """Break all connections, and take no new ones."""
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    async def stop(self) -> None:
+        await self.cut()
+        await self._session.close()
+
+    def _fault(self, request: web.BaseRequest) -> Fault | None:
+        for fault in self.faults:
+            if fault.method == request.method and fault.where in request.raw_path:
+                fault.times -= 1
+                if fault.times == 0:
+                    self.faults.remove(fault)
+                return fault
+        return None
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        fault = self._fault(request)
+        if fault is not None and fault.until is not None:
+            await fault.until.wait()
+        if fault is not None and fault.status:
+            self.answers.append((request.method, request.path, fault.status))
+            status = {"kind": "Status", "code": fault.status, "reason": "Fault", "message": "told to"}
+            return web.json_response(status, status=fault.status, headers=fault.headers)
+        headers = {k: v for k, v in request.headers.items() if k not in ("Host", "Content-Length")}
+        async with self._session.request(
+            request.method, self.target + request.raw_path, data=await request.read(), headers=headers
+        ) as answer:
+            self.answers.append((request.method, request.path, answer.status))
+            if fault is not None and fault.lost:
+                assert request.transport is not None
+                request.transport.close()
+            passed = {k: v for k, v in answer.headers.items() if k in ("Content-Type", "Retry-After")}
+            response = web.StreamResponse(status=answer.status, headers=passed)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            return response
+
+
+class Cluster:
+    """A cluster to be seeded, disturbed and looked at from a test."""
+
+    def __init__(self, options: Options, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="api-server", daemon=True)
+        self._thread.start()
+        self.server = DevServer(options)
+        self._run(self.server.start())
+        self.proxy = Proxy(self.server.url)
+        self._run(self.proxy.start())
+        write_kubeconfig(kubeconfig, f"http://127.0.0.1:{self.proxy.port}")
+        self.http = httpx.Client(base_url=self.server.url)
+
+    def stop(self) -> None:
+        self.http.close()
+        self._run(self.proxy.stop())
+        self._run(self.server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, awaitable: Awaitable[Any]) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result(10)
+
+    # -- misbehaving -----------------------------------------------------------------------------------------------
+
+    def fail(self, method: str, where: str, status: int, times: int = 1, **headers: str) -> None:
+        """Refuse the next requests that match."""
+        fault = Fault(method, where, status, {k.replace("_", "-"): v for k, v in headers.items()}, times=times)
+        self.proxy.faults.append(fault)
+
+    def lose(self, method: str, where: str) -> None:
+        """Carry out the next request that matches, and lose the answer."""
+        self.proxy.faults.append(Fault(method, where, lost=True))
+
+    @contextmanager
+    def held(self, method: str, where: str, times: int = 1) -> Iterator[None]:
+        """Keep matching requests waiting as long as the context lasts."""
+        until = asyncio.Event()
+        fault = Fault(method, where, until=until, times=times)
+        self.proxy.faults.append(fault)
+        try:
+            yield
+        finally:
+            if fault in self.proxy.faults:
+                self.proxy.faults.remove(fault)
+            self._loop.call_soon_threadsafe(until.set)
+
+    def disconnect(self) -> None:
+        """Break all connections of the service; it gets no new ones."""
+        self._run(self.proxy.cut())
+
+    def reconnect(self) -> None:
+        """Take connections again."""
+        self._run(self.proxy.accept())
+
+    def count(self, method: str, ending: str, *statuses: int) -> int:
+        """How many requests of the service were answered so."""
+        return sum(
+            method == answered and path.endswith(ending) and (not statuses or status in statuses)
+            for answered, path, status in self.proxy.answers
+        )
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, manifest: Object) -> Object:
+        return _checked(self.http.post(path, json=manifest))
+
+    def get(self, path: str) -> Object:
+        return _checked(self.http.get(path))
+
+    def items(self, path: str) -> list[Object]:
+        found: list[Object] = self.get(path)["items"]
+        return found
+
+    def patch(self, path: str, patch: Object) -> Object:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return _checked(self.http.patch(path, json=patch, headers=headers))
+
+    def delete(self, path: str) -> None:
+        _checked(self.http.request("DELETE", path, json={"gracePeriodSeconds": 0}))
+
+    def define(self, *paths: Path, change: Callable[[Object], None] = lambda definition: None) -> None:
+        """Create custom resource definitions from files."""
+        for path in paths:
+            definition = yaml.safe_load(path.read_text())
+            change(definition)
+            self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+
+    def node(self, name: str, cpu: str = "8") -> Object:
+        amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        return self.create("/api/v1/nodes", {"metadata": {"name": name}, "status": status})
+
+    def pod(self, name: str, group: str = "", *, cpu: str = "1", **changes: Any) -> Object:
+        metadata: Object = {"name": name}
+        if group:
+            metadata["annotations"] = {"scheduling.k8s.io/group-name": group}
+        metadata |= changes.pop("metadata", {})
+        container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"schedulerName": "stromboli", "containers": [container], **changes}
+        return self.create("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+
+    def gang(self, name: str, pods: int, *, min_member: int | None = None, cpu: str = "1") -> None:
+        self.group(name, pods if min_member is None else min_member)
+        for number in range(pods):
+            self.pod(f"{name}-{number}", name, cpu=cpu)
+
+    def group(self, name: str, min_member: int, queue: str = "default") -> Object:
+        manifest = {"metadata": {"name": name}, "spec": {"minMember": min_member, "queue": queue}}
+        return self.create(
+            f"{SCHEDULING}/namespaces/default/podgroups",
+            {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **manifest},
+        )
+
+    def pods(self) -> dict[str, str]:
+        """The node of each pod, empty when it has none."""
+        pods = self.items("/api/v1/pods")
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+
+    def all_bound(self, count: int) -> bool:
+        """Whether there are so many pods, and all have a node."""
+        pods = self.pods()
+        return len(pods) == count and all(pods.values())
+
+    def reasons(self) -> list[str]:
+        """The reasons of all Events."""
+        return [event["reason"] for event in self.items("/apis/events.k8s.io/v1/events")]
+
+
+def _checked(answer: httpx.Response) -> Object:
+    assert answer.status_code < 300, answer.text
+    decoded: Object = answer.json()
+    return decoded

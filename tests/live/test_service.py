@@ -1,0 +1,385 @@
+"""The whole service against an API server."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stromboli.api.status import PodState
+from stromboli.devserver import Options
+from stromboli.live import Service
+from stromboli.live.leader import LeadershipLostError
+from tests.live.cluster import SCHEDULING, Cluster, Object
+from tests.live.conftest import Recorder, StartService, until
+from tests.live.first_fit import FirstFit
+
+
+def recorder(service: Service) -> Recorder:
+    assert isinstance(service.observer, Recorder)
+    return service.observer
+
+
+async def test_a_gang_is_bound_and_a_gang_that_does_not_fit_is_not(cluster: Cluster, start: StartService) -> None:
+    service = await start()
+    cluster.gang("fits", 4)
+    cluster.gang("large", 4, cpu="5")
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 4)
+    groups = {}
+
+    def told() -> bool:
+        nonlocal groups
+        found = cluster.items(f"{SCHEDULING}/podgroups")
+        groups = {group["metadata"]["name"]: group.get("status") or {} for group in found}
+        return groups["fits"].get("running") == 4 and "conditions" in groups["large"]
+
+    await until(told)
+    assert {name for name, node in cluster.pods().items() if node} == {f"fits-{i}" for i in range(4)}
+    assert groups["fits"]["phase"] == "Running"
+    condition = groups["large"]["conditions"][0]
+    assert condition["type"] == "Unschedulable"
+    assert condition["observedGeneration"] == 1
+    assert condition["lastTransitionTime"].endswith("Z")
+    assert Counter(recorder(service).bindings) == {"bound": 4}
+    await until(lambda: cluster.reasons().count("Scheduled") == 4)
+
+
+async def test_a_change_begins_a_session_without_waiting_for_the_period(
+    cluster: Cluster, start: StartService
+) -> None:
+    await start(schedule_period=600)
+    cluster.gang("train", 2)
+    await until(lambda: cluster.all_bound(2))
+
+
+async def test_the_first_session_waits_for_every_initial_list(cluster: Cluster, start: StartService) -> None:
+    for number in range(30):
+        cluster.node(f"more-{number}")
+    cluster.gang("train", 3)
+    with cluster.held("GET", "/api/v1/pods?"):
+        service = await start(wait=False)
+        await until(lambda: len(service.state.nodes.by_name) == 32 and len(service.state.queues) == 2)
+        await until(lambda: bool(cluster.count("GET", "/storageclasses")))
+        assert not service.ready
+        assert recorder(service).seen == []
+    await until(lambda: cluster.all_bound(3))
+    assert recorder(service).seen[0] == (3, 32)
+
+
+async def test_definitions_may_come_after_the_service(
+    bare_cluster: Cluster, start: StartService, definitions: list
+) -> None:
+    service = await start(wait=False)
+    await until(lambda: ("Queue", "start") in recorder(service).relists)
+    assert not service.ready
+    bare_cluster.define(*definitions)
+    bare_cluster.node("n0")
+    bare_cluster.gang("train", 2)
+    await until(lambda: bare_cluster.all_bound(2))
+
+
+async def test_a_session_that_raises_is_told_and_the_next_one_runs(cluster: Cluster, start: StartService) -> None:
+    decider = FirstFit()
+    decider.fail = True
+    service = await start(lambda _: decider)
+    cluster.gang("train", 2)
+    await until(lambda: bool(recorder(service).failures))
+    assert service.healthy
+    decider.fail = False
+    await until(lambda: cluster.all_bound(2))
+
+
+async def test_nothing_is_bound_twice_across_a_restart(cluster: Cluster, start: StartService) -> None:
+    for number in range(8):
+        cluster.node(f"more-{number}")
+    for number in range(10):
+        cluster.gang(f"gang-{number}", 6)
+    first = await start(binds_per_second=100)
+    await until(lambda: len(recorder(first).bindings) >= 20)
+    await first.stop()
+    bound = sum(map(bool, cluster.pods().values()))
+    assert 20 <= bound < 60
+    await start()
+    await until(lambda: cluster.all_bound(60))
+    posted = Counter(path for method, path, status in cluster.proxy.answers if status == 201 and "/binding" in path)
+    assert len(posted) == 60
+    assert set(posted.values()) == {1}
+
+
+async def test_what_was_bound_by_others_is_counted(cluster: Cluster, start: StartService) -> None:
+    for number in range(2):
+        cluster.pod(f"foreign-{number}", cpu="6", schedulerName="default-scheduler")
+        binding = {"metadata": {"name": f"foreign-{number}"}, "target": {"kind": "Node", "name": f"n{number}"}}
+        cluster.create(f"/api/v1/namespaces/default/pods/foreign-{number}/binding", binding)
+    await start()
+    cluster.gang("train", 2, cpu="3")
+    cluster.gang("small", 2, cpu="1")
+    await until(lambda: all(cluster.pods()[f"small-{i}"] for i in range(2)))
+    assert not any(cluster.pods()[f"train-{i}"] for i in range(2))
+    cluster.delete("/api/v1/namespaces/default/pods/foreign-0")
+    await until(lambda: all(cluster.pods()[f"train-{i}"] for i in range(2)))
+
+
+async def test_objects_that_cannot_be_read_are_set_aside(
+    cluster: Cluster, start: StartService, caplog: pytest.LogCaptureFixture
+) -> None:
+    amounts = {"cpu": "lots", "memory": "1Gi"}
+    cluster.create("/api/v1/nodes", {"metadata": {"name": "odd"}, "status": {"allocatable": amounts}})
+    service = await start()
+    cluster.pod("odd", "train", tolerations="all of them")
+    cluster.gang("train", 2)
+    await until(lambda: all(cluster.pods()[f"train-{i}"] for i in range(2)))
+    assert set(recorder(service).malformed_keys) == {("Node", "odd"), ("Pod", "default/odd")}
+    text = "\n".join(record.getMessage() for record in caplog.records if "set aside" in record.getMessage())
+    assert "status.allocatable.cpu: 'lots' is not a Kubernetes quantity" in text
+    assert "$.spec.tolerations" in text
+    cluster.patch("/api/v1/nodes/odd/status", {"status": {"allocatable": {"cpu": "1"}}})
+    await until(lambda: "odd" in service.state.nodes.by_name)
+
+
+# -- bindings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [404, 409, 403])
+async def test_a_refused_binding_is_taken_back_and_tried_again(
+    cluster: Cluster, start: StartService, status: int
+) -> None:
+    cluster.fail("POST", "/pods/train-0/binding", status)
+    service = await start()
+    cluster.gang("train", 2)
+    await until(lambda: cluster.all_bound(2))
+    assert recorder(service).bindings.count("bound") == 2
+    assert {"refused", "failed"} & set(recorder(service).bindings)
+    await until(lambda: "FailedBinding" in cluster.reasons())
+    await until(lambda: not service.state.assumed)
+
+
+async def test_an_overloaded_server_is_asked_again(cluster: Cluster, start: StartService) -> None:
+    cluster.fail("POST", "/pods/train-0/binding", 429, Retry_After="0")
+    cluster.fail("POST", "/pods/train-1/binding", 503)
+    service = await start()
+    cluster.gang("train", 2)
+    await until(lambda: cluster.all_bound(2))
+    await until(lambda: recorder(service).bindings == ["bound", "bound"])
+
+
+async def test_a_binding_whose_answer_is_lost_counts_once(cluster: Cluster, start: StartService) -> None:
+    cluster.lose("POST", "/pods/train-0/binding")
+    service = await start()
+    cluster.gang("train", 2)
+    await until(lambda: len(recorder(service).bindings) == 2)
+    assert cluster.all_bound(2)
+    assert cluster.count("POST", "/pods/train-0/binding", 201) == 1
+    assert service.state.assumed == {}
+    assert "FailedBinding" not in cluster.reasons()
+
+
+async def test_a_pod_that_is_deleted_while_it_is_bound_is_forgotten(cluster: Cluster, start: StartService) -> None:
+    service = await start()
+    with cluster.held("POST", "/pods/alone-0/binding"):
+        cluster.gang("alone", 1)
+        await until(lambda: "default/alone-0" in service.state.assumed)
+        cluster.delete("/api/v1/namespaces/default/pods/alone-0")
+        await until(lambda: "default/alone-0" not in service.state.pods.by_key)
+    await until(lambda: recorder(service).bindings == ["refused"])
+    assert service.state.assumed == {}
+    assert not service.state.nodes.used.any()
+
+
+async def test_a_binding_that_no_event_confirms_is_looked_up(cluster: Cluster, start: StartService) -> None:
+    cluster.gang("train", 2)
+    with cluster.held("GET", "/api/v1/pods?watch", times=9):
+        service = await start(assume_timeout=0.1)
+        await until(lambda: recorder(service).bindings.count("unconfirmed") == 2)
+        assert service.state.assumed == {}
+        rows = [service.state.pods.by_key[f"default/train-{number}"] for number in range(2)]
+        assert {PodState(int(service.state.pods.state[row])) for row in rows} <= {PodState.Bound, PodState.Running}
+
+
+# -- evictions -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_victim_is_evicted_once_with_a_condition(cluster: Cluster, start: StartService) -> None:
+    decider = FirstFit()
+    service = await start(lambda _: decider)
+    cluster.gang("old", 1)
+    running = "/api/v1/namespaces/default/pods?fieldSelector=status.phase=Running"
+    await until(lambda: bool(cluster.items(running)))
+    with cluster.held("DELETE", "/pods/old-0"):
+        decider.victims = {"default/old-0"}
+        cluster.group("wakes", 1)
+        await until(lambda: bool(cluster.count("PATCH", "/pods/old-0/status")))
+        conditions = cluster.get("/api/v1/namespaces/default/pods/old-0")["status"]["conditions"]
+        target = next(c for c in conditions if c["type"] == "DisruptionTarget")
+        assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
+        assert any(c["type"] == "PodScheduled" for c in conditions)
+    await until(lambda: not cluster.pods())
+    assert recorder(service).evictions == ["evicted"]
+    assert cluster.count("DELETE", "/pods/old-0") == 1
+    await until(lambda: "Evict" in cluster.reasons())
+
+
+# -- what the service makes ------------------------------------------------------------------------------------------
+
+
+async def test_bare_pods_get_groups_and_those_of_one_owner_share_one(cluster: Cluster, start: StartService) -> None:
+    meta = {"name": "web", "annotations": {"volcano.sh/preemptable": "true", "other": "x"}}
+    meta["annotations"]["scheduling.volcano.sh/group-min-member"] = "2"
+    owner = cluster.create("/apis/apps/v1/namespaces/default/replicasets", {"metadata": meta, "spec": {}})
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
+    reference["uid"] = owner["metadata"]["uid"]
+    await start()
+    for number in range(2):
+        cluster.pod(f"web-{number}", metadata={"ownerReferences": [reference]})
+    alone = cluster.pod("alone", metadata={"annotations": {"scheduling.volcano.sh/queue-name": "default"}})
+    await until(lambda: cluster.all_bound(3))
+    groups = {group["metadata"]["name"]: group for group in cluster.items(f"{SCHEDULING}/podgroups")}
+    shared = groups.pop(f"podgroup-{owner['metadata']['uid']}")
+    assert shared["spec"]["minMember"] == 2
+    assert shared["spec"]["minResources"]["cpu"] == "2"
+    assert shared["metadata"]["annotations"] == {"volcano.sh/preemptable": "true"}
+    assert shared["metadata"]["ownerReferences"] == [reference]
+    single = groups.pop(f"podgroup-{alone['metadata']['uid']}")
+    assert single["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+    assert single["spec"]["queue"] == "default"
+    assert groups == {}
+
+
+async def test_queues_are_created_opened_counted_and_closed(cluster: Cluster, start: StartService) -> None:
+    await start()
+
+    def status(name: str) -> Object:
+        found: Object = cluster.get(f"{SCHEDULING}/queues/{name}").get("status") or {}
+        return found
+
+    await until(lambda: status("default").get("state") == status("root").get("state") == "Open")
+    assert cluster.get(f"{SCHEDULING}/queues/root")["spec"]["reclaimable"] is False
+    cluster.gang("train", 2)
+    cluster.gang("large", 2, cpu="7")
+    cluster.gang("larger", 2, cpu="9")
+    await until(lambda: (status("default").get("running"), status("default").get("inqueue")) == (1, 2))
+    await until(lambda: status("default").get("allocated") == {"pods": "2"})
+    cluster.patch(f"{SCHEDULING}/queues/default/status", {"status": {"state": "Closing"}})
+    for name in ("train", "large", "larger"):
+        cluster.delete(f"{SCHEDULING}/namespaces/default/podgroups/{name}")
+    await until(lambda: status("default")["state"] == "Closed")
+    assert status("default").get("running") == 0
+    await until(lambda: status("default").get("allocated") == {})
+
+
+@pytest.mark.parametrize("subresource", [True, False])
+async def test_the_status_of_groups_is_written_with_and_without_subresource(
+    bare_cluster: Cluster, definitions: list, start: StartService, subresource: bool
+) -> None:
+    def change(definition: Object) -> None:
+        if definition["spec"]["names"]["kind"] == "PodGroup" and not subresource:
+            definition["spec"]["versions"][0]["subresources"] = {}
+
+    bare_cluster.define(*definitions, change=change)
+    bare_cluster.node("n0")
+    await start()
+    bare_cluster.gang("train", 2)
+    path = f"{SCHEDULING}/namespaces/default/podgroups/train"
+    await until(lambda: (bare_cluster.get(path).get("status") or {}).get("running") == 2)
+    assert bare_cluster.get(path)["spec"]["minMember"] == 2
+    assert bool(bare_cluster.count("PATCH", "/podgroups/train/status", 200)) is subresource
+    assert bool(bare_cluster.count("PATCH", "/podgroups/train", 200)) is not subresource
+
+
+async def test_an_unchanged_situation_writes_nothing(cluster: Cluster, start: StartService) -> None:
+    service = await start(schedule_period=0.02)
+    cluster.gang("large", 2, cpu="20")
+    path = f"{SCHEDULING}/namespaces/default/podgroups/large"
+    await until(lambda: bool((cluster.get(path).get("status") or {}).get("conditions")))
+    sessions = len(recorder(service).seen)
+    await until(lambda: len(recorder(service).seen) > sessions + 5)
+    before = len(cluster.proxy.answers)
+    await until(lambda: len(recorder(service).seen) > sessions + 25)
+    written = [answer for answer in cluster.proxy.answers[before:] if answer[0] != "GET"]
+    assert written == []
+
+
+# -- connections ---------------------------------------------------------------------------------------------------
+
+
+async def test_watches_go_on_after_a_disconnection(cluster: Cluster, start: StartService) -> None:
+    service = await start()
+    cluster.disconnect()
+    cluster.gang("train", 2)
+    cluster.reconnect()
+    await until(lambda: cluster.all_bound(2))
+    assert ("Pod", "expired") not in recorder(service).relists
+
+
+class TestExpiry:
+    @pytest.fixture
+    def options(self) -> Options:
+        return Options(start_delay=0.01, stop_delay=0.01, log_limit=10)
+
+    async def test_what_was_deleted_unseen_is_dropped(self, cluster: Cluster, start: StartService) -> None:
+        service = await start()
+        cluster.gang("old", 4)
+        await until(lambda: cluster.all_bound(4))
+        cluster.disconnect()
+        for number in range(4):
+            cluster.delete(f"/api/v1/namespaces/default/pods/old-{number}")
+        cluster.delete(f"{SCHEDULING}/namespaces/default/podgroups/old")
+        cluster.delete("/api/v1/nodes/n1")
+        for number in range(20):
+            cluster.node(f"later-{number}")
+            cluster.pod(f"other-{number}", schedulerName="default-scheduler")
+        cluster.reconnect()
+        await until(lambda: {("Pod", "expired"), ("Node", "expired")} <= set(recorder(service).relists))
+        await until(lambda: len(service.state.nodes.by_name) == 21)
+        await until(lambda: not service.state.pods.by_key)
+        assert "n1" not in service.state.nodes.by_name
+        assert not service.state.nodes.used.any()
+
+    async def test_refusal_of_the_watch_itself_is_understood(self, cluster: Cluster, start: StartService) -> None:
+        service = await start()
+        cluster.fail("GET", "/api/v1/nodes?watch", 410)
+        cluster.disconnect()
+        cluster.reconnect()
+        await until(lambda: ("Node", "expired") in recorder(service).relists)
+        cluster.node("n2")
+        await until(lambda: "n2" in service.state.nodes.by_name)
+
+
+async def test_groups_that_kopf_did_not_see_going_are_found_by_listing(
+    cluster: Cluster, start: StartService
+) -> None:
+    service = await start(reconcile_period=0.1)
+    ghost = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMember": 1}}
+    ghost["metadata"] = {"name": "ghost", "namespace": "default"}
+    service.mirror.event("PodGroup", "ADDED", ghost)
+    assert "default/ghost" in service.state.jobs
+    await until(lambda: "default/ghost" not in service.state.jobs)
+
+
+# -- leaders -------------------------------------------------------------------------------------------------------
+
+_QUICK = {"leader_elect": True, "lease_duration": 1.0, "renew_deadline": 0.7, "retry_period": 0.05}
+
+
+async def test_one_leads_and_the_next_takes_over_at_once(cluster: Cluster, start: StartService) -> None:
+    first = await start(**_QUICK)
+    await until(lambda: first.leads)
+    second = await start(**_QUICK)
+    cluster.gang("train", 2)
+    await until(lambda: cluster.all_bound(2))
+    assert second.ready
+    assert not second.leads
+    assert recorder(second).seen == []
+    await first.stop()
+    await until(lambda: second.leads)
+    cluster.gang("next", 2)
+    await until(lambda: cluster.all_bound(4))
+
+
+async def test_a_leader_that_cannot_renew_ends(cluster: Cluster, start: StartService) -> None:
+    service = await start(wait=False, **_QUICK)
+    await until(lambda: service.ready and service.leads)
+    cluster.fail("GET", "/leases/", 503, times=10_000)
+    with pytest.raises(LeadershipLostError, match="default/stromboli"):
+        await service.wait()
+    assert not service.leads
