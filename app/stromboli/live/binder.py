@@ -1,0 +1,188 @@
+"""Carries out bindings.
+
+A binding is assumed in the state when it is submitted here. It ends in one of three ways: the pod's watch event
+confirms it; the API server refuses it and it is taken back; or neither happens for a while, and the pod is looked up.
+Bindings leave in the order in which they were decided, so the pods of a gang leave together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.api import objects
+from stromboli.api.decisions import Bind
+from stromboli.live.events import Events, Reference
+from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.limits import Backoff, TokenBucket
+from stromboli.live.logs import Logger
+from stromboli.live.loop import still_valid
+from stromboli.live.mirror import Mirror
+from stromboli.live.observer import Observer
+
+log = Logger(__name__)
+
+_SWEEP = 1.0
+_HOLD = (0.2, 60.0)
+
+
+class Binder:
+    """Posts bindings over connections of its own, at a bounded rate."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        mirror: Mirror,
+        events: Events,
+        observer: Observer,
+        *,
+        workers: int,
+        rate: float,
+        assume_timeout: float,
+    ) -> None:
+        self._kube = kube
+        self._mirror = mirror
+        self._state = mirror.state
+        self._events = events
+        self._observer = observer
+        self._workers = workers
+        self._bucket = TokenBucket(rate)
+        self._assume_timeout = assume_timeout
+        self._queue: asyncio.Queue[Bind] = asyncio.Queue()
+        #: bindings that were accepted but not yet seen, and when to look them up, by pod key
+        self._unconfirmed: dict[str, tuple[float, Bind]] = {}
+        #: pods whose binding was refused, and until when they are held back
+        self._held: dict[str, tuple[float, Backoff]] = {}
+        self._pods = msgspec.json.Decoder(objects.Pod)
+        mirror.listen("Pod", self._pod_changed)
+
+    def submit(self, binds: Sequence[Bind]) -> None:
+        """Assume the bindings that still stand, and send them."""
+        valid, stale = still_valid(binds, self._state, self._is_held)
+        for bind in valid:
+            self._state.assume(_key(bind), bind.node)
+            self._queue.put_nowait(bind)
+        for _ in stale:
+            self._observer.bind_result("stale", 0.0)
+        if stale:
+            log.debug("bindings dropped", pods=len(stale))
+
+    async def run(self) -> None:
+        """Send bindings until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self._workers):
+                tasks.create_task(self._work(), name=f"binder-{number}")
+            tasks.create_task(self._sweep(), name="binder-sweep")
+
+    @property
+    def waiting(self) -> int:
+        """How many bindings have not been sent."""
+        return self._queue.qsize()
+
+    async def _work(self) -> None:
+        while True:
+            bind = await self._queue.get()
+            await self._bucket.wait()
+            await self._bind(bind)
+
+    async def _bind(self, bind: Bind) -> None:
+        key, started = _key(bind), time.perf_counter()
+        path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
+        try:
+            await self._kube.persist("POST", path, _body(bind))
+        except ApiError as error:
+            result = "refused" if error.status in (404, 409) else "failed"
+            await self._take_back(bind, str(error))
+        except CONNECTION_ERRORS as error:
+            result = "failed"
+            await self._take_back(bind, repr(error))
+        else:
+            result = "bound"
+            self._held.pop(key, None)
+            if key in self._state.assumed:
+                self._unconfirmed[key] = (time.monotonic() + self._assume_timeout, bind)
+            message = f"Successfully assigned {key} to {bind.node}"
+            self._events.emit(_reference(bind), "Normal", "Scheduled", message, "Binding")
+        self._observer.bind_result(result, time.perf_counter() - started)
+
+    async def _take_back(self, bind: Bind, why: str) -> None:
+        """The binding did not happen, or so it seems: see what the API server has."""
+        key = _key(bind)
+        if await self._look_up(bind):
+            return
+        _, backoff = self._held.get(key) or (0.0, Backoff(*_HOLD))
+        self._held[key] = (time.monotonic() + backoff.delay(), backoff)
+        log.warning("binding refused", pod=key, node=bind.node, error=why)
+        message = f"failed to bind to node {bind.node}: {why}"
+        self._events.emit(_reference(bind), "Warning", "FailedBinding", message, "Binding")
+
+    async def _look_up(self, bind: Bind) -> bool:
+        """Put the pod into the state as the API server has it; returns whether it is bound where it should be."""
+        key = _key(bind)
+        pod = None
+        try:
+            content = await self._kube.persist("GET", f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
+            pod = self._pods.decode(content)
+        except ApiError as error:
+            if error.status == 404:
+                self._mirror.delete("Pod", key, key)
+                return False
+            log.warning("pod not read", pod=key, error=error)
+        except CONNECTION_ERRORS as error:
+            log.warning("pod not read", pod=key, error=repr(error))
+        if self._state.assumed.get(key) == bind.node:
+            self._state.forget(key)
+        if pod is None:
+            self._mirror.changed()
+            return False
+        self._mirror.event("Pod", "MODIFIED", pod)
+        return pod.metadata.uid == bind.uid and pod.spec.node_name == bind.node
+
+    async def _sweep(self) -> None:
+        """Look up bindings that nobody confirmed."""
+        while True:
+            await asyncio.sleep(_SWEEP)
+            now = time.monotonic()
+            for key, (deadline, bind) in list(self._unconfirmed.items()):
+                if key not in self._state.assumed:
+                    del self._unconfirmed[key]
+                elif deadline <= now:
+                    del self._unconfirmed[key]
+                    confirmed = await self._look_up(bind)
+                    log.warning("binding not confirmed", pod=key, node=bind.node, bound=confirmed)
+                    self._observer.bind_result("unconfirmed", self._assume_timeout)
+
+    def _is_held(self, key: str) -> bool:
+        until, _ = self._held.get(key, (0.0, None))
+        return until > time.monotonic()
+
+    def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
+        if type == "DELETED" and self._held:
+            key = pod if isinstance(pod, str) else f"{pod.metadata.namespace}/{pod.metadata.name}"
+            self._held.pop(key, None)
+
+
+def _key(bind: Bind) -> str:
+    return f"{bind.namespace}/{bind.name}"
+
+
+def _body(bind: Bind) -> bytes:
+    metadata: dict[str, Any] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
+    if bind.annotations:
+        metadata["annotations"] = dict(bind.annotations)
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+    )
+
+
+def _reference(bind: Bind) -> Reference:
+    return Reference("v1", "Pod", bind.namespace, bind.name, bind.uid)

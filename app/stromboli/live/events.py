@@ -1,0 +1,117 @@
+"""Kubernetes Events: told once, at a bounded rate, and dropped rather than waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.limits import TokenBucket
+from stromboli.live.logs import Logger
+from stromboli.live.observer import Observer
+
+log = Logger(__name__)
+
+_CAPACITY = 2_000
+_REMEMBERED = 20_000
+#: an unchanged situation is told again after this many seconds
+_REPEAT = 600.0
+_LONGEST_NOTE = 1_024
+_WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an Event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    about: Reference
+    type: str
+    reason: str
+    note: str
+    action: str
+    time: datetime
+
+
+class Events:
+    """Posts Events in the background. When there are too many, those of type Normal are dropped first."""
+
+    def __init__(self, kube: Kube, observer: Observer, component: str, rate: float) -> None:
+        self._kube = kube
+        self._observer = observer
+        self._component = component
+        self._instance = f"{component}-{os.environ.get('POD_NAME') or socket.gethostname()}"[:128]
+        self._bucket = TokenBucket(rate, burst=2 * rate)
+        self._queue: asyncio.Queue[_Event] = asyncio.Queue(_CAPACITY)
+        #: when each event was last told
+        self._told: dict[tuple[Reference, str, str], float] = {}
+
+    def emit(self, about: Reference, type: str, reason: str, note: str, action: str = "Scheduling") -> None:
+        """Tell it, unless the same was told lately."""
+        now, identity = time.monotonic(), (about, reason, note)
+        told = self._told.get(identity)
+        if told is not None and now - told < _REPEAT:
+            return
+        if len(self._told) >= _REMEMBERED:
+            self._told = {key: at for key, at in self._told.items() if now - at < _REPEAT / 10}
+        self._told[identity] = now
+        full = self._queue.qsize() >= (_CAPACITY if type == "Warning" else _CAPACITY // 2)
+        if full:
+            self._observer.event_result("dropped")
+        else:
+            self._queue.put_nowait(_Event(about, type, reason, note, action, datetime.now(UTC)))
+
+    async def run(self) -> None:
+        """Post until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(_WORKERS):
+                tasks.create_task(self._work(), name=f"events-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            event = await self._queue.get()
+            await self._bucket.wait()
+            namespace = event.about.namespace or "default"
+            path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+            try:
+                await self._kube.persist("POST", path, msgspec.json.encode(self._manifest(event, namespace)))
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                self._observer.event_result("failed")
+                log.debug("event not posted", about=event.about.name, error=str(error) or repr(error))
+            else:
+                self._observer.event_result("posted")
+
+    def _manifest(self, event: _Event, namespace: str) -> dict[str, object]:
+        about = event.about
+        regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+        if about.namespace:
+            regarding["namespace"] = about.namespace
+        note = event.note if len(event.note) <= _LONGEST_NOTE else event.note[: _LONGEST_NOTE - 1] + "…"
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{about.name[:230]}.{secrets.token_hex(8)}", "namespace": namespace},
+            "eventTime": event.time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": self._component,
+            "reportingInstance": self._instance,
+            "action": event.action,
+            "type": event.type,
+            "reason": event.reason,
+            "regarding": regarding,
+            "note": note,
+        }

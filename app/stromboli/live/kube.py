@@ -1,0 +1,286 @@
+"""HTTP to the API server: credentials, requests, and errors that a caller can switch on.
+
+The official client reads kubeconfigs and service accounts, with all their ways to log in. Requests are made by
+aiohttp, and their bodies stay plain JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, TypeAlias
+
+import aiohttp
+import msgspec
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from msgspec import Struct
+
+from stromboli.api.errors import StromboliError
+from stromboli.live.limits import Backoff
+
+Object: TypeAlias = dict[str, Any]
+"""A manifest as decoded JSON."""
+
+#: failures in which no answer came
+CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+
+_JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+_RETRIED: Final = frozenset((429, 500, 502, 503, 504))
+_TOKEN_PERIOD: Final = 60.0
+_RELOAD_PAUSE: Final = 5.0
+
+
+class ApiError(StromboliError):
+    """The API server refused a request. `retry_after` is in seconds, None when it did not say."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in _RETRIED
+
+
+class CredentialsError(StromboliError):
+    """There is no way to log in, or it does not work."""
+
+
+class Credentials:
+    """Where the API server is and how to log in to it; makes HTTP sessions that always carry the latest token."""
+
+    def __init__(self, load: Callable[[], Configuration]) -> None:
+        """`load` reads the configuration anew each time; it may block. Raises what it raises."""
+        self._load = load
+        # Its annotations do not say what the loaders put into it.
+        self._config: Any = load()
+        self.server: str = self._config.host.rstrip("/")
+        self._tls = _tls_context(self._config) if self.server.startswith("https") else None
+        self._authorization = _authorization(self._config)
+        self._reloading = asyncio.Lock()
+        self._reloaded = 0.0
+
+    @classmethod
+    def load(cls, kubeconfig: Path | None = None, context: str | None = None) -> Credentials:
+        """From a kubeconfig if one is named here or in $KUBECONFIG, else the pod's account, else ~/.kube/config.
+
+        Raises CredentialsError.
+        """
+        return cls(partial(_load, kubeconfig, context))
+
+    def session(self, connections: int = 0) -> aiohttp.ClientSession:
+        """A new HTTP session; `connections` limits how many it opens at once, 0 does not."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._authorize)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, ssl=self._tls or True),
+            trace_configs=[trace] if self._authorization else [],
+            # The API server compresses long lists, at more cost than a cluster's own network has.
+            headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": "stromboli"},
+            timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
+            read_bufsize=1 << 20,
+            proxy=self._config.proxy or None,
+        )
+
+    async def log_in_again(self) -> None:
+        """The token was refused: read everything again, in a thread, since that may run a login program."""
+        async with self._reloading:
+            if time.monotonic() - self._reloaded >= _RELOAD_PAUSE:
+                self._config = await asyncio.to_thread(self._load)
+                self._authorization = _authorization(self._config)
+                self._reloaded = time.monotonic()
+
+    async def keep_fresh(self) -> None:
+        """Follow tokens that rotate, until cancelled."""
+        while True:
+            await asyncio.sleep(_TOKEN_PERIOD)
+            self._authorization = await asyncio.to_thread(_authorization, self._config)
+
+    async def _authorize(
+        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestStartParams
+    ) -> None:
+        request.headers["Authorization"] = self._authorization
+
+
+def _load(kubeconfig: Path | None, context: str | None) -> Configuration:
+    config = Configuration()
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+    try:
+        if kubeconfig is None and in_pod:
+            load_incluster_config(config)  # type: ignore[no-untyped-call]
+        else:
+            path = str(kubeconfig) if kubeconfig else None
+            load_kube_config(path, context, config, persist_config=False)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError) as error:
+        raise CredentialsError(f"{kubeconfig or 'kubeconfig'}: {error}") from error
+    return config
+
+
+def _authorization(config: Any) -> str:
+    """The header; asking for the key also renews it when it is about to expire."""
+    key: str = (config.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
+    scheme, _, token = key.rpartition(" ")
+    return f"Bearer {token}" if scheme == "bearer" else key
+
+
+def _tls_context(config: Configuration) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=config.ssl_ca_cert)
+    if config.cert_file:
+        context.load_cert_chain(config.cert_file, config.key_file)
+    if not config.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class _ListMeta(Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(Struct):
+    """One page of a list; the items are left as they came."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of the list."""
+        return self.metadata.resource_version
+
+
+class Kube:
+    """Requests to one API server. Methods raise ApiError for refusals and CONNECTION_ERRORS for silence."""
+
+    def __init__(self, credentials: Credentials, connections: int = 0) -> None:
+        self.credentials = credentials
+        self.server = credentials.server
+        self._connections = connections
+        self._page = msgspec.json.Decoder(Page)
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        # Made by the first request: only then there is an event loop.
+        return self.credentials.session(self._connections)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def get(self, path: str) -> Object:
+        """The object, or whatever else is at the path."""
+        return _decoded(await self.request("GET", path))
+
+    async def create(self, path: str, manifest: Mapping[str, Any]) -> Object:
+        """Create an object in the collection at the path."""
+        return _decoded(await self.request("POST", path, msgspec.json.encode(manifest)))
+
+    async def replace(self, path: str, manifest: Mapping[str, Any]) -> Object:
+        """Replace the object at the path."""
+        return _decoded(await self.request("PUT", path, msgspec.json.encode(manifest)))
+
+    async def patch(self, path: str, patch: Mapping[str, Any], content_type: str = MERGE_PATCH) -> Object:
+        """Change the object at the path."""
+        return _decoded(await self.request("PATCH", path, msgspec.json.encode(patch), content_type))
+
+    async def delete(self, path: str, options: Mapping[str, Any] | None = None) -> None:
+        """Delete the object at the path."""
+        await self.request("DELETE", path, msgspec.json.encode(options) if options else None)
+
+    async def pages(self, path: str, params: Mapping[str, str], limit: int = 500) -> AsyncIterator[Page]:
+        """A list, page by page."""
+        token = ""
+        while True:
+            query = {**params, "limit": str(limit), **({"continue": token} if token else {})}
+            page = self._page.decode(await self.request("GET", path, params=query))
+            yield page
+            token = page.metadata.continue_
+            if not token:
+                return
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = _JSON,
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The body of the answer. After 401 it is tried once more with a new token."""
+        headers = {"Content-Type": content_type} if body is not None else None
+        for attempt in (0, 1):
+            async with self._session.request(
+                method, self.server + path, data=body, headers=headers, params=params
+            ) as answer:
+                content = await answer.read()
+                if answer.status == 401 and attempt == 0:
+                    await self.credentials.log_in_again()
+                    continue
+                if answer.status >= 400:
+                    raise refusal(answer.status, answer.headers, content)
+                return content
+        raise AssertionError("unreachable")
+
+    async def persist(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = _JSON, attempts: int = 5
+    ) -> bytes:
+        """A request that is repeated while the API server is overloaded or cannot be reached."""
+        backoff = Backoff(0.1, 5.0)
+        while True:
+            attempts -= 1
+            try:
+                return await self.request(method, path, body, content_type)
+            except ApiError as error:
+                if not error.retriable or attempts == 0:
+                    raise
+                delay = backoff.delay(error.retry_after)
+            except CONNECTION_ERRORS:
+                if attempts == 0:
+                    raise
+                delay = backoff.delay()
+            await asyncio.sleep(delay)
+
+    def watch(self, path: str, params: Mapping[str, str], silence: float) -> Any:
+        """The open answer of a watch, as a context manager; it fails after `silence` seconds without a byte."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
+        return self._session.get(self.server + path, params=params, timeout=timeout)
+
+
+def refusal(status: int, headers: Mapping[str, str], content: bytes) -> ApiError:
+    """The error that an answer with a status of 400 or more is."""
+    try:
+        body = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        body = None
+    if not isinstance(body, dict):
+        body = {"message": content[:200].decode(errors="replace")}
+    return status_error({"code": status, **body}, headers.get("Retry-After"))
+
+
+def status_error(status: Mapping[str, Any], retry_after: str | None = None) -> ApiError:
+    """The error that a `Status` object stands for."""
+    seconds = retry_after or (status.get("details") or {}).get("retryAfterSeconds")
+    try:
+        delay = None if seconds is None else float(seconds)
+    except ValueError:
+        delay = None
+    return ApiError(int(status.get("code") or 0), status.get("reason") or "", status.get("message") or "", delay)
+
+
+def _decoded(content: bytes) -> Object:
+    decoded: Object = msgspec.json.decode(content)
+    return decoded

@@ -1,0 +1,129 @@
+"""The tick: when a session runs, on what, and what becomes of its decisions.
+
+Everything here runs in the event loop but the session itself, which runs in one thread on a snapshot that nobody else
+touches. Its binds are assumed in the state before the next snapshot is taken, so the next session need not wait until
+they are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from stromboli.api.decisions import Bind, Decision
+from stromboli.live.logs import Logger
+from stromboli.live.observer import Observer
+from stromboli.state.cluster import ClusterState
+from stromboli.state.snapshot import Snapshot
+
+log = Logger(__name__)
+
+
+class Result(Protocol):
+    """What a session leaves; whatever else it holds is for observers."""
+
+    @property
+    def decisions(self) -> Sequence[Decision]: ...
+
+
+class Decider(Protocol):
+    """The scheduler as a function of a snapshot and the time in seconds since the epoch."""
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> Result: ...
+
+
+class TickLoop:
+    """Runs sessions while `allowed` says so: soon after an urgent change, and at least each `period` seconds."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        decider: Decider,
+        carry_out: Callable[[Sequence[Decision]], None],
+        settled: Callable[[], Awaitable[None]],
+        observer: Observer,
+        *,
+        debounce: float,
+        period: float,
+        allowed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`settled` returns when all that the last session did, and the state cannot assume, is visible in it."""
+        self.decider = decider
+        self._state = state
+        self._carry_out = carry_out
+        self._settled = settled
+        self._observer = observer
+        self._debounce = debounce
+        self._period = period
+        self._allowed = allowed
+        self._urgent = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "session")
+
+    def wake(self, urgent: bool = True) -> None:
+        """Something changed. What is not urgent waits for the next period."""
+        if urgent:
+            self._urgent.set()
+
+    async def run(self) -> None:
+        """Run sessions until cancelled."""
+        try:
+            while True:
+                await self._due()
+                if self._allowed() and not await self._tick():
+                    # The same snapshot would raise again: leave it time to change.
+                    await asyncio.sleep(self._period)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _due(self) -> None:
+        try:
+            async with asyncio.timeout(self._period):
+                await self._urgent.wait()
+        except TimeoutError:
+            pass
+        else:
+            await asyncio.sleep(self._debounce)
+        await self._settled()
+        self._urgent.clear()
+
+    async def _tick(self) -> bool:
+        """One session; returns whether it came to its end."""
+        snapshot, now, started = self._state.snapshot(), time.time(), time.perf_counter()
+        decide = self.decider.decide
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, lambda: decide(snapshot, now=now))
+        except Exception as error:
+            log.exception("session failed", error)
+            self._observer.session_failed(error)
+            return False
+        self._observer.session(snapshot, result, now, time.perf_counter() - started)
+        if self._allowed():
+            self._carry_out(result.decisions)
+        return True
+
+
+def still_valid(
+    binds: Sequence[Bind], state: ClusterState, held: Callable[[str], bool]
+) -> tuple[list[Bind], list[Bind]]:
+    """Divide binds into those that still stand and those that do not.
+
+    The cluster moved on while the session ran. A pod that is gone, has been replaced or bound, or is held back, and
+    one whose node is gone take the binds of their whole gang with them: the next session decides anew.
+    """
+    gangs: defaultdict[str, list[Bind]] = defaultdict(list)
+    broken = set()
+    for bind in binds:
+        key = f"{bind.namespace}/{bind.name}"
+        record = state.record(key)
+        # A pod that is gone has no gang any more; alone, it breaks none.
+        gang = record.job if record is not None and record.job else key
+        gangs[gang].append(bind)
+        current = record is not None and record.uid == bind.uid and not record.node_name
+        if not current or bind.node not in state.nodes.by_name or key in state.assumed or held(key):
+            broken.add(gang)
+    valid = [bind for gang, members in gangs.items() if gang not in broken for bind in members]
+    return valid, [bind for gang in broken for bind in gangs[gang]]

@@ -1,0 +1,184 @@
+"""The cluster's objects on their way into the state.
+
+Watches and lists of every kind end here. An object that cannot be used is named in one log line and set aside: what
+was known of it before stays, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stromboli.api import objects
+from stromboli.api.crds import KINDS, PodGroup, Queue
+from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, StromboliError
+from stromboli.api.validation import field_path
+from stromboli.live.logs import Logger
+from stromboli.live.observer import Observer
+from stromboli.state.cluster import ClusterState, object_key
+
+log = Logger(__name__)
+
+Listener: TypeAlias = Callable[[str, Any], None]
+"""Called with the event's type and the object; for DELETED that is its last state or, from a list, its key."""
+_FINISHED = ("Succeeded", "Failed")
+_REMEMBERED = 10_000
+
+
+class Mirror:
+    """Applies watch events and whole lists to a ClusterState, and tells who listens."""
+
+    def __init__(self, state: ClusterState, wake: Callable[[bool], None], observer: Observer) -> None:
+        """`wake(urgent)` is called after every change; it is urgent if a pod may now find a place."""
+        self.state = state
+        self._wake = wake
+        self._observer = observer
+        self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+        self._listings: dict[str, Listing] = {}
+        #: (kind, key) -> problem of the objects that were set aside, so that each is told once
+        self._problems: dict[tuple[str, str], str] = {}
+
+    def listen(self, kind: str, listener: Listener) -> None:
+        """Have all changes of a kind told, after they were applied."""
+        self._listeners[kind].append(listener)
+
+    def listing(self, kind: str) -> Listing:
+        """Begin to apply a whole list."""
+        listing = self._listings[kind] = Listing(self, kind)
+        return listing
+
+    def event(self, kind: str, type: str, obj: Any) -> None:
+        """Apply one watch event: ADDED, MODIFIED or DELETED."""
+        key = object_key(obj)
+        listing = self._listings.get(kind)
+        if listing is not None:
+            listing.overtaken.add(key)
+        self._observer.watch_event(kind, type)
+        if type == "DELETED":
+            self.delete(kind, key, obj)
+        else:
+            self.upsert(kind, key, obj, type)
+
+    def upsert(self, kind: str, key: str, obj: Any, type: str) -> None:
+        """Apply an object as it is now."""
+        try:
+            obj = KINDS[kind].parse(obj) if kind in KINDS else obj
+            urgent = self._apply(kind, key, obj)
+        except StromboliError as error:
+            self.set_aside(kind, key, _described(obj, error))
+            return
+        self._problems.pop((kind, key), None)
+        self._tell(kind, type, obj, urgent)
+
+    def delete(self, kind: str, key: str, obj: Any) -> None:
+        """Forget an object."""
+        self._problems.pop((kind, key), None)
+        self.state.delete(kind, key)
+        self._tell(kind, "DELETED", obj, urgent=True)
+
+    def changed(self) -> None:
+        """The state was changed by other means than an object."""
+        self._wake(True)
+
+    def set_aside(self, kind: str, key: str, problem: str) -> None:
+        """Say, once, that an object cannot be used."""
+        if self._problems.get((kind, key)) == problem:
+            return
+        if len(self._problems) >= _REMEMBERED:
+            self._problems.clear()
+        self._problems[kind, key] = problem
+        self._observer.malformed(kind, key)
+        log.warning("object set aside", kind=kind, key=key, problem=problem)
+
+    def _tell(self, kind: str, type: str, obj: Any, urgent: bool) -> None:
+        for listener in self._listeners.get(kind, ()):
+            listener(type, obj)
+        self._wake(urgent)
+
+    def _apply(self, kind: str, key: str, obj: Any) -> bool:
+        """Returns whether a pod may now find a place that it did not find before."""
+        before = _standing(self.state, kind, key)
+        if isinstance(obj, objects.Pod) and self._is_irrelevant(obj):
+            self.state.delete(kind, key)
+            return True
+        self.state.upsert(kind, obj)
+        if isinstance(obj, objects.Pod):
+            return not obj.spec.node_name or obj.status.phase in _FINISHED
+        return before is None or before != _standing(self.state, kind, key)
+
+    def _is_irrelevant(self, pod: objects.Pod) -> bool:
+        """A pod of another scheduler that has ended holds nothing, and no gang counts it."""
+        return pod.status.phase in _FINISHED and pod.spec.scheduler_name not in self.state.scheduler_names
+
+
+class Listing:
+    """A whole list on its way in: what is not in it when it is complete is forgotten.
+
+    Events that arrive between its beginning and its end are newer than the list, or will be followed by newer ones;
+    the objects that they are about are left alone.
+    """
+
+    def __init__(self, mirror: Mirror, kind: str) -> None:
+        self._mirror = mirror
+        self._kind = kind
+        self._known = set(mirror.state.keys(kind))
+        self.overtaken: set[str] = set()
+
+    def add(self, obj: Any) -> None:
+        """Apply an object of the list."""
+        key = object_key(obj)
+        self.keep(key)
+        if key not in self.overtaken:
+            self._mirror.upsert(self._kind, key, obj, "ADDED")
+
+    def keep(self, key: str) -> None:
+        """An object is in the list but cannot be read."""
+        self._known.discard(key)
+
+    def complete(self) -> list[str]:
+        """The list has been read to its end. Returns the keys that were dropped."""
+        self._mirror._listings.pop(self._kind, None)
+        dropped = sorted(self._known - self.overtaken)
+        for key in dropped:
+            self._mirror.delete(self._kind, key, key)
+        return dropped
+
+
+def _standing(state: ClusterState, kind: str, key: str) -> Any:
+    """What of an object bears on placement, to compare before with after; None when it is not known."""
+    if kind == "Node":
+        row = state.nodes.by_name.get(key)
+        return None if row is None else state.nodes.records[row]
+    if kind == "PodGroup":
+        job = state.jobs.get(key)
+        group: PodGroup | None = None if job is None else state.pod_groups[job]
+        return None if group is None else (group.metadata.uid, group.spec)
+    if kind == "Queue":
+        queue: Queue | None = state.queues.get(key)
+        return None if queue is None else (queue.metadata.uid, queue.spec, queue.status.state)
+    return None
+
+
+def _described(obj: Any, error: StromboliError) -> str:
+    """What is wrong with an object, and where."""
+    if isinstance(error, InvalidObjectError):
+        return f"{error.path}: {error.problem}"
+    if isinstance(error, InvalidQuantityError):
+        path = _find(msgspec.to_builtins(obj), error.value)
+        return f"{field_path(path)}: {error}" if path else str(error)
+    return str(error)
+
+
+def _find(value: Any, wanted: object) -> tuple[int | str, ...] | None:
+    """The path to the first place where a value stands."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if item == wanted and type(item) is type(wanted):
+            return (key,)
+        below = _find(item, wanted)
+        if below is not None:
+            return (key, *below)
+    return None

@@ -1,0 +1,42 @@
+"""What the service tells about itself: one method for each thing worth counting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Observer:
+    """Does nothing; metrics and the journal override what they need. Durations are in seconds."""
+
+    def watch_event(self, kind: str, type: str) -> None:
+        """An ADDED, MODIFIED or DELETED event was applied."""
+
+    def relist(self, kind: str, why: str) -> None:
+        """A kind is listed again: `start`, `expired`, `absent` or `reconcile`."""
+
+    def malformed(self, kind: str, key: str) -> None:
+        """An object could not be read and was set aside."""
+
+    def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
+        """A session ended; `snapshot` is what it saw and must not be changed, `now` the time that it was given."""
+
+    def session_failed(self, error: BaseException) -> None:
+        """A session raised; nothing was decided."""
+
+    def bind_result(self, result: str, seconds: float) -> None:
+        """A binding is `bound`, `refused` (404, 409), `failed` (retries exhausted), `stale` or `unconfirmed`."""
+
+    def evict_result(self, result: str, seconds: float) -> None:
+        """An eviction is `evicted`, `gone` or `failed`."""
+
+    def status_result(self, kind: str, result: str) -> None:
+        """A status was `written`, `gone` or `failed`."""
+
+    def event_result(self, result: str) -> None:
+        """An Event was `posted`, `dropped` or `failed`."""
+
+    def policy(self, error: str | None) -> None:
+        """The policy file was taken up, or is wrong."""
+
+    def leading(self, leads: bool) -> None:
+        """This replica became the leader, or is no longer."""

@@ -1,0 +1,109 @@
+"""The duties of a queue controller: queues open, close when they are empty, and show how many PodGroups they have."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
+from stromboli.live.kube import ApiError, Kube, Object
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.status import object_key
+from stromboli.state.cluster import ClusterState
+
+log = Logger(__name__)
+
+_COUNTS = {phase: phase.lower() for phase in PodGroupPhase}
+
+
+class QueueController:
+    """Composes the status of every queue, and hands it on where it differs from what the API server has."""
+
+    def __init__(self, mirror: Mirror, put: Callable[[str, str, Object], None]) -> None:
+        """`put(kind, key, fields)` has fields of a status written."""
+        self._state = mirror.state
+        self._put = put
+        self._changed = True
+        #: what the last session that said so counted for each queue
+        self._allocated: dict[str, dict[str, str]] = {}
+        mirror.listen("PodGroup", lambda type, obj: self._touch())
+        mirror.listen("Queue", self._queue_changed)
+
+    def allocated(self, name: str, amounts: Mapping[str, str]) -> None:
+        """What the pods of a queue hold."""
+        self._allocated[name] = dict(amounts)
+        self._changed = True
+
+    def refresh(self) -> None:
+        """Write what changed since the last call."""
+        if not self._changed:
+            return
+        self._changed = False
+        counts = count_phases(self._state)
+        for name, queue in self._state.queues.items():
+            fields = queue_fields(queue, counts.get(name, Counter()), self._allocated.get(name))
+            if fields:
+                self._put("Queue", name, fields)
+
+    def _touch(self) -> None:
+        self._changed = True
+
+    def _queue_changed(self, type: str, queue: Queue | Object | str) -> None:
+        self._changed = True
+        if type == "DELETED":
+            self._allocated.pop(queue if isinstance(queue, str) else object_key(queue), None)
+
+
+def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
+    """The number of PodGroups in each phase, by queue."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for group in state.pod_groups:
+        if group is not None:
+            counts[group.spec.queue or "default"][group.status.phase or PodGroupPhase.Pending] += 1
+    return counts
+
+
+def queue_fields(queue: Queue, counts: Counter[str], allocated: Mapping[str, str] | None) -> Object:
+    """The fields of a queue's status that are not as they should be; null stands for an amount that is gone."""
+    status = queue.status
+    fields: Object = {}
+    state = next_state(status.state, counts.total())
+    if state != status.state:
+        fields["state"] = state
+    for phase, field in _COUNTS.items():
+        if counts[phase] != getattr(status, field):
+            fields[field] = counts[phase]
+    if allocated is not None and allocated != status.allocated:
+        gone = dict.fromkeys(name for name in status.allocated if name not in allocated)
+        fields["allocated"] = {**allocated, **gone}
+    return fields
+
+
+def next_state(state: str, pod_groups: int) -> str:
+    """A new queue is open; one that closes is closed when it has no PodGroups of any phase."""
+    if not state:
+        return QueueState.Open
+    if state == QueueState.Closing and pod_groups == 0:
+        return QueueState.Closed
+    return state
+
+
+async def ensure_queues(kube: Kube, default_queue: str) -> None:
+    """Create the root and the default queue when they are absent. Raises ApiError."""
+    specs: dict[str, dict[str, Any]] = {
+        "root": {"weight": 1, "reclaimable": False},
+        default_queue: {"weight": 1, "reclaimable": True},
+    }
+    for name, spec in specs.items():
+        manifest = {"apiVersion": SCHEDULING, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+        try:
+            await kube.persist("POST", f"/apis/{SCHEDULING}/queues", msgspec.json.encode(manifest))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        else:
+            log.info("queue created", queue=name)

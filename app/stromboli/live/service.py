@@ -1,0 +1,313 @@
+"""The service: everything in this package, put together and run inside kopf's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import kopf
+
+from stromboli.api.crds import SCHEDULING, TOPOLOGY
+from stromboli.api.decisions import (
+    Bind,
+    Decision,
+    EmitEvent,
+    Evict,
+    Nominate,
+    SetPodGroupStatus,
+    SetQueueStatus,
+)
+from stromboli.live.binder import Binder
+from stromboli.live.events import Events, Reference
+from stromboli.live.evictor import Evictor
+from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Credentials, Kube
+from stromboli.live.leader import LeaderLease
+from stromboli.live.limits import Backoff
+from stromboli.live.logs import Logger
+from stromboli.live.loop import Decider, Result, TickLoop
+from stromboli.live.mirror import Mirror
+from stromboli.live.observer import Observer
+from stromboli.live.operator import OPERATOR_SOURCES, operator_registry, operator_settings
+from stromboli.live.podgroups import PodGroupMaker
+from stromboli.live.policy import PolicyFile
+from stromboli.live.queues import QueueController, ensure_queues
+from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
+from stromboli.live.settings import Settings
+from stromboli.live.status import StatusWriter, pod_group_fields
+from stromboli.state.cluster import ClusterState
+
+__all__ = ["Decider", "Result", "Service"]
+
+log = Logger(__name__)
+
+_API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOLOGY}
+
+
+class Service:
+    """The scheduler on one cluster.
+
+    `run` lasts until `stop`, SIGTERM or SIGINT. kopf takes the event loop for its own while it runs: when it ends, it
+    ends every task that began after it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[str | None], Decider],
+        observer: Observer | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """`load` makes an engine from the text of a policy, or the built-in one; it raises PolicyError.
+
+        Raises PolicyError, OSError when the policy file cannot be read, and CredentialsError.
+        """
+        self.settings = settings
+        self.observer = observer = observer or Observer()
+        self.state = ClusterState(settings.scheduler_names)
+        self._load = load
+        self._credentials = credentials or Credentials.load(settings.kubeconfig, settings.context)
+        self._kube = Kube(self._credentials)
+        self._binder_kube = Kube(self._credentials, settings.bind_connections)
+        self.mirror = mirror = Mirror(self.state, self._wake, observer)
+        name = settings.scheduler_names[0]
+        self._events = Events(self._kube, observer, name, settings.events_per_second)
+        self._binder = Binder(
+            self._binder_kube,
+            mirror,
+            self._events,
+            observer,
+            workers=settings.bind_connections,
+            rate=settings.binds_per_second,
+            assume_timeout=settings.assume_timeout,
+        )
+        self._evictor = Evictor(self._kube, mirror, self._events, observer, name)
+        self._status = StatusWriter(self._kube, mirror, observer, settings.status_writes_per_second)
+        self._queues = QueueController(mirror, self._status.put)
+        self._pod_groups = PodGroupMaker(self._kube, mirror, self._events, inherit=settings.inherit_owner_annotations)
+        self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in CLUSTER_SOURCES]
+        self._operator_kinds = [Reflector(self._kube, source, mirror, observer) for source in OPERATOR_SOURCES]
+        self._lease = self._make_lease() if settings.leader_elect else None
+        self._ticks = TickLoop(
+            self.state,
+            self._first_engine(),
+            self._carry_out,
+            self._evictor.settled,
+            observer,
+            debounce=settings.debounce,
+            period=settings.schedule_period,
+            allowed=lambda: self.leads,
+        )
+        self._stopping = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Schedule until stopped. Raises what made going on impossible, such as LeadershipLostError."""
+        registry = operator_registry(self._credentials, self.mirror, self._start_work, self._end_work)
+        await kopf.operator(
+            registry=registry,
+            settings=operator_settings(),
+            standalone=True,
+            clusterwide=True,
+            stop_flag=self._stopping,
+        )
+        if self._work is not None and not self._work.cancelled():
+            self._work.result()
+
+    def begin(self) -> asyncio.Task[None]:
+        """Run in the background."""
+        self._running = asyncio.create_task(self.run(), name="stromboli")
+        return self._running
+
+    async def start(self) -> None:
+        """Run in the background; returns when everything is known of the cluster that a session needs."""
+        running, ready = self.begin(), asyncio.create_task(self._ready.wait())
+        await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            ready.cancel()
+            await running
+
+    async def wait(self) -> None:
+        """Return when what `begin` or `start` began has ended; raises as `run` does."""
+        if self._running is not None:
+            await self._running
+
+    async def stop(self) -> None:
+        """End what `begin` or `start` began, and return when that is done."""
+        self._stopping.set()
+        if self._running is not None:
+            await asyncio.wait((self._running,))
+
+    @property
+    def ready(self) -> bool:
+        """Whether all initial lists have been applied."""
+        return self._ready.is_set()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything runs that should run."""
+        return self._work is None or not self._work.done()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica is the one that schedules."""
+        return self._lease is None or self._lease.leads
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    async def _start_work(self) -> None:
+        self._work = asyncio.create_task(self._supervise(), name="stromboli-work")
+        self._work.add_done_callback(lambda work: self._stopping.set())
+        # kopf looks once what there is to watch: not before our definitions are there.
+        for reflector in self._operator_kinds:
+            if reflector.source.required:
+                await reflector.synced.wait()
+
+    async def _end_work(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait((self._work,))
+        if self._lease is not None:
+            await self._lease.release()
+        await self._kube.close()
+        await self._binder_kube.close()
+
+    async def _supervise(self) -> None:
+        """All tasks of the service: the first that fails ends the others, and the service."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._credentials.keep_fresh(), name="credentials")
+                for reflector in self._reflectors:
+                    tasks.create_task(reflector.run(), name=f"reflector-{reflector.source.kind}")
+                for reflector in self._operator_kinds:
+                    tasks.create_task(self._reconcile(reflector), name=f"reconcile-{reflector.source.kind}")
+                if self._policy_file is not None:
+                    tasks.create_task(self._policy_file.run(), name="policy")
+                tasks.create_task(self._lead(tasks), name="leader")
+                for reflector in (*self._reflectors, *self._operator_kinds):
+                    await reflector.synced.wait()
+                log.info("synced", pods=len(self.state.pods.by_key), nodes=len(self.state.nodes.by_name))
+                self._ready.set()
+        except ExceptionGroup as errors:
+            log.exception("service failed", errors.exceptions[0])
+            raise errors.exceptions[0] from None
+
+    async def _reconcile(self, reflector: Reflector) -> None:
+        """List a kind that kopf watches: at first until it is there, and then periodically."""
+        backoff, why = Backoff(0.2, 5.0), "start"
+        while True:
+            try:
+                await reflector.list(why)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                absent = isinstance(error, ApiError) and error.status == 404
+                if absent and not reflector.source.required:
+                    reflector.absent()
+                    await asyncio.sleep(self.settings.reconcile_period)
+                else:
+                    kind = reflector.source.kind
+                    log.warning("list failed", kind=kind, error=str(error) or repr(error))
+                    await asyncio.sleep(backoff.delay())
+                continue
+            why = "reconcile"
+            await asyncio.sleep(self.settings.reconcile_period)
+
+    async def _lead(self, tasks: asyncio.TaskGroup) -> None:
+        """Become the leader, and begin to change the cluster."""
+        if self._lease is not None:
+            await self._lease.acquire()
+        self.observer.leading(True)
+        await self._ensure_queues()
+        for part in (self._events, self._binder, self._evictor, self._status, self._pod_groups):
+            tasks.create_task(part.run(), name=type(part).__name__)
+        tasks.create_task(self._schedule(), name="ticks")
+        if self._lease is not None:
+            try:
+                await self._lease.hold()
+            finally:
+                self.observer.leading(False)
+
+    async def _schedule(self) -> None:
+        await self._ready.wait()
+        await self._ticks.run()
+
+    async def _ensure_queues(self) -> None:
+        backoff = Backoff(0.2, 5.0)
+        while True:
+            try:
+                return await ensure_queues(self._kube, self.settings.default_queue)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                log.warning("queues not created", error=str(error) or repr(error))
+            await asyncio.sleep(backoff.delay())
+
+    def _make_lease(self) -> LeaderLease:
+        settings = self.settings
+        return LeaderLease(
+            self._kube,
+            settings.lease_namespace,
+            settings.lease_name,
+            f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}",
+            duration=settings.lease_duration,
+            renew_deadline=settings.renew_deadline,
+            retry_period=settings.retry_period,
+        )
+
+    # -- policy ----------------------------------------------------------------------------------------------------
+
+    def _first_engine(self) -> Decider:
+        path = self.settings.policy
+        self._policy_file = None
+        if path is None:
+            return self._load(None)
+        self._policy_file = PolicyFile(path, self._take_up, self._policy_report)
+        return self._load(self._policy_file.read())
+
+    def _take_up(self, text: str) -> None:
+        self._ticks.decider = self._load(text)
+        self._ticks.wake()
+
+    def _policy_report(self, problem: str | None) -> None:
+        self.observer.policy(problem)
+        about = Reference("v1", "Pod", os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", ""))
+        if not about.name:
+            about = Reference(SCHEDULING, "Queue", "", "root")
+        if problem is None:
+            self._events.emit(about, "Normal", "PolicyLoaded", "the policy file was taken up", "Configuring")
+        else:
+            note = f"the policy before stays in force: {problem}"
+            self._events.emit(about, "Warning", "PolicyRefused", note, "Configuring")
+
+    # -- decisions -------------------------------------------------------------------------------------------------
+
+    def _wake(self, urgent: bool) -> None:
+        self._ticks.wake(urgent)
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
+        for decision in decisions:
+            by_type[type(decision)].append(decision)
+        self._binder.submit(by_type[Bind])
+        self._evictor.evict(by_type[Evict])
+        self._evictor.nominate(by_type[Nominate])
+        for group in by_type[SetPodGroupStatus]:
+            self._set_pod_group_status(group)
+        for queue in by_type[SetQueueStatus]:
+            self._queues.allocated(queue.name, queue.allocated)
+        self._queues.refresh()
+        for event in by_type[EmitEvent]:
+            about = Reference(_API_VERSIONS.get(event.kind, "v1"), event.kind, event.namespace, event.name, event.uid)
+            self._events.emit(about, event.type, event.reason, event.message)
+
+    def _set_pod_group_status(self, decision: SetPodGroupStatus) -> None:
+        key = f"{decision.namespace}/{decision.name}"
+        job = self.state.jobs.get(key)
+        pod_group = None if job is None else self.state.pod_groups[job]
+        if pod_group is not None:
+            self._status.put("PodGroup", key, pod_group_fields(decision.status, pod_group))

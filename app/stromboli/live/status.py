@@ -1,0 +1,158 @@
+"""Writes the status of PodGroups and Queues: only what changed, the newest only, one write of an object at a time.
+
+A PodGroup has a status subresource with our definition of it and none with Volcano's; then its status is written with
+the object. The written fields are ours alone, so patches carry no version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stromboli.api.crds import KINDS, SCHEDULING, PodGroup, PodGroupStatus, Queue, dumped
+from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
+from stromboli.live.limits import TokenBucket
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.observer import Observer
+
+log = Logger(__name__)
+
+Key: TypeAlias = tuple[str, str]
+"""Kind, and `NAMESPACE/NAME` or the name alone."""
+_WORKERS = 8
+#: fields of a condition that differ though the situation does not
+_VOLATILE = ("lastTransitionTime", "transitionID")
+
+
+class StatusWriter:
+    """Takes the fields of a status as they should be, and writes them some time later."""
+
+    def __init__(self, kube: Kube, mirror: Mirror, observer: Observer, rate: float) -> None:
+        self._kube = kube
+        self._observer = observer
+        self._bucket = TokenBucket(rate)
+        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._wanted: dict[Key, Object] = {}
+        self._busy: set[Key] = set()
+        #: what was written last, and the version that came of it, while nobody else changes the object
+        self._written: dict[Key, tuple[Object, str]] = {}
+        #: whether a kind has a status subresource
+        self._has_subresource: dict[str, bool] = {}
+        for kind in ("PodGroup", "Queue"):
+            mirror.listen(kind, partial(self._changed, kind))
+
+    def put(self, kind: str, key: str, status: Object) -> None:
+        """Have these fields of a status written. Fields that are not named stay as they are."""
+        at = (kind, key)
+        written = self._written.get(at)
+        if at not in self._wanted and written is not None and settled(written[0]) == settled(status):
+            return
+        if at not in self._wanted and at not in self._busy:
+            self._queue.put_nowait(at)
+        self._wanted[at] = status
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(_WORKERS):
+                tasks.create_task(self._work(), name=f"status-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            at = await self._queue.get()
+            await self._bucket.wait()
+            status = self._wanted.pop(at)
+            self._busy.add(at)
+            try:
+                await self._write(at, status)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                gone = isinstance(error, ApiError) and error.status == 404
+                self._observer.status_result(at[0], "gone" if gone else "failed")
+                if not gone:
+                    # The next session sees the old status and asks again.
+                    log.warning("status not written", kind=at[0], key=at[1], error=str(error) or repr(error))
+            finally:
+                self._busy.discard(at)
+            if at in self._wanted:
+                self._queue.put_nowait(at)
+
+    async def _write(self, at: Key, status: Object) -> None:
+        kind, key = at
+        path = object_path(kind, key)
+        target = f"{path}/status" if await self._subresource(kind) else path
+        body = msgspec.json.encode({"status": status})
+        try:
+            answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
+        except ApiError as error:
+            if error.status == 404:
+                # The object is gone, or its definition was replaced by one without, or with, a subresource.
+                self._has_subresource.pop(kind, None)
+                raise
+            if error.status != 409:
+                raise
+            answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
+        metadata = msgspec.json.decode(answer)["metadata"]
+        self._written[at] = (status, metadata["resourceVersion"])
+        self._observer.status_result(kind, "written")
+
+    async def _subresource(self, kind: str) -> bool:
+        if kind not in self._has_subresource:
+            found = await self._kube.get(f"/apis/{SCHEDULING}")
+            names = {resource["name"] for resource in found.get("resources", ())}
+            self._has_subresource[kind] = f"{KINDS[kind].plural}/status" in names
+        return self._has_subresource[kind]
+
+    def _changed(self, kind: str, type: str, obj: PodGroup | Queue | str) -> None:
+        if isinstance(obj, str) or type == "DELETED":
+            key = obj if isinstance(obj, str) else object_key(obj)
+            self._written.pop((kind, key), None)
+            return
+        written = self._written.get((kind, obj.key))
+        if written is not None and written[1] != obj.metadata.resource_version:
+            del self._written[kind, obj.key]
+
+
+def object_key(obj: PodGroup | Queue | Object) -> str:
+    """`NAMESPACE/NAME`, or the name alone."""
+    if not isinstance(obj, dict):
+        return obj.key
+    meta = obj["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+def object_path(kind: str, key: str) -> str:
+    """Where the API server has an object of the scheduling group."""
+    namespace, _, name = key.rpartition("/")
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{SCHEDULING}{within}/{KINDS[kind].plural}/{name}"
+
+
+def pod_group_fields(status: PodGroupStatus, pod_group: PodGroup | None) -> Object:
+    """The status as it is written: with the generation that it is about, and the time of each transition."""
+    fields = dumped(status)
+    generation = pod_group.metadata.generation if pod_group else 0
+    known = {c.type: c for c in pod_group.status.conditions} if pod_group else {}
+    for condition in fields.get("conditions", ()):
+        if generation:
+            condition["observedGeneration"] = generation
+        if condition.get("lastTransitionTime"):
+            continue
+        before = known.get(condition["type"])
+        unchanged = before is not None and before.status == condition.get("status")
+        since = before.last_transition_time if before is not None and unchanged else None
+        condition["lastTransitionTime"] = (since or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return fields
+
+
+def settled(status: Mapping[str, Any]) -> Object:
+    """A status without what differs though the situation does not."""
+    conditions = [
+        {k: v for k, v in condition.items() if k not in _VOLATILE} for condition in status.get("conditions", ())
+    ]
+    return {**status, "conditions": conditions}
