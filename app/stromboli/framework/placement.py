@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Rows, Vector, fits
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
 from stromboli.framework.nodes import NodeView, SessionNodes
 from stromboli.state.pods import PodRecord
 
@@ -164,9 +164,10 @@ class Kernel:
         return None
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
-        """The node for a pod that requests nothing: room is not asked for."""
+        """The node for a pod that requests nothing: all that it needs is to be one of the node's pods."""
         board = self.board(pod)
-        at = self._candidates(board, np.ones(len(board.rows), np.bool_), within)
+        places = self.nodes.idle[PODS, board.rows] >= 1 - TOLERANCE
+        at = self._candidates(board, places, within)
         return self._choose(board, at) if len(at) else None
 
     def batch(self, pod: PodRecord, count: int, within: Mask | None = None) -> list[int]:

@@ -43,6 +43,8 @@ class Rules:
     predicate_cache: bool = True
     #: one count of a disruption budget per session
     budgets: bool = True
+    #: the shares of parent queues follow the placements of a session, not only those of leaves
+    ancestor_shares: bool = True
     #: an error of an HTTP extender is never a yes
     extender_errors: bool = True
     #: a pod that a queue refused is tried again when room came back

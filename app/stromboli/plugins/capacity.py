@@ -43,17 +43,20 @@ class Account:
     elastic: Vector
     #: dimensions in which something is deserved
     deserves: Mask
+    #: the dominant part of what it deserves, as the order of queues sees it
+    share: float = 0.0
     parent: Account | None = None
     children: list[Account] = field(default_factory=list)
     #: why nothing can be scheduled in it
     broken: Reason | None = None
 
-    @property
-    def share(self) -> float:
-        """The dominant part of what it deserves; 1 for a queue that deserves nothing."""
-        if self.undeserving:
-            return 1.0
-        return shares.dominant_share(self.allocated[self.deserves], self.deserved[self.deserves])
+    def update_share(self) -> None:
+        """Work out the share anew: 1 for a queue that deserves nothing."""
+        self.share = (
+            1.0
+            if self.undeserving
+            else shares.dominant_share(self.allocated[self.deserves], self.deserved[self.deserves])
+        )
 
     @property
     def undeserving(self) -> bool:
@@ -88,8 +91,8 @@ class Capacity(Plugin):
         }
         #: queues whose allocated amount was changed, even if it was changed back
         self._changed: set[str] = set()
-        #: shares as they are exported
-        self._shares = {name: account.share for name, account in self._accounts.items()}
+        for account in self._accounts.values():
+            account.update_share()
 
     # -- order and limits ------------------------------------------------------------------------------------------
 
@@ -172,7 +175,8 @@ class Capacity(Plugin):
         leaf = self._accounts[placement.job.queue.name]
         for account in leaf.path:
             account.allocated += amount
-        self._shares[leaf.queue.name] = leaf.share
+            if account is leaf or self._session.rules.ancestor_shares:
+                account.update_share()
         self._changed.add(leaf.queue.name)
 
     def close(self, session: Session) -> None:
@@ -200,7 +204,7 @@ class Capacity(Plugin):
             )
             if queue.name in self._changed:
                 gauges.export_last("allocated")
-            gauges.share = self._shares[queue.name]
+            gauges.share = account.share
             gauges.overused = gauges.share > 1
 
     # -- opening ---------------------------------------------------------------------------------------------------

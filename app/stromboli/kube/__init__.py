@@ -1,0 +1,1 @@
+"""Kubernetes' own placement rules, filters and scores, answered for all nodes at once."""

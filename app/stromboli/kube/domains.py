@@ -1,0 +1,22 @@
+"""Topology domains: nodes that share the value of a label."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Vector
+from stromboli.state.nodes import NodeFacts
+
+
+def has_domain(facts: NodeFacts, key: str) -> Mask:
+    """The nodes that carry the label, shape (nodes,)."""
+    return facts.label(key) >= 0
+
+
+def domain_sums(facts: NodeFacts, key: str, amounts: Vector) -> Vector:
+    """For each node the sum of `amounts` (nodes,) over the nodes of its domain; 0 where the label is missing."""
+    number = facts.label(key) + 1
+    sums = np.bincount(number, weights=amounts, minlength=1)
+    sums[0] = 0.0
+    out: Vector = sums[number]
+    return out

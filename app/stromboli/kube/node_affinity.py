@@ -1,0 +1,68 @@
+"""Node selectors and node affinity."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from stromboli.api import objects
+from stromboli.api.resources import Mask, Vector
+from stromboli.framework.matching import Requirement, requirement
+from stromboli.state.nodes import NodeFacts
+
+
+def required_nodes(spec: objects.PodSpec, facts: NodeFacts) -> Mask | None:
+    """The nodes that nodeSelector and required node affinity admit, shape (nodes,); None when they are all."""
+    masks = [Requirement(k, "In", frozenset((v,))).mask(facts) for k, v in (spec.node_selector or {}).items()]
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is not None and affinity.required is not None:
+        masks.append(selected_nodes(affinity.required, facts))
+    return reduce(np.logical_and, masks) if masks else None
+
+
+def selected_nodes(selector: objects.NodeSelector, facts: NodeFacts) -> Mask:
+    """The nodes that at least one term selects, shape (nodes,)."""
+    out = np.zeros(len(facts), np.bool_)
+    for term in selector.node_selector_terms or ():
+        mask = term_nodes(term, facts)
+        if mask is not None:
+            out |= mask
+    return out
+
+
+def preference(spec: objects.PodSpec, facts: NodeFacts) -> Vector | None:
+    """The sum of the weights of the preferred terms that select each node, shape (nodes,); None without terms."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None or not affinity.preferred:
+        return None
+    out = np.zeros(len(facts))
+    for preferred in affinity.preferred:
+        mask = term_nodes(preferred.preference, facts)
+        if mask is not None:
+            out += preferred.weight * mask
+    return out
+
+
+def term_nodes(term: objects.NodeSelectorTerm, facts: NodeFacts) -> Mask | None:
+    """The nodes that a term selects, shape (nodes,); None when it is empty or invalid and so selects none."""
+    expressions = [requirement(raw) for raw in term.match_expressions or ()]
+    fields = [requirement(raw) for raw in term.match_fields or ()]
+    if not expressions and not fields:
+        return None
+    if not all(r.is_valid for r in expressions) or not all(map(_is_field, fields)):
+        return None
+    masks = [r.mask(facts) for r in expressions] + [_by_name(r, facts) for r in fields]
+    return reduce(np.logical_and, masks)
+
+
+def _is_field(field: Requirement) -> bool:
+    return field.key == "metadata.name" and field.operator in ("In", "NotIn") and len(field.values) == 1
+
+
+def _by_name(field: Requirement, facts: NodeFacts) -> Mask:
+    named = np.zeros(len(facts), np.bool_)
+    for name in field.values:
+        if name in facts.index:
+            named[facts.index[name]] = True
+    return ~named if field.operator == "NotIn" else named

@@ -1,0 +1,158 @@
+"""Topology spread: matching pods are to be spread evenly over the domains of a label."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from typing import cast
+
+import numpy as np
+
+from stromboli.api import objects
+from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.matching import EVERYTHING, Requirement, Selector, label_selector
+from stromboli.framework.plugin import Filters
+from stromboli.framework.session import Session
+from stromboli.kube import node_affinity, taints
+from stromboli.kube.domains import domain_sums, has_domain
+from stromboli.kube.placed import PlacedPods
+from stromboli.state.classes import PodClass
+from stromboli.state.pods import PodRecord
+
+_HOSTNAME = "kubernetes.io/hostname"
+_CAUSE = "node(s) didn't match pod topology spread constraints"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint of a pod."""
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int
+    #: whether nodes that the pod's node affinity excludes are left out
+    honors_affinity: bool
+    #: whether nodes with taints that the pod does not tolerate are left out
+    honors_taints: bool
+
+
+def has_constraints(pod_class: PodClass, when_unsatisfiable: str) -> bool:
+    """Whether pods of a class have constraints of a kind: DoNotSchedule or ScheduleAnyway."""
+    return any(c.when_unsatisfiable == when_unsatisfiable for c in pod_class.spec.topology_spread_constraints or ())
+
+
+def constraints(pod: PodRecord, when_unsatisfiable: str) -> list[Constraint]:
+    """The constraints of a kind, with the pod's values of matchLabelKeys."""
+    return [
+        _constraint(raw, pod)
+        for raw in pod.pod_class.spec.topology_spread_constraints or ()
+        if raw.when_unsatisfiable == when_unsatisfiable
+    ]
+
+
+def _constraint(raw: objects.TopologySpreadConstraint, pod: PodRecord) -> Constraint:
+    same = [
+        Requirement(key, "In", frozenset((pod.labels[key],)))
+        for key in raw.match_label_keys or ()
+        if key in pod.labels
+    ]
+    return Constraint(
+        max_skew=raw.max_skew,
+        topology_key=raw.topology_key,
+        selector=label_selector(raw.label_selector).narrowed(same),
+        min_domains=1 if raw.min_domains is None else raw.min_domains,
+        honors_affinity=raw.node_affinity_policy != "Ignore",
+        honors_taints=raw.node_taints_policy == "Honor",
+    )
+
+
+class Spread:
+    """The rules in one session. Masks and vectors have shape (nodes,)."""
+
+    def __init__(self, session: Session, placed: PlacedPods) -> None:
+        self._facts = session.nodes.facts
+        self._placed = placed
+
+    def filters(self, pod: PodRecord) -> Filters:
+        """Nodes that have every topology label, and where one more pod leaves each skew within its limit."""
+        wanted = constraints(pod, "DoNotSchedule")
+        if not wanted:
+            return
+        labelled = self._labelled(wanted)
+        yield f"{_CAUSE} (missing required label)", labelled
+        within = [self._within_skew(constraint, pod, labelled) for constraint in wanted]
+        yield _CAUSE, reduce(np.logical_and, within)
+
+    def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
+        """A score from 0 to 100 for each of the nodes to choose from, shape (len(rows),); None when they are equal."""
+        wanted = constraints(pod, "ScheduleAnyway")
+        if not wanted:
+            return None
+        labelled = self._labelled(wanted)
+        known = labelled[rows]
+        if not known.any():
+            return None
+        crowding = np.zeros(len(rows))
+        for constraint in wanted:
+            crowding += self._crowding(constraint, pod, labelled, rows[known])[rows]
+        return _emptiest_first(np.floor(crowding + 0.5), known)
+
+    def _labelled(self, wanted: list[Constraint]) -> Mask:
+        return cast(Mask, reduce(np.logical_and, [has_domain(self._facts, c.topology_key) for c in wanted]))
+
+    def _within_skew(self, constraint: Constraint, pod: PodRecord, labelled: Mask) -> Mask:
+        eligible = labelled & self._included(constraint, pod)
+        key = constraint.topology_key
+        matching = domain_sums(self._facts, key, np.where(eligible, self._counts(constraint, pod), 0.0))
+        domains = len(np.unique(self._facts.label(key)[eligible]))
+        fewest = matching[eligible].min() if domains and domains >= constraint.min_domains else 0.0
+        itself = constraint.selector.matches(pod.labels)
+        return cast(Mask, matching + itself - fewest <= constraint.max_skew)
+
+    def _crowding(self, constraint: Constraint, pod: PodRecord, labelled: Mask, candidates: Rows) -> Vector:
+        """How many matching pods each node's domain has; more domains to choose from make each pod weigh more."""
+        counts = self._counts(constraint, pod)
+        if constraint.topology_key == _HOSTNAME:
+            sums, domains = counts, len(candidates)
+        else:
+            eligible = labelled & self._included(constraint, pod)
+            sums = domain_sums(self._facts, constraint.topology_key, np.where(eligible, counts, 0.0))
+            domains = len(np.unique(self._facts.label(constraint.topology_key)[candidates]))
+        return sums * math.log(domains + 2) + (constraint.max_skew - 1)
+
+    def _included(self, constraint: Constraint, pod: PodRecord) -> Mask:
+        """The nodes that count for the constraint."""
+        spec = pod.pod_class.spec
+        out = np.ones(len(self._facts), np.bool_)
+        if constraint.honors_affinity:
+            required = node_affinity.required_nodes(spec, self._facts)
+            if required is not None:
+                out &= required
+        if constraint.honors_taints:
+            for _, failing in taints.untolerated(spec.tolerations or (), self._facts):
+                out &= ~failing
+        return out
+
+    def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector:
+        """How many pods of the pod's namespace that the constraint selects are on each node."""
+        selector, namespace = constraint.selector, pod.namespace
+        if selector == EVERYTHING:
+            return np.zeros(len(self._facts))
+        return self._placed.matching(
+            (namespace, selector),
+            lambda other: other.namespace == namespace and selector.matches(other.labels),
+            terminating=False,
+        )
+
+
+def _emptiest_first(crowding: Vector, known: Mask) -> Vector | None:
+    """Scores that fall as the crowding rises; nodes without the labels score 0."""
+    highest, lowest = crowding[known].max(), crowding[known].min()
+    if highest == 0:
+        scores = np.full(len(crowding), 100.0)
+    else:
+        scores = np.floor(100.0 * (highest + lowest - crowding) / highest)
+    scores[~known] = 0.0
+    return None if (scores == scores[0]).all() else scores
