@@ -57,7 +57,7 @@ class Proxy:
         await self.accept()
 
     async def accept(self) -> None:
-        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0.01)
+        self._runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.01)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
         self.port = self._runner.addresses[0][1]
@@ -123,6 +123,7 @@ class Cluster:
         self.http.close()
         self._run(self.proxy.stop())
         self._run(self.server.stop())
+        self._run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -237,6 +238,13 @@ class Cluster:
     def reasons(self) -> list[str]:
         """The reasons of all Events."""
         return [event["reason"] for event in self.items("/apis/events.k8s.io/v1/events")]
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _checked(answer: httpx.Response) -> Object:

@@ -34,5 +34,7 @@ class Reason:
     reason: str
     message: str
     actionable: Actionable
+    #: the numbers that were compared; they may change while the reason stays
+    detail: str = ""
     #: for placement: how many nodes each cause rules out
     nodes: dict[str, int] = field(default_factory=dict)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import typer
 
+from stromboli.cli import config
 from stromboli.cli.simulate import simulate
 
 
 def make_app() -> typer.Typer:
     """The command with its sub-commands."""
-    app = typer.Typer(
-        name="stromboli",
-        help="A queue scheduler for Kubernetes.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-    )
+    app = typer.Typer(name="stromboli", help="A queue scheduler for Kubernetes.", no_args_is_help=True,
+                      pretty_exceptions_enable=False, add_completion=False)
     app.command()(simulate)
+    policies = typer.Typer(help="Check policies.", no_args_is_help=True)
+    policies.command()(config.check)
+    policies.command()(config.default)
+    app.add_typer(policies, name="config")
     return app
 
 

@@ -138,5 +138,6 @@ def _pod_table(result: Run, explain: bool) -> Table:
     for pod in sorted(result.evicted):
         table.add_row(pod, "evicted", *extra)
     for pod, reason in sorted(closing.explain(result.session).items()):
-        table.add_row(pod, "-", *([f"{reason.stage.name}: {reason.message}"] if explain else []))
+        why = f"{reason.stage.name}: {reason.message}" + (f" ({reason.detail})" if reason.detail else "")
+        table.add_row(pod, "-", *([why] if explain else []))
     return table

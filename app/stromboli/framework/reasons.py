@@ -88,7 +88,11 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
             left &= ~hit
     if not left.any():
         return Reason(
-            Stage.Placement, "NoMatchingNode", f"no node takes the pod: {_listed(counts)}", Actionable.User, counts
+            Stage.Placement,
+            "NoMatchingNode",
+            f"no node takes the pod: {_listed(counts)}",
+            Actionable.User,
+            nodes=counts,
         )
     return _no_room(session, pod, left, counts)
 
@@ -101,15 +105,18 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
         if short.any() and (request[column] or column in (CPU, MEMORY)):
             counts[f"Insufficient {session.dimensions[column]}"] = int(short.sum())
     if (whole[:, nodes] > request[:, None] - TOLERANCE).all(axis=0).any():
-        return Reason(Stage.Placement, "Unschedulable", f"no node has room: {_listed(counts)}", Actionable.Wait, counts)
+        message = f"no node has room: {_listed(counts)}"
+        return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts)
     largest = whole[:, nodes].max(axis=1)
-    lacking = ", ".join(
-        f"{session.dimensions[column]} {describe(column, request[column])}, the largest has "
+    lacking = np.flatnonzero(request > largest).tolist()
+    names = ", ".join(session.dimensions[column] for column in lacking)
+    detail = "; ".join(
+        f"{session.dimensions[column]}: asks for {describe(column, request[column])}, the largest node has "
         f"{describe(column, largest[column])}"
-        for column in np.flatnonzero(request > largest).tolist()
+        for column in lacking
     )
-    message = f"no node is large enough: {lacking or _listed(counts)}"
-    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, counts)
+    message = f"no node is large enough in {names}" if names else "no node is large enough"
+    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, counts)
 
 
 def _listed(counts: dict[str, int]) -> str:

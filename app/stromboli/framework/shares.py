@@ -90,4 +90,5 @@ def over_limit(
         f"{describe(c, request[c])} more asked"
         for c in columns
     )
-    return Reason(stage, word, f"queue {queue} has no room in {parts}", Actionable.Wait)
+    names = ", ".join(session.dimensions[c] for c in columns)
+    return Reason(stage, word, f"queue {queue} has no room in {names}", Actionable.Wait, parts)

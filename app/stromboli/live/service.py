@@ -49,11 +49,7 @@ _API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOL
 
 
 class Service:
-    """The scheduler on one cluster.
-
-    `run` lasts until `stop`, SIGTERM or SIGINT. kopf takes the event loop for its own while it runs: when it ends, it
-    ends every task that began after it.
-    """
+    """The scheduler on one cluster. `run` lasts until `stop`, SIGTERM or SIGINT."""
 
     def __init__(
         self,
@@ -111,16 +107,25 @@ class Service:
 
     async def run(self) -> None:
         """Schedule until stopped. Raises what made going on impossible, such as LeadershipLostError."""
-        registry = operator_registry(self._credentials, self.mirror, self._start_work, self._end_work)
-        await kopf.operator(
-            registry=registry,
+        tasks = await kopf.spawn_tasks(
+            registry=operator_registry(self._credentials, self.mirror, self._start_work, self._end_work),
             settings=operator_settings(),
             standalone=True,
             clusterwide=True,
             stop_flag=self._stopping,
         )
+        # Not kopf.run_tasks: that would end all other tasks of the loop as well.
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        failures = [end for end in ends if isinstance(end, Exception)]
         if self._work is not None and not self._work.cancelled():
-            self._work.result()
+            failures = [error for error in (self._work.exception(),) if isinstance(error, Exception)] or failures
+        if failures:
+            raise failures[0]
 
     def begin(self) -> asyncio.Task[None]:
         """Run in the background."""

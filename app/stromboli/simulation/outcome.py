@@ -59,6 +59,8 @@ def reason_as_data(reason: Reason) -> dict[str, Any]:
         "message": reason.message,
         "actionable": str(reason.actionable),
     }
+    if reason.detail:
+        out["detail"] = reason.detail
     if reason.nodes:
         out["nodes"] = reason.nodes
     return out

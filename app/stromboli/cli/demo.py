@@ -1,0 +1,293 @@
+"""`stromboli demo`: three queues share 100 CPUs on a cluster in memory, scheduled by the live service.
+
+The cluster is the embedded API server with ten simulated nodes; the service is the same `stromboli run` that runs on
+a real one. Both are processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp
+import typer
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from stromboli.api import crd_schema, quantity
+from stromboli.devserver import DevServer, Options
+from stromboli.live.kube import Credentials, Kube
+
+_NODES, _CPU_PER_NODE = 10, 10
+_PODS_PER_JOB, _JOB_MINIMUM = 10, 2
+_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoQueue:
+    """A queue of the example, amounts in CPUs."""
+
+    name: str
+    weight: int
+    requests: int
+    expected: int
+    guarantee: int = 0
+    capability: int = 0
+
+    def manifest(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {"weight": self.weight, "reclaimable": True}
+        if self.guarantee:
+            spec["guarantee"] = {"resource": {"cpu": str(self.guarantee)}}
+        if self.capability:
+            spec["capability"] = {"cpu": str(self.capability)}
+        return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": self.name}} | {
+            "spec": spec
+        }
+
+
+#: what they request is 170 of 100 CPUs; weights, guarantees and limits settle who gets how much
+QUEUES = (
+    DemoQueue("a", weight=2, requests=80, expected=28, guarantee=10, capability=50),
+    DemoQueue("b", weight=3, requests=60, expected=42),
+    DemoQueue("c", weight=5, requests=30, expected=30, guarantee=20),
+)
+
+
+def demo(
+    serve: Annotated[bool, typer.Option("--serve", help="Keep the cluster and the service up afterwards.")] = False,
+    api_port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
+    http_port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.")] = 0,
+) -> None:
+    """Run the scheduler on a cluster in memory and watch three queues share 100 CPUs."""
+    with tempfile.TemporaryDirectory(prefix="stromboli-demo-") as folder:
+        kubeconfig = Path(folder) / "kubeconfig"
+        with DevServer.spawn(Options(port=api_port), kubeconfig=kubeconfig) as url:
+            reached = asyncio.run(_Demo(url, kubeconfig, http_port or _free_port()).run(serve))
+    raise typer.Exit(0 if reached else 1)
+
+
+class _Demo:
+    def __init__(self, api_url: str, kubeconfig: Path, http_port: int) -> None:
+        self._api_url = api_url
+        self._kubeconfig = kubeconfig
+        self._http_url = f"http://127.0.0.1:{http_port}"
+        self._console = Console()
+
+    async def run(self, serve: bool) -> bool:
+        kube = Kube(Credentials.load(self._kubeconfig))
+        try:
+            self._console.print(f"API server {self._api_url} with {_NODES} simulated nodes of {_CPU_PER_NODE} CPUs")
+            await _build(kube)
+            async with self._service():
+                self._console.print(f"scheduler  {self._http_url}\n")
+                await _submit(kube)
+                reached = await self._watch(kube)
+                if serve:
+                    await self._serve()
+                return reached
+        finally:
+            await kube.close()
+
+    @contextlib.asynccontextmanager
+    async def _service(self) -> AsyncIterator[None]:
+        """The live service, until it is ready and as long as the context lasts."""
+        log = self._kubeconfig.with_name("scheduler.log")
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "stromboli.cli", "run"),
+                *("--kubeconfig", str(self._kubeconfig), "--listen", self._http_url.removeprefix("http://")),
+                stdout=out,
+                stderr=out,
+            )
+        try:
+            await self._ready(process, log)
+            yield
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await process.wait()
+
+    async def _ready(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        deadline = time.monotonic() + _TIMEOUT
+        async with aiohttp.ClientSession() as session:
+            while time.monotonic() < deadline and process.returncode is None:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(f"{self._http_url}/readyz") as response:
+                        if response.status == 200:
+                            return
+                await asyncio.sleep(0.1)
+        self._console.print(log.read_text()[-4000:], markup=False)
+        raise typer.Exit(1)
+
+    async def _watch(self, kube: Kube) -> bool:
+        """Show the queues until they have what they deserve and keep it."""
+        deadline, settled_since = time.monotonic() + _TIMEOUT, None
+        async with aiohttp.ClientSession() as session:
+            with Live(console=self._console, refresh_per_second=10, transient=not self._console.is_terminal) as live:
+                while time.monotonic() < deadline:
+                    held = await _held(kube)
+                    table = _table(held, await self._deserved(session))
+                    live.update(table)
+                    if held == {queue.name: queue.expected for queue in QUEUES}:
+                        settled_since = settled_since or time.monotonic()
+                        if time.monotonic() - settled_since > 1.0:
+                            break
+                    else:
+                        settled_since = None
+                    await asyncio.sleep(0.1)
+        if not self._console.is_terminal:
+            self._console.print(table)
+        reached = settled_since is not None
+        self._console.print(
+            "\nevery queue has what it deserves" if reached else "\nthe queues did not get what they deserve"
+        )
+        return reached
+
+    async def _deserved(self, session: aiohttp.ClientSession) -> dict[str, float]:
+        """What each queue deserves, in CPUs, as the service exports it."""
+        async with session.get(f"{self._http_url}/metrics") as response:
+            families = text_string_to_metric_families(await response.text())
+        return {
+            sample.labels["queue_name"]: sample.value / 1000
+            for family in families
+            for sample in family.samples
+            if sample.name == "volcano_queue_deserved_milli_cpu"
+        }
+
+    async def _serve(self) -> None:
+        self._console.print(
+            f"\nkubectl --server {self._api_url} get queues,podgroups,pods\n"
+            f"curl {self._http_url}/metrics\n"
+            f"KUBECONFIG={self._kubeconfig}\n\nCtrl-C ends both.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        stopped = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        await stopped.wait()
+
+
+async def _build(kube: Kube) -> None:
+    """Definitions, queues and nodes."""
+    for text in crd_schema.files().values():
+        await kube.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(text))
+    for queue in QUEUES:
+        await _create(kube, "/apis/scheduling.volcano.sh/v1beta1/queues", queue.manifest())
+    amounts = {"cpu": str(_CPU_PER_NODE), "memory": "64Gi", "pods": "110"}
+    for number in range(_NODES):
+        name = f"node-{number}"
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+        status = {
+            "allocatable": amounts,
+            "capacity": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}],
+        }
+        await kube.create(
+            "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+        )
+
+
+async def _create(kube: Kube, path: str, manifest: dict[str, Any]) -> None:
+    """Create an object of a kind that was defined a moment ago."""
+    for _ in range(50):
+        try:
+            await kube.create(path, manifest)
+        except Exception as error:
+            if getattr(error, "status", None) != 404:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
+    raise typer.Exit(1)
+
+
+async def _submit(kube: Kube) -> None:
+    """Jobs of ten one-CPU pods that start with two and grow."""
+    groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+    for queue in QUEUES:
+        for job in range(queue.requests // _PODS_PER_JOB):
+            name = f"train-{queue.name}-{job}"
+            await kube.create(
+                groups,
+                {
+                    "apiVersion": "scheduling.volcano.sh/v1beta1",
+                    "kind": "PodGroup",
+                    "metadata": {"name": name},
+                    "spec": {"minMember": _JOB_MINIMUM, "queue": queue.name},
+                },
+            )
+            for index in range(_PODS_PER_JOB):
+                await kube.create("/api/v1/namespaces/default/pods", _pod(f"{name}-{index}", name, queue.name))
+
+
+def _pod(name: str, group: str, queue: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"queue": queue},
+            "annotations": {"scheduling.k8s.io/group-name": group},
+        },
+        "spec": {
+            "schedulerName": "stromboli",
+            "containers": [
+                {
+                    "name": "worker",
+                    "image": "example.com/train:1",
+                    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+                }
+            ],
+        },
+    }
+
+
+async def _held(kube: Kube) -> dict[str, int]:
+    """CPUs of the pods that have a node, by queue."""
+    held = {queue.name: 0 for queue in QUEUES}
+    pods = await kube.get("/api/v1/namespaces/default/pods")
+    for pod in pods["items"]:
+        if pod["spec"].get("nodeName"):
+            request = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            held[pod["metadata"]["labels"]["queue"]] += quantity.units(request)
+    return held
+
+
+def _table(held: dict[str, int], deserved: dict[str, float]) -> Table:
+    table = Table(title="100 CPUs, 170 requested", title_justify="left")
+    for column in ("queue", "weight", "guarantee", "capability", "requested", "deserved", "holds", ""):
+        table.add_column(column, justify="right" if column not in ("queue", "") else "left")
+    for queue in QUEUES:
+        share = deserved.get(queue.name)
+        table.add_row(
+            queue.name,
+            str(queue.weight),
+            str(queue.guarantee or "-"),
+            str(queue.capability or "-"),
+            str(queue.requests),
+            "-" if share is None else f"{share:g}",
+            str(held[queue.name]),
+            ProgressBar(total=100, completed=held[queue.name], width=40),
+        )
+    return table
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

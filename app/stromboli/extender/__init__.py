@@ -1,0 +1,6 @@
+"""The HTTP extender of kube-scheduler: gangs and queue shares for pods that another scheduler binds."""
+
+from stromboli.extender.published import Published
+from stromboli.extender.routes import extender_routes
+
+__all__ = ["Published", "extender_routes"]

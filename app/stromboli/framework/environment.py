@@ -1,0 +1,48 @@
+"""What a session knows of the world beyond the cluster's objects. The shell collects it, plugins only read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from stromboli.api.errors import StromboliError
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """The average load of a node."""
+
+    #: percent of its capacity
+    cpu: float
+    memory: float
+    #: when it was measured, seconds since the epoch
+    measured: float
+    #: what the average is over
+    period: str = "10m"
+
+
+class ExtenderError(StromboliError):
+    """An extender did not give an answer that can be used."""
+
+
+class ExtenderTransport(Protocol):
+    """How a session reaches an HTTP extender."""
+
+    def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """The decoded answer to a request; `timeout` is in seconds.
+
+        Raises ExtenderError when there is none, when its status is not 200, or when it is no JSON object.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Facts from outside, as they are for one session."""
+
+    #: load by node; nodes without a sample are not in it
+    node_usage: Mapping[str, NodeUsage] = field(default_factory=dict)
+    #: None where there is no network; an extender is then one that does not answer
+    extender: ExtenderTransport | None = None
+    #: when the rescheduling plugin last looked for victims, seconds since the epoch; None for never
+    rescheduled: float | None = None

@@ -1,0 +1,81 @@
+"""binpack: fills nodes up. The score is the weighted average of how full a node's resources are with the pod on it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stromboli.api.resources import Vector
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Plugin
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+_MAX_SCORE = 100
+_RESOURCE = "binpack.resources."
+
+
+class BinpackArguments(Arguments):
+    """Arguments of binpack. `binpack.resources.NAME` sets the weight (1) of a resource that `resources` lists."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int]
+
+    weight: int = Field(default=1, alias="binpack.weight")
+    """Multiplies the score; 0 turns it off."""
+    cpu: int = Field(default=1, alias="binpack.cpu")
+    """Weight of cpu. Negative weights count as 1."""
+    memory: int = Field(default=1, alias="binpack.memory")
+    """Weight of memory."""
+    resources: str = Field(default="", alias="binpack.resources")
+    """More resources that count, separated by commas."""
+
+    @model_validator(mode="after")
+    def _names_resources(self) -> Self:
+        for key in self.__pydantic_extra__:
+            if not key.startswith(_RESOURCE):
+                raise ValueError(f"unknown argument {key!r}")
+            if key.removeprefix(_RESOURCE) not in self.named:
+                raise ValueError(f"{key!r} has no effect: the resource is not in binpack.resources")
+        return self
+
+    @property
+    def named(self) -> list[str]:
+        """The resources listed in `resources`."""
+        return [name for part in self.resources.split(",") if (name := part.strip())]
+
+    def weights(self) -> dict[str, int]:
+        """The weight of each resource that counts."""
+        given = {name: self.__pydantic_extra__.get(_RESOURCE + name, 1) for name in self.named}
+        given |= {"cpu": self.cpu, "memory": self.memory}
+        return {name: 1 if weight < 0 else weight for name, weight in given.items()}
+
+
+class Binpack(Plugin):
+    name = "binpack"
+    Arguments: ClassVar[type[BaseModel]] = BinpackArguments
+
+    def open(self, session: Session) -> None:
+        self._request = session.request
+        weights = self.arguments.weights()
+        self._weights = [(c, weights[name]) for c, name in enumerate(session.dimensions) if name in weights]
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        request = self._request(pod)
+        counted = [(column, weight) for column, weight in self._weights if request[column] > 0]
+        total = sum(weight for _, weight in counted)
+        if self.arguments.weight == 0 or total == 0:
+            return None
+        score = np.zeros(len(nodes))
+        exceeded = np.zeros(len(nodes), np.bool_)
+        for column, weight in counted:
+            if weight == 0:
+                continue
+            whole = nodes.allocatable[column]
+            used = nodes.used[column] + request[column]
+            score += np.where(whole > 0, used * weight / np.maximum(whole, 1.0), 0.0)
+            exceeded |= (used > whole) & (whole > 0)
+        score[exceeded] = 0.0
+        return score / total * (_MAX_SCORE * self.arguments.weight)

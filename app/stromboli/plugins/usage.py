@@ -1,0 +1,202 @@
+"""usage: keeps pods off nodes that are busy, and prefers those that are idle, by their measured load.
+
+Measurements lag behind: what pods placed since then will use is estimated from their requests and added to the load.
+Where a node is busy already, estimates are raised by a factor of risk. Nodes without a fresh measurement take
+everybody and are preferred by nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticUseDefault
+
+from stromboli.api import duration, resources
+from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
+from stromboli.api.status import PodState
+from stromboli.framework.environment import NodeUsage
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Filters, Plugin
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement
+from stromboli.state.pods import PodRecord
+
+_SCORE = 100.0
+#: older measurements count as none, seconds
+_FRESH = 300.0
+#: how long it takes until a running pod shows in a measurement, unless the policy says otherwise, seconds
+_INTERVAL = 30.0
+_MI = 1 << 20
+
+Number = TypeVar("Number", int, float)
+
+
+def _between(low: float, high: float = np.inf) -> AfterValidator:
+    """Numbers outside of the bounds leave the default in force."""
+
+    def check(value: Number) -> Number:
+        if not low <= value <= high:
+            raise PydanticUseDefault
+        return value
+
+    return AfterValidator(check)
+
+
+def _amount(resource: str, unit: int) -> BeforeValidator:
+    """A quantity, or an integer in `unit`, as an amount of a resource."""
+
+    def read(value: Any) -> float:
+        if isinstance(value, str):
+            return float(resources.amount(resource, value))
+        if type(value) is int and value >= 0:
+            return float(value * unit)
+        raise PydanticUseDefault
+
+    return BeforeValidator(read)
+
+
+Ratio = Annotated[float, _between(0, 1)]
+Weight = Annotated[int, _between(0)]
+Percent = Annotated[int, _between(0, 100)]
+
+
+class Thresholds(Arguments):
+    """Load in percent above which a node takes no more pods."""
+
+    cpu: Percent = 80
+    mem: Percent = 80
+
+
+class Estimator(Arguments):
+    """What a pod is expected to use until it shows in the measurements."""
+
+    request_ratio: Ratio = 0.7
+    """Part of its request."""
+    burst_ratio: Ratio = 0.0
+    """Part of what its limit is above its request."""
+    risk_threshold: Ratio = 0.6
+    """Load of a node, 0 to 1, from which estimates are raised."""
+    risk_factor: Annotated[float, _between(1)] = 1.2
+    """By how much they are raised."""
+    be_cpu: Annotated[float, _amount("cpu", 1), _between(0)] = 250.0
+    """A pod without requests: milli-CPU, or a quantity."""
+    be_mem: Annotated[float, _amount("memory", _MI), _between(0)] = 200.0 * _MI
+    """A pod without requests: MiB, or a quantity."""
+
+
+class UsageArguments(Arguments):
+    """Arguments of usage. Numbers out of bounds are the default."""
+
+    weight: Weight = Field(default=5, alias="usage.weight")
+    cpu_weight: Weight = Field(default=1, alias="cpu.weight")
+    memory_weight: Weight = Field(default=1, alias="memory.weight")
+    thresholds: Thresholds = Field(default_factory=Thresholds)
+    estimator: Estimator = Field(default_factory=Estimator)
+
+
+class Usage(Plugin):
+    name = "usage"
+    Arguments: ClassVar[type[BaseModel]] = UsageArguments
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        records = session.nodes.facts.records
+        usage = [session.environment.node_usage.get(record.name) for record in records]
+        #: cpu and memory of each node, as all below of shape (2, nodes): capacity, measured load in percent
+        self._capacity = np.array(
+            [
+                [float(resources.amount(name, record.capacity.get(name, 0))) for record in records]
+                for name in ("cpu", "memory")
+            ]
+        )
+        self._load = np.array([[u.cpu if u else 0.0 for u in usage], [u.memory if u else 0.0 for u in usage]])
+        #: what pods that no measurement shows yet are expected to use
+        self._expected = np.zeros_like(self._load)
+        #: what was added for each of them, by row: its node, cpu, memory
+        self._estimates: dict[int, tuple[int, Vector]] = {}
+        self._fresh: Mask = np.array([_is_fresh(u, session.now) for u in usage], np.bool_)
+        self._weights = np.array([self.arguments.cpu_weight, self.arguments.memory_weight], np.float64)
+        self._count_running()
+
+    def varies(self, pod: PodRecord) -> bool:
+        return True
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        stale, load = ~self._fresh[nodes.rows], self._load[:, nodes.rows]
+        yield "node(s) had a cpu load above the threshold", stale | (load[0] <= self.arguments.thresholds.cpu)
+        yield "node(s) had a memory load above the threshold", stale | (load[1] <= self.arguments.thresholds.mem)
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        if not self._weights.any():
+            return None
+        free = self._weighted(1 - self._utilization(nodes.rows))
+        return np.where(self._fresh[nodes.rows], free * (_SCORE * self.arguments.weight), 0.0)
+
+    # -- accounts ------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, placement: Placement) -> None:
+        for pod, node in zip(placement.pods, placement.nodes, strict=True):
+            self._expect(pod, node)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        for pod in placement.pods:
+            self._forget(pod)
+
+    def _expect(self, pod: PodRecord, node: int) -> None:
+        self._forget(pod)
+        estimate = self._estimate(pod, node)
+        self._estimates[pod.row] = node, estimate
+        self._expected[:, node] += estimate
+
+    def _forget(self, pod: PodRecord) -> None:
+        node, estimate = self._estimates.pop(pod.row, (-1, None))
+        if estimate is not None:
+            self._expected[:, node] = np.maximum(self._expected[:, node] - estimate, 0)
+
+    def _estimate(self, pod: PodRecord, node: int) -> Vector:
+        """What a pod is expected to use on a node: cpu and memory."""
+        how = self.arguments.estimator
+        busy = self._weighted(self._utilization([node]))[0] if self._weights.any() else 0.0
+        risk = how.risk_factor if busy >= how.risk_threshold else 1.0
+        if pod.pod_class.best_effort:
+            return np.array([how.be_cpu, how.be_mem]) * risk
+        request = pod.pod_class.request[[CPU, MEMORY]]
+        limit = np.maximum(pod.pod_class.limit[[CPU, MEMORY]], request)
+        expected = (request * how.request_ratio + (limit - request) * how.burst_ratio) * risk
+        return np.minimum(expected, limit)
+
+    def _utilization(self, rows: Any) -> Matrix:
+        """Measured and expected load of nodes, 0 to 1, shape (2, rows)."""
+        capacity = self._capacity[:, rows]
+        used = self._load[:, rows] / 100 * capacity + self._expected[:, rows]
+        return np.clip(np.divide(used, capacity, out=np.zeros_like(used), where=capacity > 0), 0, 1)
+
+    def _weighted(self, parts: Matrix) -> Vector:
+        mean: Vector = (parts * self._weights[:, None]).sum(axis=0) / self._weights.sum()
+        return mean
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def _count_running(self) -> None:
+        session, pods = self._session, self._session.pods
+        interval = _interval(session.policy.metrics.get("interval", ""))
+        for row in np.flatnonzero(pods.node >= 0).tolist():
+            pod, state = session.record(row), pods.state[row]
+            unseen = state == PodState.Running and (not pod.started or session.now - pod.started < interval)
+            if unseen or state in (PodState.Allocated, PodState.Binding, PodState.Bound):
+                self._expect(pod, int(pods.node[row]))
+
+
+def _is_fresh(usage: NodeUsage | None, now: float) -> bool:
+    return usage is not None and now - usage.measured <= _FRESH
+
+
+def _interval(written: str) -> float:
+    """The time between two measurements in seconds."""
+    try:
+        seconds = duration.parse(written)
+    except ValueError:
+        return _INTERVAL
+    return seconds if seconds > 0 else _INTERVAL

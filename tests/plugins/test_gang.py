@@ -1,0 +1,70 @@
+"""gang: all or nothing."""
+
+from __future__ import annotations
+
+from stromboli.api.decisions import SetPodGroupStatus
+from stromboli.framework import closing
+from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
+
+POLICY = policy("priority gang", "predicates proportion nodeorder")
+
+
+def test_nine_of_ten_fit_and_none_is_bound() -> None:
+    cluster = state(
+        [node(f"n{i}", cpu="3") for i in range(3)], queue("default"), pod_group("ten", min_member=10), gang("ten", 10)
+    )
+    result = decide(cluster, POLICY)
+    assert result.session.bound == {}
+    reasons = closing.explain(result.session)
+    assert {reason.stage.name for reason in reasons.values()} == {"QueueShare", "Gang"}
+    status = next(d.status for d in result.decisions if isinstance(d, SetPodGroupStatus))
+    assert [(c.type, c.status, c.reason) for c in status.conditions] == [
+        ("Unschedulable", "True", "NotEnoughResources")
+    ]
+    cluster.upsert("Node", node("n3", cpu="3"))
+    assert len(decide(cluster, POLICY).session.bound) == 10
+
+
+def test_two_gangs_that_fit_alone_but_not_together() -> None:
+    cluster = state(
+        node("n1", cpu="6"),
+        queue("default"),
+        pod_group("first", min_member=4, created=1),
+        pod_group("second", min_member=4, created=2),
+        gang("first", 4),
+        gang("second", 4),
+    )
+    session = decide(cluster, policy("priority gang", "predicates")).session
+    assert sorted(session.bound) == [f"default/first-{i}" for i in range(4)]
+
+
+def test_roles_have_minimums_of_their_own() -> None:
+    cluster = state(
+        node("n1", cpu="3"),
+        queue("default"),
+        pod_group("job", min_member=3, minTaskMember={"driver": 1, "worker": 2}),
+        [pod(f"job-w{i}", "job", annotations={"volcano.sh/task-spec": "worker"}) for i in range(4)],
+        pod("job-d", "job", cpu="2", annotations={"volcano.sh/task-spec": "driver"}),
+    )
+    assert decide(cluster, POLICY).session.bound == {}
+    cluster.upsert("Node", node("n2", cpu="3"))
+    bound = decide(cluster, POLICY).session.bound
+    assert "default/job-d" in bound
+    assert len(bound) >= 3
+
+
+def test_a_gang_that_lacks_pods_says_so() -> None:
+    cluster = state(node("n1"), queue("default"), pod_group("job", min_member=3), gang("job", 2))
+    reasons = closing.explain(decide(cluster, POLICY).session)
+    assert reasons["default/job-0"].reason == "NotEnoughPods"
+    assert reasons["default/job-0"].actionable == "user"
+
+
+def test_an_unchanged_situation_writes_nothing() -> None:
+    cluster = state(node("n1", cpu="1"), queue("default"), pod_group("job", min_member=2), gang("job", 2))
+    first = [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]
+    job = cluster.pod_groups[0]
+    assert job is not None
+    cluster.upsert("PodGroup", job.model_copy(update={"status": first[0].status}))
+    cluster.upsert("Node", node("n2", cpu="500m"))
+    assert not [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]
