@@ -10,6 +10,7 @@ from stromboli.actions.backfill import Backfill
 from stromboli.actions.enqueue import Enqueue
 from stromboli.api.decisions import Decision
 from stromboli.framework import closing
+from stromboli.framework.environment import Environment
 from stromboli.framework.policy import DEFAULT_POLICY, Policy, load_policy
 from stromboli.framework.registry import Registry
 from stromboli.framework.rules import RULES, Compatibility, rules
@@ -42,6 +43,8 @@ BUILT_IN_PLUGINS = {
         Proportion,
     )
 }
+
+_NOWHERE = Environment()
 
 
 def built_in_registry() -> Registry:
@@ -84,9 +87,9 @@ class Engine:
         self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)
         self._actions = {name: action().run for name, action in self.registry.actions.items()}
 
-    def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
+    def decide(self, snapshot: Snapshot, *, now: float, environment: Environment = _NOWHERE) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch."""
-        session = Session(snapshot, self.policy, self.registry, self.rules, now=now)
+        session = Session(snapshot, self.policy, self.registry, self.rules, now=now, environment=environment)
         session.run(self._actions, time.perf_counter)
         closing.close(session)
         return SessionResult(session.decisions, session)

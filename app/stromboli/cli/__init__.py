@@ -5,14 +5,22 @@ from __future__ import annotations
 import typer
 
 from stromboli.cli import config
+from stromboli.cli.demo import demo
+from stromboli.cli.run import run
 from stromboli.cli.simulate import simulate
 
 
 def make_app() -> typer.Typer:
     """The command with its sub-commands."""
-    app = typer.Typer(name="stromboli", help="A queue scheduler for Kubernetes.", no_args_is_help=True,
-                      pretty_exceptions_enable=False, add_completion=False)
-    app.command()(simulate)
+    app = typer.Typer(
+        name="stromboli",
+        help="A queue scheduler for Kubernetes.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    for command in (run, simulate, demo):
+        app.command()(command)
     policies = typer.Typer(help="Check policies.", no_args_is_help=True)
     policies.command()(config.check)
     policies.command()(config.default)

@@ -91,9 +91,9 @@ class _Demo:
         try:
             self._console.print(f"API server {self._api_url} with {_NODES} simulated nodes of {_CPU_PER_NODE} CPUs")
             await _build(kube)
+            await _submit(kube)
             async with self._service():
                 self._console.print(f"scheduler  {self._http_url}\n")
-                await _submit(kube)
                 reached = await self._watch(kube)
                 if serve:
                     await self._serve()
@@ -268,9 +268,10 @@ async def _held(kube: Kube) -> dict[str, int]:
 
 
 def _table(held: dict[str, int], deserved: dict[str, float]) -> Table:
-    table = Table(title="100 CPUs, 170 requested", title_justify="left")
-    for column in ("queue", "weight", "guarantee", "capability", "requested", "deserved", "holds", ""):
-        table.add_column(column, justify="right" if column not in ("queue", "") else "left")
+    table = Table(title="100 CPUs, 170 requested", title_justify="left", padding=(0, 0))
+    for column in ("queue", "weight", "guarantee", "capability", "requested", "deserved", "holds"):
+        table.add_column(column, justify="left" if column == "queue" else "right", no_wrap=True)
+    table.add_column(width=20)
     for queue in QUEUES:
         share = deserved.get(queue.name)
         table.add_row(
@@ -281,7 +282,7 @@ def _table(held: dict[str, int], deserved: dict[str, float]) -> Table:
             str(queue.requests),
             "-" if share is None else f"{share:g}",
             str(held[queue.name]),
-            ProgressBar(total=100, completed=held[queue.name], width=40),
+            ProgressBar(total=50, completed=held[queue.name], width=20),
         )
     return table
 

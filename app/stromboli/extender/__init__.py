@@ -1,6 +1,7 @@
 """The HTTP extender of kube-scheduler: gangs and queue shares for pods that another scheduler binds."""
 
+from stromboli.extender.answers import Extender
 from stromboli.extender.published import Published
 from stromboli.extender.routes import extender_routes
 
-__all__ = ["Published", "extender_routes"]
+__all__ = ["Extender", "Published", "extender_routes"]

@@ -16,8 +16,6 @@ from msgspec import Raw, Struct
 
 from stromboli.api.objects import Pod
 
-_NOTHING = (b"", b"null")
-
 
 class ExtenderArgs(Struct, rename="pascal", gc=False):
     """The question. Which nodes it is about is read only when the pod is one of ours."""
@@ -85,9 +83,9 @@ class Offer:
     @classmethod
     def read(cls, args: ExtenderArgs) -> Offer:
         """Raises msgspec.DecodeError."""
-        if bytes(args.node_names) not in _NOTHING:
+        if _given(args.node_names):
             return cls(_NAMES.decode(args.node_names), None)
-        if bytes(args.nodes) in _NOTHING:
+        if not _given(args.nodes):
             raise msgspec.ValidationError("one of `Nodes` and `NodeNames` is needed")
         items = _LIST.decode(args.nodes).items
         return cls([_NODE.decode(item).metadata.name for item in items], items)
@@ -104,6 +102,11 @@ class Offer:
 def unchanged(args: ExtenderArgs) -> FilterResult:
     """The answer that leaves all nodes."""
     return FilterResult(
-        nodes=args.nodes if bytes(args.nodes) not in _NOTHING else None,
-        node_names=args.node_names if bytes(args.node_names) not in _NOTHING else None,
+        nodes=args.nodes if _given(args.nodes) else None,
+        node_names=args.node_names if _given(args.node_names) else None,
     )
+
+
+def _given(field: Raw) -> bool:
+    """Whether a field is there and not null, without a copy of it."""
+    return len(memoryview(field)) > len(b"null") or bytes(field) not in (b"", b"null")

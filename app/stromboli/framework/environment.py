@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from stromboli.api.errors import StromboliError
 
@@ -37,6 +37,16 @@ class ExtenderTransport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Sharding:
+    """How this scheduler shares the nodes with others."""
+
+    #: hard never leaves the nodes of its NodeShard, soft takes them first
+    mode: Literal["hard", "soft"]
+    #: name of its NodeShard
+    name: str = "volcano"
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """Facts from outside, as they are for one session."""
 
@@ -46,3 +56,5 @@ class Environment:
     extender: ExtenderTransport | None = None
     #: when the rescheduling plugin last looked for victims, seconds since the epoch; None for never
     rescheduled: float | None = None
+    #: None when all nodes are its own
+    sharding: Sharding | None = None

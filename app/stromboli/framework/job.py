@@ -13,6 +13,9 @@ from stromboli.api.status import ALLOCATED_STATES, READY_STATES, PodState
 if TYPE_CHECKING:
     from stromboli.state.pods import PodRecord
 
+#: no HyperNode; otherwise it is an index into the session's `topology`
+NOWHERE = -1
+
 _READY = tuple(int(s) for s in READY_STATES)
 _VALID = (*_READY, int(PodState.Pipelined), int(PodState.Pending))
 _SCHEDULED = tuple(
@@ -68,14 +71,25 @@ class SubJob:
     pending_best_effort: int = 0
     #: roles of which a pod could not be placed in this session
     failed_roles: set[str] = field(default_factory=set)
-    #: HyperNode below which its pods lie, empty for none
-    allocated_hyper_node: str = ""
+    #: number of the first of `values`, 0 when it is none; groups go in this order
+    ordinal: int = 0
+    #: highest tier of HyperNodes over which its pods may spread; None when nothing binds them
+    highest_tier: int | None = None
+    #: HyperNode below which its pods lie
+    allocated_hyper_node: int = NOWHERE
+    #: HyperNode around which its next pod is placed: the same, with the pods of the current try
+    anchor: int = NOWHERE
 
     @property
     def ready_count(self) -> int:
         """Pods that hold a place."""
         counts = self.counts
         return sum([counts[s] for s in _READY])
+
+    @property
+    def waiting_count(self) -> int:
+        """Pods that get a place when others have gone."""
+        return self.counts[PodState.Pipelined]
 
     @property
     def size(self) -> int:
@@ -114,6 +128,10 @@ class Job:
     #: reads the state of a row; set by the session
     state_of: Callable[[int], int]
     sub_jobs: dict[str, SubJob] = field(default_factory=dict)
+    #: highest tier of HyperNodes over which its pods may spread; None when nothing binds them
+    highest_tier: int | None = None
+    #: HyperNode below which its pods lie
+    allocated_hyper_node: int = NOWHERE
     #: conditions as they are to be written, changed by plugins at the end
     conditions: list[crds.PodGroupCondition] = field(default_factory=list)
     #: whether this session found that the job cannot run now

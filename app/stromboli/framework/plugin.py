@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 
 if TYPE_CHECKING:
     from stromboli.framework.job import Job, Queue, SubJob
@@ -154,6 +154,26 @@ class Plugin:
 
     def varies(self, pod: PodRecord) -> bool:
         """Whether predicates or scores of this pod depend on where other pods are placed, beyond amounts."""
+        raise NotImplementedError
+
+    def drifts(self, pod: PodRecord, within: Mask | None) -> bool:
+        """Whether `batch_node_order` of this pod changes with every placement among these nodes (None: all).
+
+        Such pods are placed one at a time; what was found out about single nodes stays. Switched by `enableNodeOrder`.
+        """
+        raise NotImplementedError
+
+    # -- HyperNodes: given and returned as indices into `session.topology` ---------------------------------------
+
+    def hyper_node_gradient(self, of: Job | SubJob, root: int, evicting: bool) -> list[Rows]:
+        """HyperNodes at or below `root` to place a job or group in, the gradient to try first in front.
+
+        `evicting` is set when victims may make the room. The first plugin that takes part decides.
+        """
+        raise NotImplementedError
+
+    def hyper_node_order(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
+        """A score for each of some HyperNodes, for all pods of a group together."""
         raise NotImplementedError
 
     # -- accounts ------------------------------------------------------------------------------------------------

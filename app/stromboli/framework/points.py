@@ -21,6 +21,7 @@ _SWITCH = {
     "job_missing": "job_ready",
     "sub_job_missing": "sub_job_ready",
     "batch_node_order": "node_order",
+    "drifts": "node_order",
 }
 _WITHOUT_SWITCH = frozenset(("job_valid", "varies", "on_allocate", "on_deallocate", "open", "close"))
 

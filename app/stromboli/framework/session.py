@@ -17,22 +17,28 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
 from stromboli.framework import reasons
+from stromboli.framework.environment import Environment
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.nodes import SessionNodes
 from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points
-from stromboli.framework.policy import Policy
+from stromboli.framework.policy import PluginOption, Policy
 from stromboli.framework.registry import Registry
 from stromboli.framework.rules import Rules
+from stromboli.framework.sharding import OwnNodesOnly, Shard
 from stromboli.framework.statement import Kind, Placement, Statement
 from stromboli.framework.subgroups import make_sub_jobs
+from stromboli.framework.topology import Topology, has_topology, settle, topology
 from stromboli.framework.trace import Trace
 from stromboli.state.pods import IntColumn, PodRecord
 from stromboli.state.snapshot import Snapshot
 
 _ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
 _REQUESTING = _ALLOCATED | (np.arange(STATES) == PodState.Pending)
+
+
+_NOWHERE = Environment()
 
 
 @dataclass(slots=True)
@@ -61,8 +67,18 @@ class Timings:
 class Session:
     """See the module's docstring."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, registry: Registry, rules: Rules, *, now: float) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        registry: Registry,
+        rules: Rules,
+        *,
+        now: float,
+        environment: Environment = _NOWHERE,
+    ) -> None:
         self.snapshot = snapshot
+        self.environment = environment
         self.policy = policy
         self.rules = rules
         #: seconds since the epoch
@@ -81,6 +97,12 @@ class Session:
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
+        #: which nodes are close together
+        self.topology: Topology = topology(snapshot.hyper_nodes, self.nodes.facts)
+        #: which nodes are this scheduler's own; None when all are
+        self.shard: Shard | None = None
+        if environment.sharding is not None:
+            self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), self.nodes.facts)
         self.queues: dict[str, Queue] = self._open_queues()
         self.jobs: dict[str, Job] = {}
         #: pods by job as they were at the start, requests in total, shape (jobs, dimensions)
@@ -89,9 +111,11 @@ class Session:
         self._members: dict[int, Rows] | None = None
         self._open_jobs()
         self.plugins: list[Plugin] = []
-        tiers = []
+        tiers: list[list[tuple[Plugin, PluginOption]]] = []
+        if self.shard is not None and self.shard.sharding.mode == "hard":
+            tiers.append([(OwnNodesOnly(self.shard), PluginOption(OwnNodesOnly.name))])
         for tier in policy.tiers:
-            row = []
+            row: list[tuple[Plugin, PluginOption]] = []
             for option in tier.plugins:
                 plugin = registry.plugin(option.name)(option.arguments, hierarchy=option.hierarchy)
                 row.append((plugin, option))
@@ -133,6 +157,11 @@ class Session:
             self._members = self._rows_by_job(np.flatnonzero(self.pods.job >= 0))
         return self.records(self._members.get(job.row, _NO_ROWS))
 
+    def rows(self, sub_job: SubJob) -> Rows:
+        """The rows of all pods of a group."""
+        job = sub_job.job
+        return np.array([p.row for p in self.members(job) if self.sub_job_of(job, p) is sub_job], np.intp)
+
     def pending(self, job: Job) -> list[PodRecord]:
         """The pods of a job that have no place now."""
         rows = self._pending.get(job.row, _NO_ROWS)
@@ -157,6 +186,10 @@ class Session:
     def job_key(self, job: Job) -> tuple[object, ...]:
         """Smaller is served first; creation and name decide between equals."""
         return (*self.points.key("job_order", job), job.created, job.key)
+
+    def sub_job_key(self, sub_job: SubJob) -> tuple[object, ...]:
+        """Smaller is served first; the number of the first match value and the uid decide between equals."""
+        return (*self.points.key("sub_job_order", sub_job), sub_job.ordinal, sub_job.uid)
 
     def in_task_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Pods in the order in which they are tried."""
@@ -369,8 +402,16 @@ class Session:
             job.sub_jobs[sub_job.uid] = sub_job
             for pod_row in rows:
                 self._sub_job_of_row[pod_row] = sub_job
+        if has_topology(job):
+            settle(job, self.topology, self._nodes_held)
         queue.jobs.append(job)
         self.jobs[job.key] = job
+
+    def _nodes_held(self, sub_job: SubJob) -> Rows:
+        """The nodes of the pods of a group that hold a place; none when one of them is not there."""
+        rows = self.rows(sub_job)
+        nodes = self.pods.node[rows[_ALLOCATED[self.pods.state[rows]]]]
+        return nodes.astype(np.intp) if (nodes >= 0).all() else _NO_ROWS
 
     def _queue_name(self, pod_group: crds.PodGroup) -> str:
         return pod_group.spec.queue or "default"

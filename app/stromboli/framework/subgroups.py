@@ -6,13 +6,18 @@ are one group. Everything else, and every pod of a job without policies, is in t
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from stromboli.api import crds
 from stromboli.api.status import STATES, PodState
 from stromboli.framework.job import Job, SubJob
+from stromboli.framework.matching import EVERYTHING, Selector
+from stromboli.framework.topology import of_model
 from stromboli.state.pods import PodRecord
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def make_sub_jobs(job: Job) -> Iterator[tuple[SubJob, list[int]]]:
@@ -21,30 +26,18 @@ def make_sub_jobs(job: Job) -> Iterator[tuple[SubJob, list[int]]]:
     if not policies:
         yield _default(job, job.counts.copy(), job.pending_best_effort, job.min_available), []
         return
+    selectors = [_selector(policy) for policy in policies]
     groups: defaultdict[tuple[int, tuple[str, ...]], list[PodRecord]] = defaultdict(list)
     for pod in job.members(job):
-        groups[_group_of(pod, policies)].append(pod)
+        groups[_group_of(pod, policies, selectors)].append(pod)
     for (index, values), pods in groups.items():
         counts, pending_best_effort = _counts(job, pods)
-        rows = [pod.row for pod in pods]
         if index < 0:
-            yield _default(job, counts, pending_best_effort, 1), rows
-            continue
-        policy = policies[index]
-        yield (
-            SubJob(
-                job=job,
-                uid=f"{job.key}/{policy.name}-{'-'.join(values)}",
-                policy=policy.name,
-                values=values,
-                min_available=policy.sub_group_size,
-                priority=max((pod.priority for pod in pods), default=0),
-                network_topology=policy.network_topology,
-                counts=counts,
-                pending_best_effort=pending_best_effort,
-            ),
-            rows,
-        )
+            sub_job = _default(job, counts, pending_best_effort, 1)
+        else:
+            sub_job = _of_policy(job, policies[index], values, counts, pending_best_effort)
+        sub_job.priority = max([0, *(pod.priority for pod in pods)])
+        yield sub_job, [pod.row for pod in pods]
 
 
 def _default(job: Job, counts: list[int], pending_best_effort: int, min_available: int) -> SubJob:
@@ -60,34 +53,35 @@ def _default(job: Job, counts: list[int], pending_best_effort: int, min_availabl
     )
 
 
-def _group_of(pod: PodRecord, policies: list[crds.SubGroupPolicy]) -> tuple[int, tuple[str, ...]]:
-    for index, policy in enumerate(policies):
+def _of_policy(
+    job: Job, policy: crds.SubGroupPolicy, values: tuple[str, ...], counts: list[int], pending_best_effort: int
+) -> SubJob:
+    return SubJob(
+        job=job,
+        uid=f"{job.key}/{policy.name}-{'-'.join(values)}",
+        policy=policy.name,
+        values=values,
+        min_available=policy.sub_group_size,
+        ordinal=int(values[0]) if _NUMBER.fullmatch(values[0]) else 0,
+        network_topology=policy.network_topology,
+        counts=counts,
+        pending_best_effort=pending_best_effort,
+    )
+
+
+def _group_of(
+    pod: PodRecord, policies: list[crds.SubGroupPolicy], selectors: list[Selector]
+) -> tuple[int, tuple[str, ...]]:
+    for index, (policy, selector) in enumerate(zip(policies, selectors, strict=True)):
         values = tuple(pod.labels.get(key, "") for key in policy.match_label_keys)
-        if values and all(values) and selects(policy.label_selector, pod):
+        if values and all(values) and selector.matches(pod.labels):
             return index, values
     return -1, ()
 
 
-def selects(selector: crds.LabelSelector | None, pod: PodRecord) -> bool:
-    """Whether a PodGroup's selector selects a pod; no selector selects all."""
-    if selector is None:
-        return True
-    labels = pod.labels
-    return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
-        _holds(requirement, labels.get(requirement.key)) for requirement in selector.match_expressions
-    )
-
-
-def _holds(requirement: crds.LabelRequirement, value: str | None) -> bool:
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
+def _selector(policy: crds.SubGroupPolicy) -> Selector:
+    """What a policy is about; without a selector it is about all pods."""
+    return EVERYTHING if policy.label_selector is None else of_model(policy.label_selector)
 
 
 def _counts(job: Job, pods: list[PodRecord]) -> tuple[list[int], int]:

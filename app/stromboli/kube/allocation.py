@@ -1,7 +1,8 @@
 """Scores by how full a node is: LeastAllocated, MostAllocated and BalancedAllocation of kube-scheduler.
 
 Its scores are integers from 0 to 100, computed by integer division; the float64 arithmetic here gives the same numbers
-for amounts below 2**46. Amounts have shape (resources, n), scores shape (n,).
+for amounts below 2**46. Amounts have shape (resources, n), scores shape (n,). `complete` says that no node lacks any of
+the resources. These functions run for every node that a placement touches, so they reuse their arrays.
 """
 
 from __future__ import annotations
@@ -11,64 +12,73 @@ import numpy as np
 from stromboli.api.resources import Matrix, Vector
 
 
-def least_allocated(requested: Matrix, allocatable: Matrix) -> Vector:
+def least_allocated(requested: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
     """The average share of each resource that is left, in percent. A resource that is exceeded scores 0."""
-    left = np.maximum(allocatable - requested, 0.0)
+    left = allocatable - requested
+    np.maximum(left, 0.0, out=left)
     left *= 100.0
-    return _average(left, allocatable)
+    return _average(left, allocatable, complete)
 
 
-def most_allocated(requested: Matrix, allocatable: Matrix) -> Vector:
+def most_allocated(requested: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
     """The average share of each resource that is used, in percent. A resource that is exceeded scores 100."""
     used = np.minimum(requested, allocatable)
     used *= 100.0
-    return _average(used, allocatable)
+    return _average(used, allocatable, complete)
 
 
-def balanced(requested: Matrix, allocated: Matrix, allocatable: Matrix) -> Vector:
+def balanced(request: Matrix, allocated: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
     """How much a pod evens out the shares in which the resources are used: 75 is as before, 50 worse, 100 better.
 
-    `requested` is `allocated` and the pod. Resources that a node does not have are left out for that node.
+    `request` is the pod's, shape (resources, 1). Resources that a node does not have are left out for that node.
     """
-    score = _evenness(requested, allocatable)
-    score -= _evenness(allocated, allocatable)
-    score += 50.0
+    amounts = np.empty((2, *allocated.shape))
+    amounts[0] = allocated
+    np.add(allocated, request, out=amounts[1])
+    evenness = (
+        _half_difference(amounts, allocatable) if complete and len(request) == 2 else _deviation(amounts, allocatable)
+    )
+    # 100 less the standard deviation, in percent, without the fraction
+    np.subtract(1.0, evenness, out=evenness)
+    evenness *= 100.0
+    np.floor(evenness, out=evenness)
+    score: Vector = evenness[1]
+    score -= evenness[0]
+    score += 150.0
     score *= 0.5
-    np.floor(score, out=score)
-    score += 50.0
-    return score
+    return np.floor(score, out=score)
 
 
-def _average(percent_of: Matrix, allocatable: Matrix) -> Vector:
+def _average(percent_of: Matrix, allocatable: Matrix, complete: bool) -> Vector:
     """The mean of percent_of / allocatable over the resources that a node has; fractions are dropped at each step."""
-    if allocatable.all():
-        share = np.floor(percent_of / allocatable)
-        return np.floor(share.sum(axis=0) / len(share))
-    share = np.floor(percent_of / np.maximum(allocatable, 1.0))
-    share[allocatable == 0] = 0.0
-    return np.floor(share.sum(axis=0) / np.maximum(np.count_nonzero(allocatable, axis=0), 1))
-
-
-def _evenness(amounts: Matrix, allocatable: Matrix) -> Vector:
-    """100 less the standard deviation of the shares in use, in percent, without the fraction."""
-    if len(amounts) == 2 and allocatable.all():
-        shares = np.minimum(amounts / allocatable, 1.0)
-        deviation = np.abs(shares[0] - shares[1])
-        deviation *= 0.5
+    if complete:
+        percent_of /= allocatable
+        mean: Vector = np.floor(percent_of, out=percent_of).sum(axis=0)
+        mean /= len(allocatable)
     else:
-        deviation = _deviation(amounts, allocatable)
-    return np.floor((1.0 - deviation) * 100.0)
+        has = allocatable > 0
+        share = np.floor(np.divide(percent_of, allocatable, out=np.zeros_like(percent_of), where=has))
+        mean = share.sum(axis=0) / np.maximum(has.sum(axis=0), 1)
+    return np.floor(mean, out=mean)
 
 
-def _deviation(amounts: Matrix, allocatable: Matrix) -> Vector:
-    """The standard deviation of the shares of the resources that each node has."""
+def _half_difference(amounts: Matrix, allocatable: Matrix) -> Matrix:
+    """The standard deviation of two shares; `amounts` has shape (cases, 2, n) and is overwritten."""
+    amounts /= allocatable
+    np.minimum(amounts, 1.0, out=amounts)
+    deviation: Matrix = amounts[:, 0] - amounts[:, 1]
+    np.abs(deviation, out=deviation)
+    deviation *= 0.5
+    return deviation
+
+
+def _deviation(amounts: Matrix, allocatable: Matrix) -> Matrix:
+    """The standard deviation of the shares of the resources that each node has; `amounts` is (cases, resources, n)."""
     has = allocatable > 0
     shares = np.minimum(amounts / np.where(has, allocatable, 1.0), 1.0)
-    count = np.count_nonzero(has, axis=0)
-    mean = np.where(has, shares, 0.0).sum(axis=0) / np.maximum(count, 1)
-    squares = np.where(has, (shares - mean) ** 2, 0.0).sum(axis=0)
+    count = has.sum(axis=0)
+    mean = np.where(has, shares, 0.0).sum(axis=1) / np.maximum(count, 1)
+    squares = np.where(has, (shares - mean[:, None]) ** 2, 0.0).sum(axis=1)
     # kube-scheduler halves the difference of two shares, which rounds differently
-    highest, lowest = np.where(has, shares, -np.inf).max(axis=0), np.where(has, shares, np.inf).min(axis=0)
-    return np.select(
-        [count > 2, count == 2], [np.sqrt(squares / np.maximum(count, 1)), (highest - lowest) / 2], 0.0
-    )
+    highest, lowest = np.where(has, shares, 0.0).max(axis=1), np.where(has, shares, 1.0).min(axis=1)
+    return np.select([count > 2, count == 2], [np.sqrt(squares / np.maximum(count, 1)), (highest - lowest) / 2], 0.0)

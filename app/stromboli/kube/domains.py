@@ -16,7 +16,6 @@ def has_domain(facts: NodeFacts, key: str) -> Mask:
 def domain_sums(facts: NodeFacts, key: str, amounts: Vector) -> Vector:
     """For each node the sum of `amounts` (nodes,) over the nodes of its domain; 0 where the label is missing."""
     number = facts.label(key) + 1
-    sums = np.bincount(number, weights=amounts, minlength=1)
+    sums: Vector = np.bincount(number, weights=amounts, minlength=1).astype(np.float64, copy=False)
     sums[0] = 0.0
-    out: Vector = sums[number]
-    return out
+    return sums[number]

@@ -1,19 +1,21 @@
 """Where pods are in this session: counts per node of the pods that a rule asks about.
 
-Rules between pods (affinity, spread, host ports) ask "how many pods like these are on each node?". Such a count is taken
-over all pods when it is first asked for and kept up from the session's placements afterwards. Nobody asks, nothing is
-done but to remember the placements.
+Rules between pods (affinity, spread, host ports) ask "how many pods like these are on each node?". Such a count is
+taken over all pods when it is first asked for and kept up from the session's placements afterwards. Nobody asks,
+nothing is done but to remember the placements.
 
-A pod is on a node when the snapshot has it there or this session gave it the node, now or later; a pod that this session
-evicts is no longer there.
+A pod is on a node when the snapshot has it there or this session gave it the node, now or later; a pod that this
+session evicts is no longer there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from stromboli.api.resources import Rows, Vector
 from stromboli.api.status import ON_NODE_STATES, STATES, PodState
@@ -22,32 +24,43 @@ from stromboli.framework.statement import Kind, Placement
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
 
+T = TypeVar("T", bound=Hashable)
+
 _ON_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
 
-#: tells the pod classes that a rule is about
-ClassFilter = Callable[[PodClass], bool]
+#: what a rule wants to know of a pod class; None when it has nothing to do with the class
+Trait = Callable[[PodClass], T | None]
 
 
 @dataclass(slots=True)
 class _Matching:
-    counts: Vector
     selects: Callable[[PodRecord], bool]
-    #: how many placements it has seen
+    counts: Vector
+    #: how many placements are counted
     seen: int
 
 
 @dataclass(slots=True)
-class _OfClasses:
+class Traits(Generic[T]):
+    """A trait of all classes."""
+
+    #: the distinct values
+    values: dict[T, int] = field(default_factory=dict)
+    #: index into `values` by class id, -1 for None
+    of_class: list[int] = field(default_factory=list)
+
+    def extend(self, classes: Sequence[PodClass], trait: Trait[T]) -> None:
+        """Learn of classes that are new."""
+        for pod_class in classes[len(self.of_class) :]:
+            value = trait(pod_class)
+            self.of_class.append(-1 if value is None else self.values.setdefault(value, len(self.values)))
+
+
+@dataclass(slots=True)
+class _ByTrait:
+    #: counts by the index of the value
     counts: dict[int, Vector]
     seen: int
-
-
-@dataclass(slots=True)
-class _Scan:
-    """The classes that a filter chose, of those that existed when it last looked."""
-
-    looked_at: int
-    chosen: list[int]
 
 
 class PlacedPods:
@@ -60,7 +73,7 @@ class PlacedPods:
         self._moves: list[tuple[Placement, int]] = []
         self._evicted: set[int] = set()
         self._matching: dict[Hashable, _Matching] = {}
-        self._of_classes: dict[ClassFilter, _OfClasses] = {}
+        self._by_trait: dict[object, _ByTrait] = {}
 
     # -- kept up by the plugin that owns it ----------------------------------------------------------------------
 
@@ -78,9 +91,7 @@ class PlacedPods:
 
     # -- asked by rules ------------------------------------------------------------------------------------------
 
-    def matching(
-        self, key: Hashable, selects: Callable[[PodRecord], bool], *, terminating: bool = True
-    ) -> Vector:
+    def matching(self, key: Hashable, selects: Callable[[PodRecord], bool], *, terminating: bool = True) -> Vector:
         """How many pods that `selects` accepts are on each node; `key` identifies the question.
 
         Without `terminating`, pods that were being deleted before the session do not count.
@@ -91,8 +102,9 @@ class PlacedPods:
             if not terminating:
                 rows = rows[self._pods.state[rows] != PodState.Releasing]
             chosen = [row for row in rows.tolist() if selects(self._record(row))]
-            counts = self._per_node(np.array(chosen, np.intp))
-            found = self._matching[key] = _Matching(counts, selects, len(self._moves))
+            nodes = self._pods.node[chosen]
+            counts = np.bincount(nodes, minlength=len(self._facts)).astype(np.float64)
+            found = self._matching[key] = _Matching(selects, counts, len(self._moves))
         for placement, sign in self._moves[found.seen :]:
             for pod, node in zip(placement.pods, placement.nodes, strict=True):
                 if found.selects(pod):
@@ -100,26 +112,25 @@ class PlacedPods:
         found.seen = len(self._moves)
         return found.counts
 
-    def classes(self, chosen: ClassFilter) -> list[int]:
-        """The ids of the classes that a filter accepts, whether pods of them are placed or not."""
-        # classes are only ever added while the facts live, so earlier answers hold
-        scan = self._facts.cache.setdefault(chosen, _Scan(0, []))
-        assert isinstance(scan, _Scan)
-        if scan.looked_at < len(self._classes):
-            scan.chosen += [c.id for c in self._classes[scan.looked_at :] if chosen(c)]
-            scan.looked_at = len(self._classes)
-        return scan.chosen
+    def traits(self, trait: Trait[T]) -> Traits[T]:
+        """A trait of all classes, whether pods of them are placed or not."""
+        # classes are only ever added while the facts live, so what was learnt stays true
+        known = cast("Traits[T]", self._facts.cache.setdefault(trait, Traits()))
+        known.extend(self._classes, trait)
+        return known
 
-    def of_classes(self, chosen: ClassFilter) -> dict[int, Vector]:
-        """How many pods of each class that a filter accepts are on each node, by class id; classes without are left out."""
-        found = self._of_classes.get(chosen)
+    def by_trait(self, trait: Trait[T]) -> dict[int, Vector]:
+        """How many pods with each value of a trait are on each node, by the value's index; unused values are absent."""
+        traits = self.traits(trait)
+        found = self._by_trait.get(trait)
         if found is None:
-            found = self._of_classes[chosen] = _OfClasses(self._count_classes(self.classes(chosen)), len(self._moves))
-        for placement, sign in self._moves[found.seen :]:
-            pod_class = placement.pods[0].pod_class
-            if chosen(pod_class):
-                counts = found.counts.setdefault(pod_class.id, np.zeros(len(self._facts)))
-                np.add.at(counts, list(placement.nodes), sign)
+            counts = self._count(traits.of_class) if traits.values else {}
+            found = self._by_trait[trait] = _ByTrait(counts, len(self._moves))
+        for placement, sign in self._moves[found.seen :] if traits.values else ():
+            index = traits.of_class[placement.pods[0].pod_class.id]
+            if index >= 0:
+                counts_of_value = found.counts.setdefault(index, np.zeros(len(self._facts)))
+                np.add.at(counts_of_value, list(placement.nodes), sign)
         found.seen = len(self._moves)
         return found.counts
 
@@ -134,15 +145,12 @@ class PlacedPods:
         assert record is not None
         return record
 
-    def _per_node(self, rows: Rows) -> Vector:
-        return np.bincount(self._pods.node[rows], minlength=len(self._facts)).astype(np.float64)
-
-    def _count_classes(self, ids: list[int]) -> dict[int, Vector]:
-        if not ids:
-            return {}
-        wanted = np.zeros(len(self._classes), np.bool_)
-        wanted[ids] = True
+    def _count(self, of_class: list[int]) -> dict[int, Vector]:
         rows = self._rows()
-        rows = rows[wanted[self._pods.pod_class[rows]]]
-        classes = self._pods.pod_class[rows]
-        return {int(id_): self._per_node(rows[classes == id_]) for id_ in np.unique(classes)}
+        index: npt.NDArray[np.intp] = np.array(of_class, np.intp)[self._pods.pod_class[rows]]
+        rows, index = rows[index >= 0], index[index >= 0]
+        nodes = self._pods.node[rows]
+        return {
+            int(value): np.bincount(nodes[index == value], minlength=len(self._facts)).astype(np.float64)
+            for value in np.unique(index)
+        }

@@ -8,41 +8,34 @@ from stromboli.api.resources import Mask
 from stromboli.framework.session import Session
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
-from stromboli.state.pods import PodRecord
 
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - compared with, never bound
+_ANY_ADDRESS = "0.0.0.0"
 
-#: (protocol, port) -> addresses
-HostPorts = dict[tuple[str, int], set[str]]
+#: protocol, port, address
+HostPort = tuple[str, int, str]
 
 
-def host_ports(pod_class: PodClass) -> HostPorts:
-    """The host ports of a class's containers and sidecars."""
+def host_ports(pod_class: PodClass) -> frozenset[HostPort] | None:
+    """The host ports of a class's containers and sidecars; None without any."""
     spec = pod_class.spec
-    sidecars = [c for c in spec.init_containers or () if c.restart_policy == "Always"]
-    out: HostPorts = {}
-    for container in (*(spec.containers or ()), *sidecars):
-        for port in container.ports or ():
-            if port.host_port:
-                addresses = out.setdefault((port.protocol or "TCP", port.host_port), set())
-                addresses.add(port.host_ip or _ANY_ADDRESS)
-    return out
-
-
-def has_host_ports(pod_class: PodClass) -> bool:
-    """Whether pods of a class claim host ports."""
-    return any(
-        port.host_port
-        for containers in (pod_class.spec.containers, pod_class.spec.init_containers)
-        for container in containers or ()
+    containers = spec.containers or []
+    if spec.init_containers:
+        containers = containers + [c for c in spec.init_containers if c.restart_policy == "Always"]
+    ports = [
+        (port.protocol or "TCP", port.host_port, port.host_ip or _ANY_ADDRESS)
+        for container in containers
         for port in container.ports or ()
-    ) and bool(host_ports(pod_class))
+        if port.host_port
+    ]
+    return frozenset(ports) if ports else None
 
 
-def conflict(a: HostPorts, b: HostPorts) -> bool:
+def conflict(a: frozenset[HostPort], b: frozenset[HostPort]) -> bool:
     """Whether two pods cannot share a node; an unspecified address stands for all of them."""
     return any(
-        addresses & b[port] or _ANY_ADDRESS in addresses | b[port] for port, addresses in a.items() if port in b
+        mine[:2] == theirs[:2] and (mine[2] == theirs[2] or _ANY_ADDRESS in (mine[2], theirs[2]))
+        for mine in a
+        for theirs in b
     )
 
 
@@ -51,14 +44,13 @@ class Ports:
 
     def __init__(self, session: Session, placed: PlacedPods) -> None:
         self._nodes = len(session.nodes)
-        self._classes = session.snapshot.classes
         self._placed = placed
 
-    def free(self, pod: PodRecord) -> Mask:
-        """The nodes where the pod's host ports are free, shape (nodes,)."""
-        wanted = host_ports(pod.pod_class)
+    def free(self, wanted: frozenset[HostPort]) -> Mask:
+        """The nodes where host ports are free, shape (nodes,)."""
         out = np.ones(self._nodes, np.bool_)
-        for class_id, counts in self._placed.of_classes(has_host_ports).items():
-            if conflict(wanted, host_ports(self._classes[class_id])):
-                out &= counts == 0
+        placed = self._placed.by_trait(host_ports)
+        for claimed, index in self._placed.traits(host_ports).values.items():
+            if index in placed and conflict(wanted, claimed):
+                out &= placed[index] == 0
         return out

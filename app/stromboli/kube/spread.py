@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import reduce
-from typing import cast
 
 import numpy as np
 
@@ -54,9 +53,7 @@ def constraints(pod: PodRecord, when_unsatisfiable: str) -> list[Constraint]:
 
 def _constraint(raw: objects.TopologySpreadConstraint, pod: PodRecord) -> Constraint:
     same = [
-        Requirement(key, "In", frozenset((pod.labels[key],)))
-        for key in raw.match_label_keys or ()
-        if key in pod.labels
+        Requirement(key, "In", frozenset((pod.labels[key],))) for key in raw.match_label_keys or () if key in pod.labels
     ]
     return Constraint(
         max_skew=raw.max_skew,
@@ -100,7 +97,7 @@ class Spread:
         return _emptiest_first(np.floor(crowding + 0.5), known)
 
     def _labelled(self, wanted: list[Constraint]) -> Mask:
-        return cast(Mask, reduce(np.logical_and, [has_domain(self._facts, c.topology_key) for c in wanted]))
+        return reduce(np.logical_and, [has_domain(self._facts, c.topology_key) for c in wanted])
 
     def _within_skew(self, constraint: Constraint, pod: PodRecord, labelled: Mask) -> Mask:
         eligible = labelled & self._included(constraint, pod)
@@ -109,7 +106,8 @@ class Spread:
         domains = len(np.unique(self._facts.label(key)[eligible]))
         fewest = matching[eligible].min() if domains and domains >= constraint.min_domains else 0.0
         itself = constraint.selector.matches(pod.labels)
-        return cast(Mask, matching + itself - fewest <= constraint.max_skew)
+        within: Mask = matching + itself - fewest <= constraint.max_skew
+        return within
 
     def _crowding(self, constraint: Constraint, pod: PodRecord, labelled: Mask, candidates: Rows) -> Vector:
         """How many matching pods each node's domain has; more domains to choose from make each pod weigh more."""

@@ -71,13 +71,15 @@ def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint])
 def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[objects.Taint, Mask]]:
     """Each taint that keeps a pod away, with the nodes, shape (nodes,), of which it is the first."""
     groups = derived(facts, taint_groups)
-    by_taint: dict[objects.Taint, list[int]] = {}
-    for index, taints in enumerate(groups.taints):
+    number: dict[objects.Taint, int] = {}
+    repelled_by = []
+    for taints in groups.taints:
         taint = first_untolerated(tolerations, taints)
-        if taint is not None:
-            by_taint.setdefault(taint, []).append(index)
-    for taint, indices in by_taint.items():
-        yield taint, np.isin(groups.of_node, indices)
+        repelled_by.append(-1 if taint is None else number.setdefault(taint, len(number)))
+    if number:
+        of_node = np.array(repelled_by, np.intp)[groups.of_node]
+        for taint, index in number.items():
+            yield taint, of_node == index
 
 
 def unwanted(tolerations: Tolerations, facts: NodeFacts) -> Vector | None:

@@ -87,7 +87,11 @@ class Binder:
         while True:
             bind = await self._queue.get()
             await self._bucket.wait()
-            await self._bind(bind)
+            if self._state.assumed.get(_key(bind)) == bind.node:
+                await self._bind(bind)
+            else:
+                # The pod was deleted, or somebody else bound it, while it waited here.
+                self._observer.bind_result("stale", 0.0)
 
     async def _bind(self, bind: Bind) -> None:
         key, started = _key(bind), time.perf_counter()

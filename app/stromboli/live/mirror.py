@@ -15,6 +15,7 @@ import msgspec
 from stromboli.api import objects
 from stromboli.api.crds import KINDS, PodGroup, Queue
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, StromboliError
+from stromboli.api.status import ON_NODE_STATES, PodState
 from stromboli.api.validation import field_path
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
@@ -76,8 +77,9 @@ class Mirror:
     def delete(self, kind: str, key: str, obj: Any) -> None:
         """Forget an object."""
         self._problems.pop((kind, key), None)
+        urgent = kind != "Pod" or key in self.state.pods.by_key
         self.state.delete(kind, key)
-        self._tell(kind, "DELETED", obj, urgent=True)
+        self._tell(kind, "DELETED", obj, urgent)
 
     def changed(self) -> None:
         """The state was changed by other means than an object."""
@@ -100,14 +102,24 @@ class Mirror:
 
     def _apply(self, kind: str, key: str, obj: Any) -> bool:
         """Returns whether a pod may now find a place that it did not find before."""
-        before = _standing(self.state, kind, key)
-        if isinstance(obj, objects.Pod) and self._is_irrelevant(obj):
-            self.state.delete(kind, key)
-            return True
-        self.state.upsert(kind, obj)
         if isinstance(obj, objects.Pod):
-            return not obj.spec.node_name or obj.status.phase in _FINISHED
+            return self._apply_pod(key, obj)
+        before = _standing(self.state, kind, key)
+        self.state.upsert(kind, obj)
         return before is None or before != _standing(self.state, kind, key)
+
+    def _apply_pod(self, key: str, pod: objects.Pod) -> bool:
+        before = self._pod_state(key)
+        if self._is_irrelevant(pod):
+            self.state.delete("Pod", key)
+        else:
+            self.state.upsert("Pod", pod)
+        after = self._pod_state(key)
+        return after == PodState.Pending or (before in ON_NODE_STATES and after not in ON_NODE_STATES)
+
+    def _pod_state(self, key: str) -> PodState | None:
+        row = self.state.pods.by_key.get(key)
+        return None if row is None else PodState(int(self.state.pods.state[row]))
 
     def _is_irrelevant(self, pod: objects.Pod) -> bool:
         """A pod of another scheduler that has ended holds nothing, and no gang counts it."""

@@ -7,7 +7,8 @@ the same kinds are listed from time to time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import kopf
@@ -40,18 +41,13 @@ def operator_registry(
     credentials: Credentials,
     mirror: Mirror,
     startup: Callable[[], Awaitable[None]],
-    cleanup: Callable[[], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
-    """The handlers. `startup` runs before kopf watches anything, `cleanup` when it is about to end."""
+    """The handlers. `startup` runs in kopf's loop, and kopf watches nothing before it returns."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)
     async def start(**_: Any) -> None:
         await startup()
-
-    @kopf.on.cleanup(registry=registry)
-    async def clean_up(**_: Any) -> None:
-        await cleanup()
 
     @kopf.on.login(registry=registry)
     async def log_in(**_: Any) -> kopf.AiohttpSession:
@@ -62,6 +58,17 @@ def operator_registry(
     for kind in KINDS:
         _watch(registry, kind, mirror)
     return registry
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> Sequence[BaseException | None]:
+    """End the tasks of an operator; returns how each ended.
+
+    `kopf.run_tasks` would do that too, but to every task in the loop that began later than the operator.
+    """
+    for task in tasks:
+        task.cancel()
+    ends: Sequence[BaseException | None] = await asyncio.gather(*tasks, return_exceptions=True)
+    return ends
 
 
 def _watch(registry: kopf.OperatorRegistry, kind: str, mirror: Mirror) -> None:

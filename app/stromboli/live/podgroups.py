@@ -53,13 +53,17 @@ class PodGroupMaker:
         self._events = events
         self._inherit = inherit
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        #: the pods that wait for a group, by key
+        #: the pods that wait for a group, by key; queued only while this replica makes groups
         self._bare: dict[str, objects.Pod] = {}
+        self._active = False
         self._backoffs: dict[str, Backoff] = {}
         mirror.listen("Pod", self._pod_changed)
 
     async def run(self) -> None:
         """Make groups until cancelled."""
+        self._active = True
+        for key in self._bare:
+            self._queue.put_nowait(key)
         async with asyncio.TaskGroup() as tasks:
             for number in range(_WORKERS):
                 tasks.create_task(self._work(), name=f"podgroups-{number}")
@@ -74,7 +78,7 @@ class PodGroupMaker:
         if type == "DELETED" or not is_bare(pod):
             self._bare.pop(key, None)
             return
-        if key not in self._bare:
+        if self._active and key not in self._bare:
             self._queue.put_nowait(key)
         self._bare[key] = pod
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
-from stromboli.live.kube import ApiError, Kube, Object
+from stromboli.live.kube import MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.status import object_key
+from stromboli.live.status import object_key, object_path
 from stromboli.state.cluster import ClusterState
 
 log = Logger(__name__)
@@ -27,11 +27,18 @@ class QueueController:
         """`put(kind, key, fields)` has fields of a status written."""
         self._state = mirror.state
         self._put = put
+        self._active = False
         self._changed = True
         #: what the last session that said so counted for each queue
         self._allocated: dict[str, dict[str, str]] = {}
         mirror.listen("PodGroup", lambda type, obj: self._touch())
         mirror.listen("Queue", self._queue_changed)
+
+    def begin(self) -> None:
+        """From now on this replica writes. New queues are opened at once: until then they take no work."""
+        self._active = True
+        for queue in self._state.queues.values():
+            self._open(queue)
 
     def allocated(self, name: str, amounts: Mapping[str, str]) -> None:
         """What the pods of a queue hold."""
@@ -56,6 +63,12 @@ class QueueController:
         self._changed = True
         if type == "DELETED":
             self._allocated.pop(queue if isinstance(queue, str) else object_key(queue), None)
+        elif isinstance(queue, Queue) and self._active:
+            self._open(queue)
+
+    def _open(self, queue: Queue) -> None:
+        if not queue.status.state:
+            self._put("Queue", queue.key, {"state": QueueState.Open})
 
 
 def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
@@ -106,4 +119,7 @@ async def ensure_queues(kube: Kube, default_queue: str) -> None:
             if error.status != 409:
                 raise
         else:
+            opened = msgspec.json.encode({"status": {"state": QueueState.Open}})
+            path = f"{object_path('Queue', name)}/status"
+            await kube.persist("PATCH", path, opened, MERGE_PATCH)
             log.info("queue created", queue=name)

@@ -32,7 +32,7 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
-from stromboli.live.operator import OPERATOR_SOURCES, operator_registry, operator_settings
+from stromboli.live.operator import OPERATOR_SOURCES, end_tasks, operator_registry, operator_settings
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.policy import PolicyFile
 from stromboli.live.queues import QueueController, ensure_queues
@@ -108,24 +108,19 @@ class Service:
     async def run(self) -> None:
         """Schedule until stopped. Raises what made going on impossible, such as LeadershipLostError."""
         tasks = await kopf.spawn_tasks(
-            registry=operator_registry(self._credentials, self.mirror, self._start_work, self._end_work),
+            registry=operator_registry(self._credentials, self.mirror, self._start_work),
             settings=operator_settings(),
             standalone=True,
             clusterwide=True,
             stop_flag=self._stopping,
         )
-        # Not kopf.run_tasks: that would end all other tasks of the loop as well.
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        failures = [end for end in ends if isinstance(end, Exception)]
-        if self._work is not None and not self._work.cancelled():
-            failures = [error for error in (self._work.exception(),) if isinstance(error, Exception)] or failures
-        if failures:
-            raise failures[0]
+            ends = [*await end_tasks(tasks), *await self._end_work()]
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
 
     def begin(self) -> asyncio.Task[None]:
         """Run in the background."""
@@ -176,14 +171,16 @@ class Service:
             if reflector.source.required:
                 await reflector.synced.wait()
 
-    async def _end_work(self) -> None:
+    async def _end_work(self) -> Sequence[BaseException | None]:
+        ends: Sequence[BaseException | None] = ()
         if self._work is not None:
             self._work.cancel()
-            await asyncio.wait((self._work,))
+            ends = await asyncio.gather(self._work, return_exceptions=True)
         if self._lease is not None:
             await self._lease.release()
         await self._kube.close()
         await self._binder_kube.close()
+        return ends
 
     async def _supervise(self) -> None:
         """All tasks of the service: the first that fails ends the others, and the service."""
@@ -230,6 +227,7 @@ class Service:
             await self._lease.acquire()
         self.observer.leading(True)
         await self._ensure_queues()
+        self._queues.begin()
         for part in (self._events, self._binder, self._evictor, self._status, self._pod_groups):
             tasks.create_task(part.run(), name=type(part).__name__)
         tasks.create_task(self._schedule(), name="ticks")

@@ -18,6 +18,8 @@ class Settings(BaseModel):
     """The context in it, by default the current one."""
     scheduler_names: tuple[str, ...] = Field(default=("stromboli",), min_length=1)
     """Pods with one of these as spec.schedulerName are ours."""
+    extender_scheduler_names: tuple[str, ...] = ()
+    """Pods with one of these are decided here and bound by kube-scheduler, which asks through its extender."""
     policy: Path | None = None
     """The policy file; it is followed while the service runs. Without one the built-in policy is used."""
     default_queue: str = "default"

@@ -63,19 +63,21 @@ class Binpack(Plugin):
         self._weights = [(c, weights[name]) for c, name in enumerate(session.dimensions) if name in weights]
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
-        request = self._request(pod)
+        request = self._request(pod).tolist()
         counted = [(column, weight) for column, weight in self._weights if request[column] > 0]
         total = sum(weight for _, weight in counted)
         if self.arguments.weight == 0 or total == 0:
             return None
         score = np.zeros(len(nodes))
-        exceeded = np.zeros(len(nodes), np.bool_)
+        misfit = np.zeros(len(nodes), np.bool_)
         for column, weight in counted:
-            if weight == 0:
-                continue
-            whole = nodes.allocatable[column]
-            used = nodes.used[column] + request[column]
-            score += np.where(whole > 0, used * weight / np.maximum(whole, 1.0), 0.0)
-            exceeded |= (used > whole) & (whole > 0)
-        score[exceeded] = 0.0
-        return score / total * (_MAX_SCORE * self.arguments.weight)
+            if weight:
+                used, whole = nodes.used[column] + request[column], nodes.allocatable[column]
+                has = whole > 0
+                misfit |= has & (used > whole)
+                used *= weight
+                score += np.divide(used, whole, out=np.zeros(len(nodes)), where=has)
+        score[misfit] = 0.0
+        score /= total
+        score *= _MAX_SCORE * self.arguments.weight
+        return score

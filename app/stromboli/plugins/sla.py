@@ -34,6 +34,8 @@ class Sla(Plugin):
 
     def open(self, session: Session) -> None:
         self._now = session.now
+        #: the waiting time of jobs that do not name one, 0 for none
+        self._usual: float = max(0.0, self.arguments.waiting_time)
 
     def job_order(self, job: Job) -> float:
         return self._deadline(job)
@@ -50,10 +52,6 @@ class Sla(Plugin):
     def _deadline(self, job: Job) -> float:
         """Seconds since the epoch, infinite without a waiting time."""
         return job.created + (_waiting_time(job) or self._usual or math.inf)
-
-    @property
-    def _usual(self) -> float:
-        return max(0.0, self.arguments.waiting_time)
 
 
 def _waiting_time(job: Job) -> float:

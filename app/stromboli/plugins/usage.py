@@ -111,7 +111,9 @@ class Usage(Plugin):
                 for name in ("cpu", "memory")
             ]
         )
-        self._load = np.array([[u.cpu if u else 0.0 for u in usage], [u.memory if u else 0.0 for u in usage]])
+        self._load: Matrix = np.array(
+            [[u.cpu if u else 0.0 for u in usage], [u.memory if u else 0.0 for u in usage]], np.float64
+        )
         #: what pods that no measurement shows yet are expected to use
         self._expected = np.zeros_like(self._load)
         #: what was added for each of them, by row: its node, cpu, memory
@@ -164,14 +166,15 @@ class Usage(Plugin):
             return np.array([how.be_cpu, how.be_mem]) * risk
         request = pod.pod_class.request[[CPU, MEMORY]]
         limit = np.maximum(pod.pod_class.limit[[CPU, MEMORY]], request)
-        expected = (request * how.request_ratio + (limit - request) * how.burst_ratio) * risk
+        expected: Vector = (request * how.request_ratio + (limit - request) * how.burst_ratio) * risk
         return np.minimum(expected, limit)
 
     def _utilization(self, rows: Any) -> Matrix:
         """Measured and expected load of nodes, 0 to 1, shape (2, rows)."""
         capacity = self._capacity[:, rows]
         used = self._load[:, rows] / 100 * capacity + self._expected[:, rows]
-        return np.clip(np.divide(used, capacity, out=np.zeros_like(used), where=capacity > 0), 0, 1)
+        parts: Matrix = np.divide(used, capacity, out=np.zeros_like(used), where=capacity > 0)
+        return parts.clip(0, 1)
 
     def _weighted(self, parts: Matrix) -> Vector:
         mean: Vector = (parts * self._weights[:, None]).sum(axis=0) / self._weights.sum()

@@ -1,0 +1,61 @@
+"""The last session, as whoever answers questions between sessions sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stromboli.api.reasons import Reason
+from stromboli.api.status import PodState
+from stromboli.framework import closing, reasons
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: states in which a pod has no node, or one that it may not go to yet
+_WITHOUT_PLACE = frozenset((PodState.Pending, PodState.Allocated, PodState.Pipelined))
+
+
+class Published:
+    """A finished session and an index of its pods. Nothing in it changes: the next session makes another one."""
+
+    __slots__ = ("_rows", "session")
+
+    def __init__(self, session: Session, rows: Mapping[str, int]) -> None:
+        """`rows` gives the row of each pod by key. It may be the state's own: what moved since is not found."""
+        self.session = session
+        self._rows = rows
+
+    def pod(self, key: str, uid: str) -> PodRecord | None:
+        """A pod that the session saw; None when it is newer, or of the same name only."""
+        row, records = self._rows.get(key, -1), self.session.pods.records
+        record = records[row] if 0 <= row < len(records) else None
+        return record if record is not None and record.uid == uid and record.key == key else None
+
+    def job(self, pod: PodRecord) -> Job | None:
+        """The job of a pod; None when its PodGroup or its queue does not exist."""
+        return self.session.jobs.get(pod.job)
+
+    def place(self, pod: PodRecord) -> str | None:
+        """The node that a pod has or is to be bound to, decided in this session or before."""
+        pods = self.session.pods
+        node = int(pods.node[pod.row])
+        return None if node < 0 or pods.state[pod.row] in _WITHOUT_PLACE else self.session.nodes.name(node)
+
+    def why(self, pod: PodRecord) -> Reason:
+        """Why a pod without a place has none."""
+        pods, job = self.session.pods, self.job(pod)
+        if pods.state[pod.row] == PodState.Pipelined:
+            return reasons.waits_for_release(self.session.nodes.name(int(pods.node[pod.row])))
+        return closing._why(self.session, pod, job)
+
+    def objection(self, pod: PodRecord) -> Reason | None:
+        """Why a pod may have no node now, whichever it is; None when a node with room is all that it lacks."""
+        session, job = self.session, self.job(pod)
+        waits = session.pods.state[pod.row] != PodState.Pending
+        if job is None or waits or pod.pod_class.gated or job.pending_phase or session.job_missing(job) > 0:
+            return self.why(pod)
+        overused = session.overused(job.queue)
+        if overused is not None:
+            return overused
+        room, refusal = session.allocatable(job.queue, pod)
+        return None if room else refusal or self.why(pod)

@@ -1,0 +1,175 @@
+"""What is answered about a pod: all nodes judged at once, the causes named one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Rows, Vector
+from stromboli.extender.published import Published
+from stromboli.framework.placement import Board
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: kube-scheduler's extender scores go from 0 to this
+MAX_SCORE = 10
+
+Codes = npt.NDArray[np.int16]
+_PASSES = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a node is refused, and whether evicting pods from it may help."""
+
+    message: str
+    resolvable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`codes` gives for each node the index of its cause, -1 for the nodes that pass; shape (names,)."""
+
+    codes: Codes
+    causes: Sequence[Cause]
+
+    @property
+    def passing(self) -> list[bool]:
+        """Whether each node passes."""
+        out: list[bool] = (self.codes == _PASSES).tolist()
+        return out
+
+    def refused(self, names: Sequence[str], cause: int) -> list[str]:
+        """The nodes that one cause rules out."""
+        return list(compress(names, (self.codes == cause).tolist()))
+
+
+class Verdict(Protocol):
+    """The answer about one pod, for any nodes by name."""
+
+    def judge(self, names: Sequence[str]) -> Judgement:
+        """Which of the nodes the pod may go to."""
+        ...
+
+    def scores(self, names: Sequence[str]) -> list[int]:
+        """How good each of the nodes is, from 0 to MAX_SCORE."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The pod gets no node, for one reason."""
+
+    reason: Reason
+
+    def judge(self, names: Sequence[str]) -> Judgement:
+        return Judgement(np.zeros(len(names), np.int16), [Cause(f"{self.reason.reason}: {self.reason.message}")])
+
+    def scores(self, names: Sequence[str]) -> list[int]:
+        return [0] * len(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The pod gets the node that was decided, and no other."""
+
+    node: str
+
+    def judge(self, names: Sequence[str]) -> Judgement:
+        codes = np.zeros(len(names), np.int16)
+        if self.node in names:
+            codes[names.index(self.node)] = _PASSES
+        return Judgement(codes, [Cause(f"PlacedElsewhere: the pod gets its place on {self.node}")])
+
+    def scores(self, names: Sequence[str]) -> list[int]:
+        return [MAX_SCORE * (name == self.node) for name in names]
+
+
+class Choice:
+    """The pod may have any node that its predicates pass and that has room."""
+
+    def __init__(self, session: Session, pod: PodRecord) -> None:
+        self._session = session
+        self._pod = pod
+        self._board = session.kernel.board(pod)
+        self._room = _has_room(self._board)
+
+    def judge(self, names: Sequence[str]) -> Judgement:
+        session, n = self._session, len(self._session.nodes)
+        causes = [Cause("NodeNotKnown: no session has seen this node yet")]
+        #: one more than there are nodes: unknown nodes have index -1
+        codes = np.zeros(n + 1, np.int16)
+        for message, failed in session.kernel.causes(self._pod):
+            codes[:n][failed] = len(causes)
+            causes.append(Cause(f"NoMatchingNode: {message}"))
+        board = self._board
+        codes[board.rows[self._room]] = _PASSES
+        full = board.rows[~self._room]
+        lacking = _first_lacking(board.request, session.nodes.idle[:, full])
+        for column in np.unique(lacking).tolist():
+            codes[full[lacking == column]] = len(causes)
+            causes.append(Cause(f"Unschedulable: Insufficient {session.dimensions[column]}", resolvable=True))
+        return Judgement(codes[self._rows(names)], causes)
+
+    def scores(self, names: Sequence[str]) -> list[int]:
+        board, rows = self._board, self._rows(names)
+        total = np.full(len(self._session.nodes) + 1, np.nan)
+        total[board.rows[self._room]] = board.scores[self._room]
+        known = np.flatnonzero(~np.isnan(total[rows]))
+        out = np.zeros(len(names), np.int64)
+        if len(known):
+            out[known] = _scaled(total[rows[known]] + self._set_scores(rows[known]))
+        scores: list[int] = out.tolist()
+        return scores
+
+    def _set_scores(self, rows: Rows) -> Vector:
+        """The sum of the scores that depend on which nodes there are to choose from, shape (rows,)."""
+        view = self._session.nodes.view(rows)
+        out = np.zeros(len(rows))
+        for method in self._session.points.all("batch_node_order"):
+            scores = method(self._pod, view)
+            if scores is not None:
+                out += scores
+        return out
+
+    def _rows(self, names: Sequence[str]) -> Rows:
+        index = self._session.nodes.facts.index
+        return np.fromiter(map(index.get, names, repeat(-1)), np.intp, len(names))
+
+
+def verdict(published: Published, pod: PodRecord) -> Verdict:
+    """What the last session means for a pod that it saw."""
+    node = published.place(pod)
+    if node is not None:
+        return Placed(node)
+    objection = published.objection(pod)
+    return Choice(published.session, pod) if objection is None else Refused(objection)
+
+
+def _has_room(board: Board) -> npt.NDArray[np.bool_]:
+    """Whether each node of a board has room now; a pod that requests nothing needs none."""
+    return np.ones(len(board.rows), np.bool_) if board.pod.pod_class.best_effort else board.fits_idle
+
+
+def _first_lacking(request: Vector, idle: Vector) -> Rows:
+    """The first column in which nodes that a request does not fit lack room, shape (nodes,)."""
+    asked = request > 0
+    asked[[CPU, MEMORY]] = True
+    short = (idle <= request[:, None] - TOLERANCE) & asked[:, None]
+    first: Rows = np.argmax(short, axis=0)
+    return first
+
+
+def _scaled(scores: Vector) -> npt.NDArray[np.int64]:
+    """Scores stretched to 0 … MAX_SCORE; equal ones are all the best."""
+    low, high = scores.min(), scores.max()
+    if low == high:
+        return np.full(len(scores), MAX_SCORE)
+    scaled: npt.NDArray[np.int64] = np.floor((scores - low) / (high - low) * MAX_SCORE).astype(np.int64)
+    return scaled

@@ -1,0 +1,98 @@
+"""Domains of the network that a job may be placed in: which HyperNodes to try, in which order, and which not to.
+
+Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is dear, so
+HyperNodes whose nodes cannot hold enough copies of the pods are left out before, by one sum over all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Rows, Vector
+from stromboli.framework.job import Job, SubJob
+from stromboli.framework.placement import _copies_that_fit as copies_that_fit
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool = False) -> list[Rows]:
+    """HyperNodes at or below `root` that a job or group may be placed in, the best gradient first.
+
+    The first plugin that takes part decides; without any it is the root alone.
+    """
+    for method in session.points.all("hyper_node_gradient"):
+        found: list[Rows] = method(of, root, evicting)
+        return found
+    return [np.array([root], np.intp)]
+
+
+def scores(session: Session, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
+    """How good each of some HyperNodes is for a group, shape (HyperNodes,); the highest is the best."""
+    total = np.zeros(len(hyper_nodes))
+    for method in session.points.all("hyper_node_order"):
+        total += method(sub_job, hyper_nodes)
+    return total
+
+
+def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
+    """Those of some HyperNodes whose nodes have room, now or later, for `least` of the pods.
+
+    What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
+    """
+    room = np.zeros(len(session.topology))
+    room[session.topology.top] = np.inf
+    by_class: dict[int, list[PodRecord]] = {}
+    for pod in pods:
+        by_class.setdefault(pod.pod_class.id, []).append(pod)
+    for alike in by_class.values():
+        if session.kernel.varies(alike[0]):
+            return hyper_nodes
+        room += np.minimum(session.topology.sums(_copies(session, alike[0], len(alike))), len(alike))
+    return hyper_nodes[room[hyper_nodes] >= least]
+
+
+def least_placements(session: Session, of: Job | SubJob) -> int:
+    """How many pods must get a place in a trial, at least, for a job or group to become ready or pipelined."""
+    if isinstance(of, Job):
+        missing, may_stay = session.job_missing(of), session.job_pipelined(of)
+    else:
+        missing, may_stay = session.sub_job_missing(of), session.sub_job_pipelined(of)
+    return 1 if may_stay else max(1, missing - of.waiting_count)
+
+
+def binding_tier(session: Session, job: Job) -> int | None:
+    """The lowest tier that the pods of a job, or of one of its groups, must not leave; None when they may spread."""
+    own = [job.highest_tier, *(sub_job.highest_tier for sub_job in job.sub_jobs.values())]
+    tier = min((t for t in own if t is not None), default=None)
+    return tier if tier is not None and tier < session.topology.tiers[session.topology.top] else None
+
+
+def no_domain(session: Session, job: Job, tier: int) -> Reason:
+    """Why a job that must not leave a HyperNode of a tier has no place."""
+    tree = session.topology
+    number = int((tree.tiers <= tier).sum())
+    if number == 0:
+        return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode up to tier {tier}", Actionable.Admin)
+    held = tree.name(job.allocated_hyper_node)
+    near = f" that holds {held}, where others of its pods are," if held else ""
+    return Reason(
+        Stage.Placement,
+        "NoHyperNodeFits",
+        f"no HyperNode up to tier {tier}{near} has room for PodGroup {job.key}",
+        Actionable.Wait,
+        {f"HyperNodes up to tier {tier}": number},
+    )
+
+
+def _copies(session: Session, pod: PodRecord, most: int) -> Vector:
+    """How many pods like this one each node takes, `most` at most, shape (nodes,)."""
+    nodes = session.nodes
+    board = session.kernel.board(pod)
+    copies = np.zeros(len(nodes))
+    idle, future = nodes.idle[:, board.rows], nodes.future_idle(board.rows)
+    room = np.maximum(copies_that_fit(board.request, idle), copies_that_fit(board.request, future))
+    copies[board.rows] = np.clip(room, 0, most)
+    return copies

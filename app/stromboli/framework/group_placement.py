@@ -1,0 +1,134 @@
+"""Placing the pods of one group on nodes, below one HyperNode.
+
+Pods are tried in order until the group is ready. Identical pods that are tried one after the other anyway are placed in
+one pass. Each pod goes to the best node that has room now, else to the best one that will have it when terminating
+pods are gone; a node that was nominated for it goes before all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stromboli.api.resources import Mask
+from stromboli.framework import reasons, sharding
+from stromboli.framework.job import NOWHERE, SubJob
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.framework.worksheets import Worksheet
+from stromboli.state.pods import PodRecord
+
+
+def place_group(session: Session, sheet: Worksheet, hyper_node: int) -> Statement | None:
+    """Place pods of a group until it is ready; None when it stays neither ready nor promised a place."""
+    return _GroupPlacement(session, sheet, hyper_node).run()
+
+
+class _GroupPlacement:
+    """One try."""
+
+    __slots__ = ("_everywhere", "_session", "_sheet", "_statement", "_within")
+
+    def __init__(self, session: Session, sheet: Worksheet, hyper_node: int) -> None:
+        self._session = session
+        self._sheet = sheet
+        self._statement = session.statement()
+        self._everywhere = hyper_node == session.topology.top
+        self._within: Mask | None = None if self._everywhere else session.topology.masks[hyper_node]
+        sheet.sub_job.anchor = sheet.sub_job.allocated_hyper_node
+
+    def run(self) -> Statement | None:
+        session, sheet = self._session, self._sheet
+        sub_job = sheet.sub_job
+        missing = session.sub_job_missing(sub_job)
+        while sheet:
+            if not self._next(max(1, missing)):
+                break
+            missing = session.sub_job_missing(sub_job)
+            if self._statement and missing <= 0:
+                break
+        if session.sub_job_missing(sub_job) <= 0 or session.sub_job_pipelined(sub_job):
+            return self._statement
+        self._statement.discard()
+        return None
+
+    def _next(self, missing: int) -> bool:
+        """Place the next identical pods; False when the rest of the group need not be tried."""
+        session, sheet = self._session, self._sheet
+        sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
+        count, refusal = session.allocatable(sub_job.job.queue, pod, sheet.run_length(missing))
+        if count == 0:
+            sheet.take(1)
+            if refusal is not None:
+                session.trace.pod(pod.row, refusal)
+            return True
+        if pod.role and pod.role in sub_job.failed_roles:
+            session.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
+            return True
+        if self._place(pod, count):
+            return True
+        sheet.take(1)
+        if self._everywhere:
+            session.trace.pod(pod.row, reasons.unplaceable(session, pod))
+        sub_job.failed_roles.add(pod.role)
+        return _worth_continuing(session, sub_job)
+
+    def _place(self, pod: PodRecord, count: int) -> bool:
+        """Place up to `count` pods like this one; False when there is no node for it."""
+        kernel, sheet = self._session.kernel, self._sheet
+        if pod.nominated_node:
+            nominated = self._session.nominated(pod, self._within)
+            if nominated is not None:
+                return self._assign(nominated)
+            count = 1
+        if count > 1 and any(method(pod, self._within) for method in self._session.points.all("drifts")):
+            count = 1
+        limits = sharding.by_preference(self._session.shard, self._within)
+        for within in limits:
+            nodes = kernel.batch(pod, count, within)
+            if nodes:
+                self._statement.allocate(sheet.sub_job, sheet.take(len(nodes)), nodes)
+                self._gather(nodes)
+                return True
+        return any(self._assign(kernel.best(pod, within)) for within in limits)
+
+    def _assign(self, place: tuple[int, bool] | None) -> bool:
+        """Give the next pod a node, now or later."""
+        if place is None:
+            return False
+        node, now = place
+        sheet = self._sheet
+        pod = sheet.take(1)[0]
+        if now:
+            self._statement.allocate(sheet.sub_job, (pod,), (node,))
+        else:
+            self._statement.pipeline(sheet.sub_job, pod, node)
+        self._gather((node,))
+        return True
+
+    def _gather(self, nodes: Sequence[int]) -> None:
+        """Remember around which HyperNode the group is now."""
+        sub_job, tree = self._sheet.sub_job, self._session.topology
+        if sub_job.network_topology is None:
+            return
+        for hyper_node in np.unique(tree.lowest[list(nodes)]).tolist():
+            if hyper_node != NOWHERE:
+                sub_job.anchor = tree.lca(sub_job.anchor, hyper_node)
+
+
+def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
+    """Whether the group can still become ready although a pod found no node."""
+    job = sub_job.job
+    if job.min_available == job.size or sub_job.min_available >= sub_job.size:
+        return False
+    if job.pod_group.spec.sub_group_policy:
+        return True
+    roles = job.pod_group.spec.min_task_member
+    if job.min_available < sum(roles.values()):
+        left = sum(1 for pod in session.pending(job) if pod.role not in sub_job.failed_roles)
+        return job.ready_count + left >= job.min_available
+    if not roles:
+        return True
+    held = job.held_by_role(best_effort=not session.rules.readiness)
+    return all(held.get(role, 0) >= roles.get(role, 0) for role in sub_job.failed_roles)

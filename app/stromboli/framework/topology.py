@@ -1,0 +1,295 @@
+"""The tree of HyperNodes: which nodes are close together, and which domains hold which.
+
+HyperNodes are numbered by ascending tier, then name. Above them all is a virtual one over every node, the last number.
+What a tree knows follows from HyperNodes and the facts of nodes alone, so it is kept until one of them changes.
+
+A HyperNode has one parent. A member that is missing, already belongs to another HyperNode or would close a cycle is
+left out and named in `problems`; everything else stays usable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.api import crds, objects
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.matching import Selector, label_selector
+from stromboli.state.nodes import NodeFacts
+
+#: the name of the virtual HyperNode over all nodes
+TOP_NAME = "<cluster-top-hypernode>"
+#: what Go's regular expressions write differently
+_POSIX_CLASSES = {
+    "[:alnum:]": "0-9A-Za-z",
+    "[:alpha:]": "A-Za-z",
+    "[:digit:]": "0-9",
+    "[:lower:]": "a-z",
+    "[:upper:]": "A-Z",
+    "[:word:]": "0-9A-Za-z_",
+    r"\z": r"\Z",
+}
+
+
+class Topology:
+    """The tree; see the module's docstring. HyperNodes and nodes are referred to by index, NOWHERE is none."""
+
+    __slots__ = (
+        "_ancestors",
+        "_below",
+        "_flat",
+        "_holders",
+        "_lca_tiers",
+        "_owner",
+        "index",
+        "lowest",
+        "masks",
+        "names",
+        "parents",
+        "problems",
+        "tier_by_name",
+        "tiers",
+        "top",
+    )
+
+    def __init__(self, hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts) -> None:
+        ordered = sorted(hyper_nodes.values(), key=lambda h: (h.spec.tier, h.metadata.name))
+        self.names = [h.metadata.name for h in ordered]
+        self.top = len(self.names)
+        top_tier = max([h.spec.tier for h in ordered], default=0) + 1
+        self.names.append(TOP_NAME)
+        #: tier of each, shape (HyperNodes,)
+        self.tiers: npt.NDArray[np.int64] = np.array([*(h.spec.tier for h in ordered), top_tier])
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.tier_by_name = {h.spec.tier_name: h.spec.tier for h in ordered if h.spec.tier_name}
+        #: what is wrong with the HyperNodes, a line each
+        self.problems: list[str] = []
+        self.parents, children = self._tree(ordered)
+        #: which nodes each holds, shape (HyperNodes, nodes)
+        self.masks: npt.NDArray[np.bool_] = np.zeros((len(self.names), len(facts)), np.bool_)
+        for i, hyper_node in enumerate(ordered):
+            self.masks[i] = self._members(hyper_node, facts)
+        self.masks[self.top] = True
+        self._inherit(children)
+        #: the HyperNode of the lowest tier there is that each node is in, NOWHERE for those in none, shape (nodes,)
+        self.lowest: Rows = self.of_tier(int(self.tiers.min()))
+        self._owner, self._flat = np.nonzero(self.masks)
+        self._holders: dict[int, Rows] = {}
+        self._ancestors: dict[int, list[int]] = {NOWHERE: []}
+        self._below: dict[int, Rows] = {}
+        self._lca_tiers: dict[int, npt.NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, hyper_node: int) -> str:
+        """The name of a HyperNode, empty for none."""
+        return "" if hyper_node == NOWHERE else self.names[hyper_node]
+
+    # -- the tree ----------------------------------------------------------------------------------------------------
+
+    def ancestors(self, hyper_node: int) -> list[int]:
+        """A HyperNode and all that hold it, upwards."""
+        found = self._ancestors.get(hyper_node)
+        if found is None:
+            found = self._ancestors[hyper_node] = [hyper_node, *self.ancestors(self.parents[hyper_node])]
+        return found
+
+    def lca(self, a: int, b: int) -> int:
+        """The lowest HyperNode that holds both; with NOWHERE it is the other one."""
+        if NOWHERE in (a, b):
+            return max(a, b)
+        above = self.ancestors(a)
+        return next(h for h in self.ancestors(b) if h in above)
+
+    def lca_tiers(self, hyper_node: int) -> npt.NDArray[np.int64]:
+        """The tier of the lowest common ancestor of one HyperNode with each of all, shape (HyperNodes,)."""
+        found = self._lca_tiers.get(hyper_node)
+        if found is None:
+            common = [self.lca(other, hyper_node) for other in range(len(self))]
+            found = self._lca_tiers[hyper_node] = self.tiers[common]
+        return found
+
+    def below(self, hyper_node: int) -> Rows:
+        """A HyperNode and all that it holds, by ascending tier."""
+        found = self._below.get(hyper_node)
+        if found is None:
+            found = self._below[hyper_node] = np.array(
+                [other for other in range(len(self)) if hyper_node in self.ancestors(other)], np.intp
+            )
+        return found
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def holders(self, node: int) -> Rows:
+        """The HyperNodes that hold a node."""
+        found = self._holders.get(node)
+        if found is None:
+            found = self._holders[node] = np.flatnonzero(self.masks[:, node])
+        return found
+
+    def around(self, nodes: Rows) -> int:
+        """The HyperNode of the lowest tier that holds all of some nodes; NOWHERE when there are none."""
+        return int(np.argmax(self.masks[:, nodes].all(axis=1))) if len(nodes) else NOWHERE
+
+    def of_tier(self, tier: int) -> Rows:
+        """The HyperNode of a tier that each node is in, NOWHERE for those in none, shape (nodes,)."""
+        of_tier = np.flatnonzero(self.tiers == tier)
+        if not len(of_tier):
+            return np.full(self.masks.shape[1], NOWHERE, np.intp)
+        masks = self.masks[of_tier]
+        return np.where(masks.any(axis=0), of_tier[np.argmax(masks, axis=0)], NOWHERE)
+
+    def sums(self, of_nodes: Vector) -> Vector:
+        """The sum over the nodes of each HyperNode, shape (HyperNodes,), of a value per node."""
+        out: Vector = np.bincount(self._owner, weights=of_nodes[self._flat], minlength=len(self))
+        return out
+
+    def matrix_sums(self, of_nodes: Matrix) -> Matrix:
+        """The same for each row of a matrix, shape (rows, HyperNodes)."""
+        return np.stack([self.sums(row) for row in of_nodes])
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def _tree(self, ordered: list[crds.HyperNode]) -> tuple[list[int], list[list[int]]]:
+        parents = [NOWHERE] * len(self.names)
+        children: list[list[int]] = [[] for _ in self.names]
+        for parent, hyper_node in enumerate(ordered):
+            for member in hyper_node.spec.members:
+                exact = member.selector.exact_match
+                if member.type != "HyperNode" or exact is None:
+                    continue
+                problem = self._adoption_problem(parent, self.index.get(exact.name, NOWHERE), parents)
+                if problem:
+                    self.problems.append(f"HyperNode {self.names[parent]}: member {exact.name}: {problem}")
+                    continue
+                child = self.index[exact.name]
+                parents[child] = parent
+                children[parent].append(child)
+        for child in range(self.top):
+            if parents[child] == NOWHERE:
+                parents[child] = self.top
+        return parents, children
+
+    def _adoption_problem(self, parent: int, child: int, parents: list[int]) -> str:
+        if child == NOWHERE:
+            return "there is no such HyperNode"
+        if parents[child] not in (NOWHERE, parent):
+            return f"already belongs to {self.names[parents[child]]}"
+        above = parent
+        while above != NOWHERE:
+            if above == child:
+                return "holds this HyperNode itself"
+            above = parents[above]
+        return ""
+
+    def _inherit(self, children: list[list[int]]) -> None:
+        """Add the nodes of children to their parents' masks, the deepest first."""
+        done = [False] * len(self.names)
+
+        def visit(hyper_node: int) -> None:
+            if done[hyper_node]:
+                return
+            done[hyper_node] = True
+            for child in children[hyper_node]:
+                visit(child)
+                self.masks[hyper_node] |= self.masks[child]
+
+        for hyper_node in range(self.top):
+            visit(hyper_node)
+
+    def _members(self, hyper_node: crds.HyperNode, facts: NodeFacts) -> Mask:
+        """The nodes that a HyperNode names itself, shape (nodes,)."""
+        mask = np.zeros(len(facts), np.bool_)
+        for member in hyper_node.spec.members:
+            if member.type != "Node":
+                continue
+            selector = member.selector
+            if selector.exact_match is not None:
+                node = facts.index.get(selector.exact_match.name)
+                if node is not None:
+                    mask[node] = True
+            elif selector.regex_match is not None:
+                found = self._expression(hyper_node.metadata.name, selector.regex_match.pattern)
+                if found is not None:
+                    mask |= np.fromiter((found(r.name) is not None for r in facts.records), np.bool_, len(facts))
+            elif selector.label_match is not None:
+                mask |= _labelled(selector.label_match, facts)
+        return mask
+
+    def _expression(self, hyper_node: str, pattern: str) -> Callable[[str], object] | None:
+        translated = pattern
+        for go, python in _POSIX_CLASSES.items():
+            translated = translated.replace(go, python)
+        try:
+            return re.compile(translated, re.ASCII).search
+        except re.error as error:
+            self.problems.append(f"HyperNode {hyper_node}: pattern {pattern!r}: {error}")
+            return None
+
+
+def topology(hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts) -> Topology:
+    """The tree of these HyperNodes over these nodes, kept with the facts while no spec changes."""
+    specs = {name: hyper_node.spec for name, hyper_node in hyper_nodes.items()}
+    known = facts.cache.get(topology)
+    if isinstance(known, tuple) and known[0] == specs:
+        tree = known[1]
+        assert isinstance(tree, Topology)
+        return tree
+    tree = Topology(hyper_nodes, facts)
+    facts.cache[topology] = (specs, tree)
+    return tree
+
+
+def of_model(selector: crds.LabelSelector) -> Selector:
+    """The selector of a custom resource."""
+    requirements = [objects.Requirement(r.key, r.operator, r.values) for r in selector.match_expressions]
+    return label_selector(objects.LabelSelector(selector.match_labels, requirements))
+
+
+def _labelled(selector: crds.LabelSelector, facts: NodeFacts) -> Mask:
+    requirements = of_model(selector).requirements
+    mask = np.full(len(facts), bool(requirements))
+    for requirement in requirements:
+        mask &= requirement.mask(facts)
+    return mask
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def has_topology(job: Job) -> bool:
+    """Whether a job or one of its groups says how close together its pods should be."""
+    return job.pod_group.spec.network_topology is not None or any(s.network_topology for s in job.sub_jobs.values())
+
+
+def settle(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:
+    """Find out up to which tier a job's pods may lie apart, and below which HyperNodes they lie already.
+
+    `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread
+    up to the virtual top; groups that do, up to what binds their job. A tier that does not exist binds nobody.
+    """
+    own = job.pod_group.spec.network_topology
+    top_tier = int(tree.tiers[tree.top])
+    job.highest_tier = _highest_tier(own, tree, top_tier)
+    for_soft_groups = top_tier if job.highest_tier is None else job.highest_tier
+    for sub_job in job.sub_jobs.values():
+        if sub_job.network_topology is None:
+            continue
+        sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups)
+        sub_job.allocated_hyper_node = tree.around(nodes_of(sub_job))
+        job.allocated_hyper_node = tree.lca(job.allocated_hyper_node, sub_job.allocated_hyper_node)
+
+
+def _highest_tier(spec: crds.NetworkTopology | None, tree: Topology, for_soft: int) -> int | None:
+    if spec is None:
+        return None
+    if spec.mode == "soft":
+        return for_soft
+    if spec.highest_tier_allowed is not None:
+        return spec.highest_tier_allowed
+    return tree.tier_by_name.get(spec.highest_tier_name)

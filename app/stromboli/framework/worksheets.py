@@ -1,0 +1,118 @@
+"""Worksheets: the pods of a job that are still to be tried, group by group.
+
+A try takes pods from a copy; only what was decided takes them from the original.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from stromboli.framework.job import Job, SubJob
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+class Worksheet:
+    """The pods of a group that are still to be tried, in order. `at` is the first of them."""
+
+    __slots__ = ("at", "pods", "sub_job")
+
+    def __init__(self, sub_job: SubJob, pods: list[PodRecord], at: int = 0) -> None:
+        self.sub_job = sub_job
+        self.pods = pods
+        self.at = at
+
+    def __bool__(self) -> bool:
+        return self.at < len(self.pods)
+
+    def copy(self) -> Worksheet:
+        """A worksheet to try with."""
+        return Worksheet(self.sub_job, self.pods, self.at)
+
+    def left(self) -> list[PodRecord]:
+        """The pods that are still to be tried."""
+        return self.pods[self.at :]
+
+    def run_length(self, limit: int) -> int:
+        """How many pods from here on are of one class and role, `limit` at most."""
+        first = self.pods[self.at]
+        end = min(len(self.pods), self.at + limit)
+        at = self.at + 1
+        while at < end and self.pods[at].pod_class is first.pod_class and self.pods[at].role == first.role:
+            at += 1
+        return at - self.at
+
+    def take(self, count: int) -> list[PodRecord]:
+        """The next pods; they will not be tried again."""
+        self.at += count
+        return self.pods[self.at - count : self.at]
+
+
+class JobWorksheet:
+    """The worksheets of a job's groups, the next group first.
+
+    As many groups that are not ready as their policies ask for go before all others; a group's place is computed when
+    it is put in.
+    """
+
+    __slots__ = ("_heap", "_required", "_session")
+
+    def __init__(self, session: Session, required: frozenset[str]) -> None:
+        self._session = session
+        self._required = required
+        self._heap: list[tuple[Any, Worksheet]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def __iter__(self) -> Iterator[Worksheet]:
+        return (sheet for _, sheet in self._heap)
+
+    def push(self, sheet: Worksheet) -> None:
+        """Put a group in; one without pods is dropped."""
+        if sheet:
+            sub_job = sheet.sub_job
+            key = (sub_job.uid not in self._required, *self._session.sub_job_key(sub_job))
+            heapq.heappush(self._heap, (key, sheet))
+
+    def pop(self) -> Worksheet:
+        """Take the next group out."""
+        return heapq.heappop(self._heap)[1]
+
+    def copy(self) -> JobWorksheet:
+        """A worksheet to try with."""
+        copied = JobWorksheet(self._session, self._required)
+        copied._heap = [(key, sheet.copy()) for key, sheet in self._heap]
+        return copied
+
+
+def worksheet(session: Session, job: Job, pods: list[PodRecord]) -> JobWorksheet:
+    """The worksheet of some pods of a job."""
+    by_group: dict[str, list[PodRecord]] = {}
+    for pod in pods:
+        by_group.setdefault(session.sub_job_of(job, pod).uid, []).append(pod)
+    sheet = JobWorksheet(session, _required(session, job))
+    for uid, group in by_group.items():
+        sheet.push(Worksheet(job.sub_jobs[uid], session.in_task_order(group)))
+    return sheet
+
+
+def _required(session: Session, job: Job) -> frozenset[str]:
+    """The smallest set of groups, in order, that must become ready for the job to have as many as its policies ask."""
+    missing = {p.name: p.min_sub_groups for p in job.pod_group.spec.sub_group_policy}
+    if not missing:
+        return frozenset()
+    waiting = []
+    for sub_job in job.sub_jobs.values():
+        if session.sub_job_missing(sub_job) > 0:
+            waiting.append(sub_job)
+        else:
+            missing[sub_job.policy] = missing.get(sub_job.policy, 0) - 1
+    required = set()
+    for sub_job in sorted(waiting, key=session.sub_job_key):
+        if missing.get(sub_job.policy, 0) > 0:
+            missing[sub_job.policy] -= 1
+            required.add(sub_job.uid)
+    return frozenset(required)

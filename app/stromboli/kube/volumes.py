@@ -1,0 +1,272 @@
+"""Persistent volumes: a pod goes where its bound volumes can be reached, and unbound claims can get one.
+
+A claim whose class waits for its first consumer is matched with the smallest free volume that suits it and that the
+node can reach; without one, its class must be able to make a volume for the node. What a pod of this session would
+bind is taken for the pods after it. CSIStorageCapacity is not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from stromboli.api.quantity import units
+from stromboli.api.resources import Mask, Rows
+from stromboli.framework.matching import Requirement, label_selector
+from stromboli.framework.plugin import Filters
+from stromboli.kube.node_affinity import selected_nodes
+from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
+from stromboli.state.nodes import NodeFacts
+from stromboli.state.pods import PodRecord
+
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_ZONE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_UNREACHABLE = "node(s) didn't match PersistentVolume's node affinity"
+_NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+_NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
+
+@dataclass(slots=True)
+class Bindings:
+    """What a pod's unbound claims would get on each node."""
+
+    claims: list[PersistentVolumeClaim]
+    volumes: list[PersistentVolume]
+    #: index into `volumes` or -1, shape (claims, nodes)
+    choice: Rows
+    #: nodes where every claim gets a volume or can have one made, shape (nodes,)
+    satisfied: Mask
+
+
+class VolumeBinding:
+    """Bound and unbound claims of pods in one session."""
+
+    def __init__(self, facts: NodeFacts, storage: Storage) -> None:
+        self._facts = facts
+        self._storage = storage
+        #: claims that volumes are taken for in this session, by the volume's name
+        self._taken: dict[str, str] = {}
+        #: the node for which a claim's volume will be made, by the claim's key
+        self._made_for: dict[str, str] = {}
+        #: what each pod took: names of volumes, keys of claims
+        self._taken_by: dict[int, tuple[list[str], list[str]]] = {}
+
+    def filters(self, pod: PodRecord) -> Filters:
+        """Why nodes cannot serve a pod's claims."""
+        obstacle = self._obstacle(pod)
+        if obstacle is not None:
+            yield obstacle, np.zeros(len(self._facts), np.bool_)
+            return
+        bound = [claim for claim in self._claims(pod) if claim.bound]
+        for claim in bound:
+            volume = self._storage.volume(claim.spec.volume_name or "")
+            if volume is None:
+                yield _NO_VOLUME, np.zeros(len(self._facts), np.bool_)
+            else:
+                yield _UNREACHABLE, self._reachable(volume)
+        unbound = self._unbound(pod)
+        if unbound:
+            yield _NOTHING_TO_BIND, self._bindings(unbound).satisfied
+
+    def waits_for_consumer(self, pod: PodRecord) -> bool:
+        """Whether placing the pod binds claims."""
+        return bool(pod.pod_class.claims) and bool(self._unbound(pod))
+
+    def assume(self, pod: PodRecord, node: int) -> None:
+        """Take for a pod what its claims would get on a node."""
+        unbound = self._unbound(pod)
+        if not unbound:
+            return
+        bindings = self._bindings(unbound)
+        volumes, claims = [], []
+        for claim, choice in zip(bindings.claims, bindings.choice[:, node].tolist(), strict=True):
+            if choice >= 0:
+                name = bindings.volumes[choice].metadata.name
+                self._taken[name] = claim.key
+                volumes.append(name)
+            elif claim.key not in self._made_for:
+                self._made_for[claim.key] = self._facts.records[node].name
+                claims.append(claim.key)
+        self._taken_by[pod.row] = (volumes, claims)
+
+    def forget(self, pod: PodRecord) -> None:
+        """Give back what was taken for a pod."""
+        volumes, claims = self._taken_by.pop(pod.row, ((), ()))
+        for name in volumes:
+            self._taken.pop(name, None)
+        for key in claims:
+            self._made_for.pop(key, None)
+
+    # -- claims --------------------------------------------------------------------------------------------------
+
+    def _claims(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
+        found = (self._storage.claim(pod.namespace, name) for name in pod.pod_class.claims)
+        return [claim for claim in found if claim is not None]
+
+    def _unbound(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
+        """The claims that wait for this pod, the smallest first."""
+        waiting = [claim for claim in self._claims(pod) if not claim.bound]
+        return sorted(waiting, key=_requested)
+
+    def _obstacle(self, pod: PodRecord) -> str | None:
+        """Why no node at all can serve the pod's claims."""
+        for name in pod.pod_class.claims:
+            claim = self._storage.claim(pod.namespace, name)
+            if claim is None:
+                return f'persistentvolumeclaim "{name}" not found'
+            if claim.status.phase == "Lost":
+                return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
+            if claim.metadata.deletion_timestamp is not None:
+                return f'persistentvolumeclaim "{name}" is being deleted'
+            if not claim.bound:
+                storage_class = self._storage.storage_class(claim.storage_class)
+                if storage_class is None and claim.storage_class:
+                    return f'storageclass "{claim.storage_class}" not found'
+                if storage_class is None or not storage_class.delayed or claim.spec.volume_name:
+                    return "pod has unbound immediate PersistentVolumeClaims"
+        return None
+
+    # -- volumes -------------------------------------------------------------------------------------------------
+
+    def _reachable(self, volume: PersistentVolume) -> Mask:
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return np.ones(len(self._facts), np.bool_)
+        return selected_nodes(affinity.required, self._facts)
+
+    def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
+        volumes: list[PersistentVolume] = []
+        choice = np.full((len(claims), len(self._facts)), -1, np.intp)
+        satisfied = np.ones(len(self._facts), np.bool_)
+        for i, claim in enumerate(claims):
+            selected = self._made_for.get(claim.key) or claim.selected_node
+            if selected is not None:
+                satisfied &= self._only(selected)
+            else:
+                for volume in self._candidates(claim):
+                    index = next((k for k, known in enumerate(volumes) if known is volume), len(volumes))
+                    if index == len(volumes):
+                        volumes.append(volume)
+                    free = (choice[i] < 0) & (choice[:i] != index).all(axis=0)
+                    choice[i, free & self._reachable(volume)] = index
+            satisfied &= (choice[i] >= 0) | self._can_make(claim)
+        return Bindings(claims, volumes, choice, satisfied)
+
+    def _candidates(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """The volumes that suit a claim, best first; one that is reserved for it is the only one."""
+        suitable = []
+        for volume in self._storage.volumes(claim.storage_class):
+            taken_for = self._taken.get(volume.metadata.name)
+            if not _fits(claim, volume) or taken_for not in (None, claim.key):
+                continue
+            if volume.reserved_for(claim) or taken_for is not None:
+                return [volume]
+            if volume.spec.claim_ref is None and _available(claim, volume):
+                suitable.append(volume)
+        return sorted(suitable, key=_capacity)
+
+    def _can_make(self, claim: PersistentVolumeClaim) -> Mask:
+        """Nodes for which the claim's class can make a volume."""
+        storage_class = self._storage.storage_class(claim.storage_class)
+        if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
+            return np.zeros(len(self._facts), np.bool_)
+        return _allowed(storage_class, self._facts)
+
+    def _only(self, name: str) -> Mask:
+        out = np.zeros(len(self._facts), np.bool_)
+        if name in self._facts.index:
+            out[self._facts.index[name]] = True
+        return out
+
+
+def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
+    """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass."""
+    anywhere = ~reduce(np.logical_or, [facts.label(key) >= 0 for key in _ZONE_LABELS])
+    for name in pod.pod_class.claims:
+        claim = storage.claim(pod.namespace, name)
+        obstacle, volume = _bound_volume(name, claim, storage)
+        if obstacle is not None:
+            yield obstacle, np.zeros(len(facts), np.bool_)
+        for key in _ZONE_LABELS if volume is not None else ():
+            assert volume is not None
+            zones = _zones((volume.metadata.labels or {}).get(key))
+            if zones:
+                yield "node(s) had no available volume zone", anywhere | _in_zone(key, zones, facts)
+
+
+def _bound_volume(
+    name: str, claim: PersistentVolumeClaim | None, storage: Storage
+) -> tuple[str | None, PersistentVolume | None]:
+    """The volume of a claim or what is wrong with it; neither while the claim waits for its first consumer."""
+    if claim is None:
+        return f'persistentvolumeclaim "{name}" not found', None
+    if claim.spec.volume_name:
+        volume = storage.volume(claim.spec.volume_name)
+        return (None, volume) if volume else (f'persistentvolume "{claim.spec.volume_name}" not found', None)
+    if not claim.storage_class:
+        return "PersistentVolumeClaim had no pv name and storageClass name", None
+    storage_class = storage.storage_class(claim.storage_class)
+    if storage_class is None:
+        return f'storageclass "{claim.storage_class}" not found', None
+    return (None, None) if storage_class.delayed else ("pod has unbound immediate PersistentVolumeClaims", None)
+
+
+def _in_zone(key: str, zones: frozenset[str], facts: NodeFacts) -> Mask:
+    """Nodes whose label, or its current name where the old one is missing, has one of the values."""
+    current = Requirement(_ZONE_LABELS[key], "In", zones).mask(facts)
+    labelled = facts.label(key) >= 0
+    return np.where(labelled, Requirement(key, "In", zones).mask(facts), current)
+
+
+def _zones(label: str | None) -> frozenset[str]:
+    zones = [zone.strip() for zone in label.split("__")] if label else []
+    return frozenset(zones) if all(zones) else frozenset()
+
+
+def _allowed(storage_class: StorageClass, facts: NodeFacts) -> Mask:
+    if not storage_class.allowed_topologies:
+        return np.ones(len(facts), np.bool_)
+    out = np.zeros(len(facts), np.bool_)
+    for term in storage_class.allowed_topologies:
+        if term.match_label_expressions:
+            out |= reduce(
+                np.logical_and,
+                [Requirement(e.key, "In", frozenset(e.values or ())).mask(facts) for e in term.match_label_expressions],
+            )
+    return out
+
+
+def _requested(claim: PersistentVolumeClaim) -> int:
+    requests = (claim.spec.resources.requests if claim.spec.resources else None) or {}
+    return units(requests.get("storage", 0))
+
+
+def _capacity(volume: PersistentVolume) -> int:
+    return units((volume.spec.capacity or {}).get("storage", 0))
+
+
+def _fits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether the volume could be the claim's, reserved for it or not."""
+    return (
+        _capacity(volume) >= _requested(claim)
+        and (claim.spec.volume_mode or "Filesystem") == (volume.spec.volume_mode or "Filesystem")
+        and (claim.spec.volume_attributes_class_name or "") == (volume.spec.volume_attributes_class_name or "")
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def _available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether a free volume is what the claim asks for."""
+    selector = claim.spec.selector
+    return (
+        volume.status.phase == "Available"
+        and (selector is None or label_selector(selector).matches(volume.metadata.labels or {}))
+        and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ())
+    )

@@ -1,0 +1,270 @@
+"""network-topology-aware: keeps the pods of a job close together, and packs HyperNodes before it opens new ones.
+
+A job that must not spread beyond a tier is offered the HyperNodes up to that tier, lowest first, that can hold its
+minimum. Of several, a group takes the one that is fullest with it. Inside of one its pods go where most of them are
+already; pods of jobs that do not care fill HyperNodes up, so that whole ones stay free.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
+from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Plugin
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement
+from stromboli.state.pods import PodRecord
+
+_MAX_SCORE = 100
+_RESOURCE = "hypernode.binpack.resources."
+
+
+class NetworkTopologyAwareArguments(Arguments):
+    """Arguments of network-topology-aware.
+
+    `hypernode.binpack.resources.NAME` sets the weight (1) of a resource that `hypernode.binpack.resources` lists.
+    Negative values count as the default.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int]
+
+    weight: int = 1
+    """Multiplies all scores; 0 turns them off."""
+    cpu: int = Field(default=1, alias="hypernode.binpack.cpu")
+    """Weight of cpu when HyperNodes are packed."""
+    memory: int = Field(default=1, alias="hypernode.binpack.memory")
+    """Weight of memory."""
+    resources: str = Field(default="", alias="hypernode.binpack.resources")
+    """More resources that count, separated by commas."""
+    normal_pods: bool = Field(default=True, alias="hypernode.binpack.normal-pod.enable")
+    """Whether pods without a topology of their own pack HyperNodes as well."""
+    fading: float = Field(default=0.8, alias="hypernode.binpack.normal-pod.fading", strict=False)
+    """For those, how much each tier counts relative to the tier below; with 0 only tier 1 counts."""
+    max_evicting: int = Field(default=8, alias="hypernode.gradient.evict.max-hypernodes")
+    """How many HyperNodes are offered at most when victims make the room."""
+
+    @model_validator(mode="after")
+    def _names_resources(self) -> Self:
+        for key in self.__pydantic_extra__:
+            if not key.startswith(_RESOURCE):
+                raise ValueError(f"unknown argument {key!r}")
+            if key.removeprefix(_RESOURCE) not in self.named:
+                raise ValueError(f"{key!r} has no effect: the resource is not in hypernode.binpack.resources")
+        return self
+
+    @property
+    def named(self) -> list[str]:
+        """The resources listed in `resources`."""
+        return [name for part in self.resources.split(",") if (name := part.strip())]
+
+    def weights(self) -> dict[str, int]:
+        """The weight of each resource that counts."""
+        given = {name: self.__pydantic_extra__.get(_RESOURCE + name, 1) for name in self.named}
+        return {n: _or_default(w, 1) for n, w in (given | {"cpu": self.cpu, "memory": self.memory}).items()}
+
+
+class NetworkTopologyAware(Plugin):
+    name = "network-topology-aware"
+    Arguments: ClassVar[type[BaseModel]] = NetworkTopologyAwareArguments
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._tree = tree = session.topology
+        nodes, arguments = session.nodes, self.arguments
+        #: amounts per HyperNode, shape (dimensions, HyperNodes); `used` follows placements, the others are of the start
+        self._allocatable = tree.matrix_sums(nodes.allocatable)
+        self._used = tree.matrix_sums(nodes.used)
+        self._idle = tree.matrix_sums(nodes.idle)
+        self._future_idle = tree.matrix_sums(nodes.future_idle())
+        self._lowest_tier, self._top_tier = int(tree.tiers.min()), int(tree.tiers[tree.top])
+        self._scale = float(_MAX_SCORE * _or_default(arguments.weight, 1))
+        weights = arguments.weights()
+        self._columns = [c for c, name in enumerate(session.dimensions) if name in weights]
+        self._weights = np.array([weights[session.dimensions[c]] for c in self._columns], np.float64)
+        self._fading = _or_default(arguments.fading, 0.8)
+        self._max_evicting = arguments.max_evicting if arguments.max_evicting > 0 else 8
+        self._requests: dict[str, Vector] = {}
+        self._rows: dict[str, Rows] = {}
+        #: the HyperNode of each node at each tier, by tier
+        self._of_tier: dict[int, Rows] = {}
+
+    # -- accounts --------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, placement: Placement) -> None:
+        self._count(placement, +1)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        self._count(placement, -1)
+
+    def _count(self, placement: Placement, sign: int) -> None:
+        for node, number in zip(*np.unique(np.array(placement.nodes), return_counts=True), strict=True):
+            self._used[:, self._tree.holders(int(node))] += sign * int(number) * placement.request[:, None]
+
+    # -- which HyperNodes ------------------------------------------------------------------------------------------
+
+    def hyper_node_gradient(self, of: Job | SubJob, root: int, evicting: bool) -> list[Rows]:
+        if of.highest_tier is None:
+            return [np.array([root], np.intp)]
+        below = self._tree.below(self._search_root(of, root))
+        eligible = below[self._tree.tiers[below] <= of.highest_tier]
+        if of.allocated_hyper_node == NOWHERE:
+            eligible = eligible[self._hold_minimum(of, evicting)[eligible]]
+        tiers = self._tree.tiers[eligible]
+        gradients = [eligible[tiers == tier] for tier in np.unique(tiers)]
+        return self._widest(gradients) if evicting else gradients
+
+    def _search_root(self, of: Job | SubJob, root: int) -> int:
+        """The HyperNode below which to search: `root`, or where a job that runs already may grow to if that is less.
+
+        NOWHERE when there is none that both allow.
+        """
+        tree, held = self._tree, of.allocated_hyper_node
+        if held == NOWHERE:
+            return root
+        allowed = [h for h in tree.ancestors(held) if tree.tiers[h] <= (of.highest_tier or 0)]
+        if not allowed:
+            return NOWHERE
+        widest = allowed[-1]
+        common = tree.lca(root, widest)
+        if common == widest:
+            return root
+        return widest if common == root else NOWHERE
+
+    def _hold_minimum(self, of: Job | SubJob, evicting: bool) -> Mask:
+        """Which HyperNodes have room for the minimum of a job or group as a whole, shape (HyperNodes,)."""
+        least = self._minimum(of)
+        if evicting:
+            return fits(least, self._allocatable)
+        return fits(least, self._idle) | fits(least, self._future_idle)
+
+    def _minimum(self, of: Job | SubJob) -> Vector:
+        """minResources of a job; what all pending pods of a group request."""
+        session = self._session
+        if isinstance(of, Job):
+            return np.zeros(len(session.dimensions)) if of.min_resources is None else of.min_resources
+        total = np.zeros(len(session.dimensions))
+        for pod in session.pending(of.job):
+            if session.sub_job_of(of.job, pod) is of:
+                total += session.request(pod)
+        return total
+
+    def _widest(self, gradients: list[Rows]) -> list[Rows]:
+        """The gradients from the highest tier down, as many HyperNodes as the limit says."""
+        left, out = self._max_evicting, []
+        for gradient in reversed(gradients):
+            out.append(gradient[-left:])
+            left -= len(out[-1])
+            if left == 0:
+                break
+        return out
+
+    # -- scores of HyperNodes --------------------------------------------------------------------------------------
+
+    def hyper_node_order(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
+        scores = self._fullness(self._request_of(sub_job), hyper_nodes)
+        best = scores == scores.max(initial=0.0)
+        if best.sum() > 1:
+            scores[best] += self._parts(sub_job)[hyper_nodes[best]]
+        return self._scale * scores
+
+    def _fullness(self, request: Vector, hyper_nodes: Rows | slice) -> Vector:
+        """How full HyperNodes are with a request, 0 to 1; 0 for those that cannot hold it."""
+        asked = request[self._columns] > 0
+        columns, weights = np.array(self._columns, np.intp)[asked], self._weights[asked]
+        whole = self._allocatable[:, hyper_nodes][columns]
+        used = self._used[:, hyper_nodes][columns] + request[columns][:, None]
+        if weights.sum() <= 0:
+            return np.zeros(whole.shape[1])
+        share = np.divide(used, whole, out=np.zeros_like(used), where=whole > 0)
+        scores: Vector = weights @ share / weights.sum()
+        scores[(used > whole).any(axis=0)] = 0.0
+        return scores
+
+    def _request_of(self, sub_job: SubJob) -> Vector:
+        """What all pods of a group request, running ones included."""
+        found = self._requests.get(sub_job.uid)
+        if found is None:
+            classes = self._session.pods.pod_class[self._rows_of(sub_job)]
+            found = self._session.snapshot.requests[classes, : len(self._session.dimensions)].sum(axis=0)
+            self._requests[sub_job.uid] = found
+        return found
+
+    def _rows_of(self, sub_job: SubJob) -> Rows:
+        found = self._rows.get(sub_job.uid)
+        if found is None:
+            found = self._rows[sub_job.uid] = self._session.rows(sub_job)
+        return found
+
+    def _parts(self, sub_job: SubJob) -> Vector:
+        """Which part of a group's pods each HyperNode holds, shape (HyperNodes,)."""
+        rows = self._rows_of(sub_job)
+        nodes = self._session.pods.node[rows]
+        counts = np.bincount(nodes[nodes >= 0], minlength=len(self._session.nodes)).astype(np.float64)
+        return self._tree.sums(counts) / max(1, len(rows))
+
+    # -- scores of nodes -------------------------------------------------------------------------------------------
+
+    def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        job = self._session.jobs.get(pod.job)
+        if job is None or self._scale == 0:
+            return None
+        sub_job = self._session.sub_job_of(job, pod)
+        if sub_job.network_topology is None:
+            scores = self._packed(pod, nodes.rows) if self.arguments.normal_pods else None
+        else:
+            scores = self._close(sub_job, nodes.rows) if sub_job.anchor != NOWHERE else None
+        if scores is None or (scores == scores[0]).all():
+            return None
+        return self._scale * scores
+
+    def drifts(self, pod: PodRecord, within: Mask | None) -> bool:
+        job = self._session.jobs.get(pod.job)
+        if job is None or self._scale == 0:
+            return False
+        topological = self._session.sub_job_of(job, pod).network_topology is not None
+        if not topological and not self.arguments.normal_pods:
+            return False
+        tiers = [self._lowest_tier] if topological else range(self._lowest_tier, self._top_tier)
+        nodes = slice(None) if within is None else within
+        return any(len(column) and (column != column[0]).any() for column in (self._at(t)[nodes] for t in tiers))
+
+    def _close(self, sub_job: SubJob, rows: Rows) -> Vector:
+        """How close nodes are to the pods of a group that have a place, 0 to 1, then how many of them are there."""
+        tree, anchor = self._tree, sub_job.anchor
+        spread = self._top_tier - self._lowest_tier
+        of_hyper_node = np.ones(len(tree)) if spread == 0 else (self._top_tier - tree.lca_tiers(anchor)) / spread
+        of_hyper_node[anchor] = 1.0
+        lowest = tree.lowest[rows]
+        scores = np.where(lowest == NOWHERE, 0.0, of_hyper_node[lowest])
+        best = scores == scores.max(initial=0.0)
+        if best.sum() > 1:
+            scores[best] += np.where(lowest[best] == NOWHERE, 0.0, self._parts(sub_job)[lowest[best]])
+        return scores
+
+    def _packed(self, pod: PodRecord, rows: Rows) -> Vector:
+        """How full the HyperNodes of nodes are with a pod, over all tiers, 0 to 1; outside of any is as good as full."""
+        fullness = self._fullness(self._session.request(pod), slice(None))
+        total, total_weight = np.zeros(len(rows)), 0.0
+        for tier in range(self._lowest_tier, self._top_tier + 1):
+            # tier 0 counts as tier 1 when fading is 0, as there is no other value for it
+            weight = self._fading ** max(tier - 1, 0) if self._fading == 0 else self._fading ** (tier - 1)
+            hyper_nodes = self._at(tier)[rows]
+            total += weight * np.where(hyper_nodes == NOWHERE, 1.0, fullness[hyper_nodes])
+            total_weight += weight
+        return total / total_weight
+
+    def _at(self, tier: int) -> Rows:
+        found = self._of_tier.get(tier)
+        if found is None:
+            found = self._of_tier[tier] = self._tree.of_tier(tier)
+        return found
+
+
+def _or_default(value: float, default: float) -> float:
+    return default if value < 0 else value

@@ -1,0 +1,207 @@
+"""nodeorder: the scores of kube-scheduler, each with a weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Plugin
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Kind, Placement
+from stromboli.kube import allocation, node_affinity, taints
+from stromboli.kube.images import image_locality
+from stromboli.kube.interpod import InterPod, preferred_terms
+from stromboli.kube.placed import PlacedPods
+from stromboli.kube.spread import Spread, has_constraints
+from stromboli.state.pods import PodRecord
+
+_GPU = "nvidia.com/gpu"
+
+
+class NodeOrderArguments(Arguments):
+    """Weights of the scores; 0 turns a score off."""
+
+    least_requested: int = Field(default=1, alias="leastrequested.weight")
+    """Nodes with more cpu and memory left."""
+    most_requested: int = Field(default=0, alias="mostrequested.weight")
+    """Nodes with less cpu and memory left."""
+    balanced_resource: int = Field(default=1, alias="balancedresource.weight")
+    """Nodes whose cpu, memory and GPUs are used more evenly with the pod than without."""
+    node_affinity: int = Field(default=2, alias="nodeaffinity.weight")
+    """Preferred node affinity."""
+    pod_affinity: int = Field(default=2, alias="podaffinity.weight")
+    """Preferred affinity and anti-affinity between pods."""
+    taint_toleration: int = Field(default=3, alias="tainttoleration.weight")
+    """Nodes without PreferNoSchedule taints."""
+    image_locality: int = Field(default=1, alias="imagelocality.weight")
+    """Nodes that have the images."""
+    pod_topology_spread: int = Field(default=2, alias="podtopologyspread.weight")
+    """Topology spread constraints of the kind ScheduleAnyway."""
+
+
+class Promises:
+    """What is requested on nodes as the scores count it: promised pods are there already, evicted ones are not."""
+
+    def __init__(self, session: Session) -> None:
+        self._shape = session.nodes.used.shape
+        #: to be added to what the nodes have; None while nothing was promised or evicted
+        self._used: Matrix | None = None
+        self._scoring: Matrix | None = None
+
+    def change(self, placement: Placement, sign: int) -> None:
+        """Pods come to nodes (1) or leave them (-1)."""
+        if placement.kind is Kind.Allocate:
+            return
+        if self._used is None or self._scoring is None:
+            self._used, self._scoring = np.zeros(self._shape), np.zeros((2, self._shape[1]))
+        for node in placement.nodes:
+            self._used[:, node] += sign * placement.request
+            if placement.kind is Kind.Evict:
+                self._scoring[:, node] += np.multiply(placement.pods[0].pod_class.scoring_request, sign)
+
+    def used(self, nodes: NodeView) -> Matrix:
+        """Requests of pods on nodes, shape (dimensions, n)."""
+        return nodes.used if self._used is None else nodes.used + self._used[:, nodes.rows]
+
+    def scoring(self, nodes: NodeView) -> Matrix:
+        """The same as scoring counts it, cpu and memory, shape (2, n)."""
+        return nodes.scoring if self._scoring is None else nodes.scoring + self._scoring[:, nodes.rows]
+
+
+@dataclass(slots=True)
+class Ask:
+    """What a pod class requests, as the scores by fullness need it."""
+
+    #: cpu and memory with defaults, shape (2, 1)
+    scoring: Matrix
+    #: the resources that are to be balanced; None when the pod requests none of them
+    balanced: slice | list[int] | None
+    #: its request of those, shape (k, 1)
+    request: Matrix
+    #: score for the images, shape (nodes,); None when all are equal
+    images: Vector | None
+
+
+class NodeOrder(Plugin):
+    name = "nodeorder"
+    Arguments: ClassVar[type[BaseModel]] = NodeOrderArguments
+
+    def open(self, session: Session) -> None:
+        self._request = session.request
+        self._facts = session.nodes.facts
+        self._complete = bool(session.nodes.allocatable[:2].all())
+        self._gpu = session.dimensions.index(_GPU) if _GPU in session.dimensions else -1
+        self._asks: dict[int, Ask] = {}
+        self._amounts = Promises(session)
+        self._placed = PlacedPods(session)
+        self._inter_pod = InterPod(session, self._placed)
+        self._spread = Spread(session, self._placed)
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        weights, ask, total = self.arguments, self._ask(pod), None
+        if weights.least_requested or weights.most_requested:
+            requested, allocatable = self._amounts.scoring(nodes) + ask.scoring, nodes.allocatable[:2]
+            if weights.least_requested:
+                left = allocation.least_allocated(requested, allocatable, complete=self._complete)
+                total = _added(total, weights.least_requested, left)
+            if weights.most_requested:
+                used = allocation.most_allocated(requested, allocatable, complete=self._complete)
+                total = _added(total, weights.most_requested, used)
+        if weights.balanced_resource and ask.balanced is not None:
+            allocated, allocatable = self._amounts.used(nodes)[ask.balanced], nodes.allocatable[ask.balanced]
+            even = allocation.balanced(ask.request, allocated, allocatable, complete=self._complete)
+            total = _added(total, weights.balanced_resource, even)
+        if ask.images is not None:
+            total = _added(total, weights.image_locality, ask.images[nodes.rows])
+        return total
+
+    def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        weights = self.arguments
+        spec = pod.pod_class.spec
+        total: Vector | None = None
+        if weights.node_affinity:
+            total = _added(total, weights.node_affinity, _scaled(node_affinity.preference(spec, nodes.facts), nodes))
+        if weights.taint_toleration:
+            unwanted = _scaled(taints.unwanted(spec.tolerations or (), nodes.facts), nodes)
+            total = _added(total, -weights.taint_toleration, unwanted)
+        if weights.pod_affinity:
+            total = _added(total, weights.pod_affinity, _stretched(self._inter_pod.preference(pod), nodes))
+        if weights.pod_topology_spread:
+            total = _added(total, weights.pod_topology_spread, self._spread.scores(pod, nodes.rows))
+        return total
+
+    def varies(self, pod: PodRecord) -> bool:
+        weights, pod_class = self.arguments, pod.pod_class
+        return bool(
+            (weights.pod_affinity and preferred_terms(pod_class))
+            or (weights.pod_topology_spread and has_constraints(pod_class, "ScheduleAnyway"))
+        )
+
+    def on_allocate(self, placement: Placement) -> None:
+        self._placed.add(placement)
+        self._amounts.change(placement, 1)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        self._placed.remove(placement)
+        self._amounts.change(placement, -1)
+
+    def _ask(self, pod: PodRecord) -> Ask:
+        pod_class = pod.pod_class
+        ask = self._asks.get(pod_class.id)
+        if ask is None:
+            request = self._request(pod)
+            columns: slice | list[int] = slice(0, 2)
+            if self._gpu >= 0 and request[self._gpu]:
+                columns = [CPU, MEMORY, self._gpu]
+            images = image_locality(pod_class.spec, self._facts) if self.arguments.image_locality else None
+            ask = self._asks[pod_class.id] = Ask(
+                scoring=np.array(pod_class.scoring_request)[:, None],
+                balanced=columns if request[columns].any() else None,
+                request=request[columns][:, None],
+                images=images,
+            )
+        return ask
+
+
+def _scaled(scores: Vector | None, nodes: NodeView) -> Vector | None:
+    """Scores of the nodes to choose from, scaled so that the highest is 100; None when they are all equal."""
+    if scores is None:
+        return None
+    chosen = scores[nodes.rows]
+    highest = chosen.max(initial=0.0)
+    if highest <= 0 or (chosen == highest).all():
+        return None
+    chosen *= 100.0
+    chosen /= highest
+    return np.floor(chosen, out=chosen)
+
+
+def _stretched(scores: Vector | None, nodes: NodeView) -> Vector | None:
+    """Scores of the nodes to choose from, stretched to reach from 0 to 100; None when they are all equal."""
+    if scores is None:
+        return None
+    chosen = scores[nodes.rows]
+    lowest, highest = chosen.min(initial=np.inf), chosen.max(initial=-np.inf)
+    if highest <= lowest:
+        return None
+    chosen -= lowest
+    chosen /= highest - lowest
+    chosen *= 100.0
+    return np.floor(chosen, out=chosen)
+
+
+def _added(total: Vector | None, weight: int, scores: Vector | None) -> Vector | None:
+    """The total with weighted scores, which may be overwritten."""
+    if scores is None:
+        return total
+    if weight != 1:
+        scores = scores * weight
+    if total is None:
+        return scores
+    total += scores
+    return total

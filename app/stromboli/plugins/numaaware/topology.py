@@ -1,0 +1,172 @@
+"""The processors of a node, and which of them a container would get: a model of the kubelet's static CPU manager.
+
+A hint is a set of NUMA nodes on which a container's cores are free. It is preferred when no smaller set would do, were
+all cores free. The node's topology policy takes the best hint, or refuses the container when none is preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from itertools import chain, combinations
+from math import ceil
+from typing import Any, TypeAlias
+
+from stromboli.api import quantity
+from stromboli.api.errors import InvalidQuantityError
+
+#: numbers of processors
+Cpus: TypeAlias = frozenset[int]
+
+BEST_EFFORT, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node"
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Where a processor is."""
+
+    numa: int
+    socket: int
+    #: counted within the socket or over the whole machine
+    core: int
+
+    @property
+    def physical(self) -> tuple[int, int]:
+        """The core that it is a thread of."""
+        return self.socket, self.core
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A node's processors and how its kubelet hands them out."""
+
+    cpu_policy: str
+    topology_policy: str
+    cpus: Mapping[int, Cpu]
+    #: processors that nobody has, as the node reported
+    free: Cpus
+    #: pods that the node's report takes into account, as `NAMESPACE/NAME`
+    reported: Set[str]
+    #: processors that the kubelet keeps for the system
+    reserved: Cpus = frozenset()
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the kubelet pins processors, and cares on which NUMA nodes they are."""
+        return self.cpu_policy == "static" and self.topology_policy not in ("", "none")
+
+    def assign(self, count: int, free: Cpus) -> Cpus | None:
+        """The processors for a container that wants `count` of them for itself; None when it is refused.
+
+        0 is a container that shares processors: it fits everywhere and gets none.
+        """
+        usable = free - self.reserved
+        if count == 0:
+            return frozenset()
+        hints = list(self._hints(count, usable))
+        if self.topology_policy == SINGLE:
+            hints = [hint for hint in hints if hint.preferred and len(hint.numa) == 1]
+        best = min(hints, key=lambda hint: hint.rank, default=None)
+        if self.topology_policy in (RESTRICTED, SINGLE) and (best is None or not best.preferred):
+            return None
+        aligned = self._on(best.numa, usable) if best else usable
+        taken = self.take(aligned, min(count, len(aligned)))
+        rest = count - len(taken)
+        # What is short is found when the container starts; a set that is too small is not handed out.
+        return taken | self.take(usable - taken, rest) if rest <= len(usable - taken) else frozenset()
+
+    def numa_nodes(self, cpus: Iterable[int]) -> int:
+        """On how many NUMA nodes processors are."""
+        return len({self.cpus[cpu].numa for cpu in cpus if cpu in self.cpus})
+
+    def take(self, cpus: Cpus, count: int) -> Cpus:
+        """The `count` processors of a set that leave the others least torn apart: sockets, then cores, then threads."""
+        taken: set[int] = set()
+        for of in (lambda cpu: self.cpus[cpu].socket, lambda cpu: self.cpus[cpu].physical):
+            for whole in self._whole_groups(cpus - taken, of):
+                if len(whole) <= count - len(taken):
+                    taken |= whole
+        while len(taken) < count:
+            taken.add(min(cpus - taken, key=lambda cpu: self._loneliness(cpu, cpus - taken, taken)))
+        return frozenset(taken)
+
+    def _hints(self, count: int, usable: Cpus) -> Iterable[Hint]:
+        nodes = sorted({cpu.numa for cpu in self.cpus.values()})
+        sets = list(chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1)))
+        smallest = min((len(numa) for numa in sets if len(self._on(numa, frozenset(self.cpus))) >= count), default=0)
+        for numa in sets:
+            if len(self._on(numa, usable)) >= count:
+                yield Hint(numa, len(numa) == (smallest or len(nodes)))
+
+    def _on(self, numa: tuple[int, ...], cpus: Cpus) -> Cpus:
+        return frozenset(cpu for cpu in cpus if cpu in self.cpus and self.cpus[cpu].numa in numa)
+
+    def _whole_groups(self, cpus: Set[int], of: Any) -> list[set[int]]:
+        """The groups of the machine that are in a set as a whole, in order."""
+        groups: dict[Any, set[int]] = {}
+        for cpu in self.cpus:
+            groups.setdefault(of(cpu), set()).add(cpu)
+        return [groups[key] for key in sorted(groups) if groups[key] <= cpus]
+
+    def _loneliness(self, cpu: int, left: Set[int], taken: Set[int]) -> tuple[int, int, int, tuple[int, int], int]:
+        """Threads next to what was taken come first, then those of the sockets and cores with the fewest left."""
+        where = self.cpus[cpu]
+        return (
+            -sum(self.cpus[other].socket == where.socket for other in taken),
+            sum(self.cpus[other].socket == where.socket for other in left),
+            sum(self.cpus[other].physical == where.physical for other in left),
+            where.physical,
+            cpu,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """NUMA nodes, ascending, that have enough free processors together."""
+
+    numa: tuple[int, ...]
+    preferred: bool
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The best first: preferred, few, low numbers."""
+        return not self.preferred, len(self.numa), sum(1 << number for number in self.numa)
+
+
+def read(manifest: Mapping[str, Any]) -> Topology | None:
+    """The topology that a Numatopology object reports; None when it has no processors or cannot be read."""
+    spec = manifest.get("spec") or {}
+    try:
+        cpus = {
+            int(number): Cpu(int(at.get("numa") or 0), int(at.get("socket") or 0), int(at.get("core") or 0))
+            for number, at in (spec.get("cpuDetail") or {}).items()
+        }
+        reported = (spec.get("numares") or {}).get("cpu") or {}
+        free = parse_cpus(str(reported.get("allocatable") or ""))
+        kept = ceil(quantity.parse((spec.get("resReserved") or {}).get("cpu", 0)))
+    except (ValueError, TypeError, AttributeError, InvalidQuantityError):
+        return None
+    policies = spec.get("policies") or {}
+    topology = Topology(
+        cpu_policy=policies.get("CPUManagerPolicy") or "",
+        topology_policy=policies.get("TopologyManagerPolicy") or "",
+        cpus=cpus,
+        free=free & cpus.keys(),
+        reported=frozenset(
+            f"{pod.get('namespace')}/{pod.get('name')}" for pod in spec.get("podAllocations") or () if pod
+        ),
+    )
+    reserved = topology.take(frozenset(cpus), min(kept, len(cpus)))
+    return Topology(
+        topology.cpu_policy, topology.topology_policy, topology.cpus, topology.free, topology.reported, reserved
+    )
+
+
+def parse_cpus(written: str) -> Cpus:
+    """A list of processors such as `0-3,8`. Raises ValueError."""
+    out: set[int] = set()
+    for part in written.split(","):
+        if part.strip():
+            first, _, last = part.partition("-")
+            out.update(range(int(first), int(last or first) + 1))
+    return frozenset(out)

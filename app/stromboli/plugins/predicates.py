@@ -1,0 +1,159 @@
+"""predicates: the filters of kube-scheduler, each of which can be turned off."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api.resources import Mask, fits
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Filters, Plugin
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Kind, Placement
+from stromboli.kube import node_affinity, taints
+from stromboli.kube.interpod import InterPod
+from stromboli.kube.placed import PlacedPods
+from stromboli.kube.ports import Ports, host_ports
+from stromboli.kube.spread import Spread, has_constraints
+from stromboli.kube.storage import Storage
+from stromboli.kube.volume_limits import VolumeLimits
+from stromboli.kube.volumes import VolumeBinding, zone_filters
+from stromboli.state.nodes import NodeFacts
+from stromboli.state.pods import PodRecord
+
+
+class PredicatesArguments(Arguments):
+    """Which filters take part."""
+
+    node_affinity: bool = Field(default=True, alias="predicate.NodeAffinityEnable")
+    """Node selectors and required node affinity."""
+    node_ports: bool = Field(default=True, alias="predicate.NodePortsEnable")
+    """Host ports."""
+    taint_toleration: bool = Field(default=True, alias="predicate.TaintTolerationEnable")
+    """Taints NoSchedule and NoExecute."""
+    pod_affinity: bool = Field(default=True, alias="predicate.PodAffinityEnable")
+    """Required affinity and anti-affinity between pods."""
+    node_volume_limits: bool = Field(default=True, alias="predicate.NodeVolumeLimitsEnable")
+    """Limits of attached volumes."""
+    volume_zone: bool = Field(default=True, alias="predicate.VolumeZoneEnable")
+    """Zones of bound volumes."""
+    pod_topology_spread: bool = Field(default=True, alias="predicate.PodTopologySpreadEnable")
+    """Topology spread constraints of the kind DoNotSchedule."""
+    volume_binding: bool = Field(default=True, alias="predicate.VolumeBindingEnable")
+    """Whether volumes are reachable from a node or can be made there."""
+    cache: bool = Field(default=False, alias="predicate.CacheEnable")
+    """With the rule `predicate_cache` as Volcano has it, pods of one `volcano.sh/template-uid` share answers, whatever
+    they ask for. Else without effect: answers are shared within an identity class, where they are exact."""
+
+
+class TemplateAnswers:
+    """Answers about nodes by the template of the pod for which they were first asked, as Volcano's cache keeps them.
+
+    A node is only asked about while it has room for the pod.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: by template: nodes that were asked about, nodes that passed
+        self._known: dict[str, tuple[Mask, Mask]] = {}
+
+    def answer(self, pod: PodRecord, filters: Filters) -> Filters:
+        """The filters' answer where the template was not asked about, else what is known of it."""
+        template = pod.pod_class.annotations.get("volcano.sh/template-uid")
+        if not template:
+            yield from filters
+            return
+        nodes = self._session.nodes
+        own = np.ones(len(nodes), np.bool_)
+        for _, mask in filters:
+            own &= mask
+        asked, passed = self._known.setdefault(template, (np.zeros(len(nodes), np.bool_), own.copy()))
+        new = ~asked & fits(self._session.request(pod), nodes.future_idle())
+        asked |= new
+        passed[new] = own[new]
+        yield "node(s) were refused to a pod of the same template", np.where(asked, passed, own)
+
+
+class Predicates(Plugin):
+    name = "predicates"
+    Arguments: ClassVar[type[BaseModel]] = PredicatesArguments
+
+    def open(self, session: Session) -> None:
+        facts, storage = session.nodes.facts, Storage(session.snapshot.objects)
+        self._storage = storage
+        self._templates = (
+            None if session.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(session)
+        )
+        self._placed = PlacedPods(session)
+        self._inter_pod = InterPod(session, self._placed)
+        self._spread = Spread(session, self._placed)
+        self._ports = Ports(session, self._placed)
+        self._volume_limits = VolumeLimits(facts, storage, self._placed)
+        self._volume_binding = VolumeBinding(facts, storage)
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        everywhere = len(nodes) == len(nodes.facts)
+        by_node = self._by_node(pod, nodes.facts)
+        if self._templates is not None:
+            by_node = self._templates.answer(pod, by_node)
+        for filters in (by_node, self._by_placed_pods(pod), self._by_volumes(pod, nodes.facts)):
+            for cause, mask in filters:
+                yield cause, mask if everywhere else mask[nodes.rows]
+
+    def varies(self, pod: PodRecord) -> bool:
+        enabled, pod_class = self.arguments, pod.pod_class
+        return (
+            (enabled.node_ports and host_ports(pod_class) is not None)
+            or (enabled.pod_affinity and self._inter_pod.concerns(pod))
+            or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
+            or (enabled.node_volume_limits and self._volume_limits.concerns(pod))
+            or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
+        )
+
+    def on_allocate(self, placement: Placement) -> None:
+        self._placed.add(placement)
+        if placement.kind is not Kind.Evict and placement.pods[0].pod_class.claims:
+            for pod, node in zip(placement.pods, placement.nodes, strict=True):
+                self._volume_binding.assume(pod, node)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        self._placed.remove(placement)
+        if placement.kind is not Kind.Evict and placement.pods[0].pod_class.claims:
+            for pod in placement.pods:
+                self._volume_binding.forget(pod)
+
+    def _by_node(self, pod: PodRecord, facts: NodeFacts) -> Filters:
+        enabled, spec = self.arguments, pod.pod_class.spec
+        tolerations = spec.tolerations or ()
+        if facts.unschedulable.any() and not taints.tolerates_unschedulable(tolerations):
+            yield "node(s) were unschedulable", ~facts.unschedulable
+        if enabled.node_affinity:
+            mask = node_affinity.required_nodes(spec, facts)
+            if mask is not None:
+                yield "node(s) didn't match Pod's node affinity/selector", mask
+        if enabled.taint_toleration:
+            for taint, failing in taints.untolerated(tolerations, facts):
+                yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
+
+    def _by_placed_pods(self, pod: PodRecord) -> Filters:
+        enabled = self.arguments
+        ports = host_ports(pod.pod_class) if enabled.node_ports else None
+        if ports:
+            yield "node(s) didn't have free ports for the requested pod ports", self._ports.free(ports)
+        if enabled.pod_affinity:
+            yield from self._inter_pod.filters(pod)
+        if enabled.pod_topology_spread:
+            yield from self._spread.filters(pod)
+
+    def _by_volumes(self, pod: PodRecord, facts: NodeFacts) -> Filters:
+        enabled = self.arguments
+        if not pod.pod_class.claims:
+            return
+        if enabled.node_volume_limits:
+            yield from self._volume_limits.filters(pod)
+        if enabled.volume_zone:
+            yield from zone_filters(pod, facts, self._storage)
+        if enabled.volume_binding:
+            yield from self._volume_binding.filters(pod)

@@ -1,0 +1,281 @@
+"""task-topology: roles of a job that belong on one node, or must not share one.
+
+The PodGroup's annotations name groups of roles with affinity and anti-affinity, and the order of roles. The job's pods
+are sorted into buckets: a bucket takes pods as long as more of its roles attract than repel them. Full buckets are
+placed first, and a pod prefers nodes that hold more of its bucket already or have room for the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api import resources
+from stromboli.api.resources import CPU, MEMORY, PODS, Rows, Vector
+from stromboli.api.status import PodState
+from stromboli.framework.job import Job
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Key, Plugin
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement
+from stromboli.state.pods import PodRecord
+
+_AFFINITY = "volcano.sh/task-topology-affinity"
+_ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
+_ORDER = "volcano.sh/task-topology-task-order"
+_ROLE = "volcano.sh/task-spec"
+_SCORE = 100.0
+
+#: how much a role's place matters, by the kind of group that it is in; the largest counts
+_APART_FROM_ITSELF, _TOGETHER_WITH_OTHERS, _TOGETHER_WITH_ITSELF, _APART_FROM_OTHERS = 4, 3, 2, 1
+
+
+class TaskTopologyArguments(Arguments):
+    """Arguments of task-topology."""
+
+    weight: int = Field(default=1, alias="task-topology.weight")
+    """Multiplies the score."""
+
+
+@dataclass(slots=True)
+class Roles:
+    """What a job says about its roles."""
+
+    #: pairs of roles that attract or repel each other, in both orders
+    together: set[tuple[str, str]] = field(default_factory=set)
+    apart: set[tuple[str, str]] = field(default_factory=set)
+    #: how much the place of a role matters; roles in no group are not in it
+    weight: dict[str, int] = field(default_factory=dict)
+    #: position in the order that the job names, the first is the largest; 0 for others
+    position: Counter[str] = field(default_factory=Counter)
+
+    def rank(self, role: str) -> tuple[int, int]:
+        """Roles of a smaller rank are placed first."""
+        return -self.position[role], -self.weight.get(role, 0)
+
+    def attraction(self, role: str, there: Counter[str]) -> int:
+        """How many pods that are there attract a role, less those that repel it."""
+        return sum(count * ((role, other) in self.together) for other, count in there.items()) - self.repulsion(
+            role, there
+        )
+
+    def repulsion(self, role: str, there: Counter[str]) -> int:
+        """How many pods that are there repel a role."""
+        return sum(count for other, count in there.items() if (role, other) in self.apart)
+
+    def add(self, group: list[str], pairs: set[tuple[str, str]], alone: int, with_others: int) -> None:
+        """Note a group of roles; a group of one is about the pods of that role among themselves."""
+        weight = alone if len(group) == 1 else with_others
+        for role in group:
+            self.weight[role] = max(self.weight.get(role, 0), weight)
+            pairs.update((role, other) for other in group if other != role or len(group) == 1)
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """Pods that are to share a node."""
+
+    index: int
+    #: shape (dimensions,)
+    request: Vector
+    #: those that have no place yet, by row
+    waiting: dict[int, PodRecord] = field(default_factory=dict)
+    #: how many pods of each role it has, and how many of them are on each node
+    roles: Counter[str] = field(default_factory=Counter)
+    nodes: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def load(self) -> float:
+        """Its waiting requests as one number, in which a core, a Gi and a device weigh about the same."""
+        others = np.delete(self.request, (CPU, MEMORY, PODS)).sum()
+        return float(self.request[CPU] + self.request[MEMORY] / 2**20 + self.request[PODS] + others)
+
+    @property
+    def size(self) -> int:
+        """All its pods."""
+        return sum(self.roles.values())
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """The buckets of a job."""
+
+    roles: Roles
+    buckets: list[Bucket] = field(default_factory=list)
+    bucket_of: dict[int, Bucket] = field(default_factory=dict)
+    #: roles of the pods placed in this session, by node
+    placed: dict[int, Counter[str]] = field(default_factory=dict)
+    #: number of pods of the largest bucket
+    largest: int = 0
+
+    def add(self, bucket: Bucket, pod: PodRecord, node: int, request: Vector) -> None:
+        """Put a pod into a bucket; `node` is where it is, negative when it waits."""
+        self.bucket_of[pod.row] = bucket
+        bucket.roles[_role(pod)] += 1
+        if node < 0:
+            bucket.waiting[pod.row] = pod
+            bucket.request += request
+        else:
+            bucket.nodes[node] += 1
+        self.largest = max(self.largest, bucket.size)
+
+
+class TaskTopology(Plugin):
+    name = "task-topology"
+    Arguments: ClassVar[type[BaseModel]] = TaskTopologyArguments
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._plans: dict[str, Plan] = {}
+        #: node of each pod placed in this session, by row
+        self._placed: dict[int, int] = {}
+        for job in session.jobs.values():
+            roles = _read_roles(job) if job.counts[PodState.Pending] else None
+            if roles is not None:
+                self._plans[job.key] = self._plan(job, roles)
+
+    # -- order and scores ----------------------------------------------------------------------------------------
+
+    def task_order(self, pod: PodRecord) -> Key:
+        plan, bucket = self._bucket(pod)
+        if plan is None or bucket is None:
+            return plan is not None, 0, 0, (0, 0)
+        return False, -len(bucket.waiting), bucket.index, plan.roles.rank(_role(pod))
+
+    def varies(self, pod: PodRecord) -> bool:
+        return self._bucket(pod)[1] is not None
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        plan, bucket = self._bucket(pod)
+        if plan is None or bucket is None:
+            return None
+        on_node = np.zeros(len(self._session.nodes))
+        for node, count in bucket.nodes.items():
+            on_node[node] += count
+        for node, roles in plan.placed.items():
+            on_node[node] -= plan.roles.repulsion(_role(pod), roles)
+        score: Vector = on_node[nodes.rows] + self._joined(bucket, pod, nodes.rows)
+        score *= self.arguments.weight * _SCORE / plan.largest
+        return score
+
+    def _joined(self, bucket: Bucket, pod: PodRecord, rows: Rows) -> Vector:
+        """How many of the waiting pods of a bucket each node could take together, shape (rows,)."""
+        session = self._session
+        room = session.nodes.idle[:, rows] + session.nodes.releasing[:, rows]
+        score = np.full(len(rows), float(len(bucket.waiting)))
+        left = bucket.request.copy()
+        short = ~resources.fits(left, room)
+        for other in bucket.waiting.values():
+            if not short.any():
+                break
+            if other.row != pod.row:
+                left -= session.request(other)
+                score[short] -= 1
+                short &= ~resources.fits(left, room)
+        return score
+
+    # -- accounts ------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, placement: Placement) -> None:
+        for pod, node in zip(placement.pods, placement.nodes, strict=True):
+            plan, bucket = self._bucket(pod)
+            if plan is None:
+                continue
+            self._placed[pod.row] = node
+            plan.placed.setdefault(node, Counter())[_role(pod)] += 1
+            if bucket is not None and bucket.waiting.pop(pod.row, None) is not None:
+                bucket.request -= placement.request
+                bucket.nodes[node] += 1
+
+    def on_deallocate(self, placement: Placement) -> None:
+        for pod in placement.pods:
+            plan, bucket = self._bucket(pod)
+            node = self._placed.pop(pod.row, None)
+            if plan is None or node is None:
+                continue
+            plan.placed[node][_role(pod)] -= 1
+            if bucket is not None:
+                bucket.waiting[pod.row] = pod
+                bucket.request += placement.request
+                bucket.nodes[node] -= 1
+
+    def _bucket(self, pod: PodRecord) -> tuple[Plan | None, Bucket | None]:
+        plan = self._plans.get(pod.job)
+        return plan, plan.bucket_of.get(pod.row) if plan else None
+
+    # -- buckets -------------------------------------------------------------------------------------------------
+
+    def _plan(self, job: Job, roles: Roles) -> Plan:
+        """Sort a job's pods into buckets: first those that have a node, a bucket for each, then the others."""
+        plan = Plan(roles)
+        session = self._session
+        pods = [pod for pod in session.members(job) if _role(pod) in roles.weight]
+        by_node: dict[int, Bucket] = {}
+        for pod in sorted(pods, key=lambda pod: (*self._place(pod), roles.rank(_role(pod)), pod.name)):
+            node = int(session.pods.node[pod.row])
+            if node >= 0:
+                bucket = by_node.get(node) or self._new_bucket(plan)
+                by_node[node] = bucket
+            else:
+                bucket = _most_attractive(plan, _role(pod)) or self._new_bucket(plan)
+            plan.add(bucket, pod, node, session.request(pod))
+        return plan
+
+    def _place(self, pod: PodRecord) -> tuple[bool, str]:
+        """Whether a pod has no node, and the name of its node."""
+        node = int(self._session.pods.node[pod.row])
+        return node < 0, self._session.nodes.name(node) if node >= 0 else ""
+
+    def _new_bucket(self, plan: Plan) -> Bucket:
+        bucket = Bucket(len(plan.buckets), self._session.vector(None))
+        plan.buckets.append(bucket)
+        return bucket
+
+
+def _most_attractive(plan: Plan, role: str) -> Bucket | None:
+    """The bucket that attracts a role most, of equals the one with the least load; None when all repel it."""
+    if not plan.buckets:
+        return None
+    attraction = {bucket.index: plan.roles.attraction(role, bucket.roles) for bucket in plan.buckets}
+    best = min(plan.buckets, key=lambda bucket: (-attraction[bucket.index], bucket.load))
+    return best if attraction[best.index] >= 0 else None
+
+
+def _read_roles(job: Job) -> Roles | None:
+    """What a job's annotations say; None when they say nothing or name roles that it does not have."""
+    annotations = job.pod_group.metadata.annotations
+    if not {_AFFINITY, _ANTI_AFFINITY, _ORDER} & annotations.keys():
+        return None
+    together, apart = _groups(annotations.get(_AFFINITY)), _groups(annotations.get(_ANTI_AFFINITY))
+    order = [role for role in annotations.get(_ORDER, "").split(",") if role]
+    known = {pod.role for pod in job.members(job)}
+    if not all(_is_valid(group, known) for group in (*together, *apart, order)):
+        return None
+    roles = Roles()
+    for group in together:
+        roles.add(group, roles.together, _TOGETHER_WITH_ITSELF, _TOGETHER_WITH_OTHERS)
+    for group in apart:
+        roles.add(group, roles.apart, _APART_FROM_ITSELF, _APART_FROM_OTHERS)
+    roles.position.update({role: len(order) - index for index, role in enumerate(order)})
+    return roles
+
+
+def _groups(annotation: str | None) -> list[list[str]]:
+    """Groups of roles: `a,b;c` is [[a, b], [c]]."""
+    groups = [[role for role in group.split(",") if role] for group in (annotation or "").split(";")]
+    return [group for group in groups if group]
+
+
+def _is_valid(group: Iterable[str], known: set[str]) -> bool:
+    group = list(group)
+    return len(set(group)) == len(group) and known.issuperset(group)
+
+
+def _role(pod: PodRecord) -> str:
+    """The role for this plugin: only the annotation counts."""
+    return pod.annotations.get(_ROLE, "")
