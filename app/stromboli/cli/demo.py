@@ -113,24 +113,26 @@ class _Demo:
                 stderr=out,
             )
         try:
-            await self._ready(process, log)
+            if not await self._ready(process):
+                self._console.print(await asyncio.to_thread(log.read_text), markup=False)
+                raise typer.Exit(1)
             yield
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
             await process.wait()
 
-    async def _ready(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    async def _ready(self, process: asyncio.subprocess.Process) -> bool:
+        """Wait until the service has run a session; False when it ended or took too long."""
         deadline = time.monotonic() + _TIMEOUT
         async with aiohttp.ClientSession() as session:
             while time.monotonic() < deadline and process.returncode is None:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(f"{self._http_url}/readyz") as response:
                         if response.status == 200:
-                            return
+                            return True
                 await asyncio.sleep(0.1)
-        self._console.print(log.read_text()[-4000:], markup=False)
-        raise typer.Exit(1)
+        return False
 
     async def _watch(self, kube: Kube) -> bool:
         """Show the queues until they have what they deserve and keep it."""

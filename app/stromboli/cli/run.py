@@ -36,7 +36,7 @@ def run(
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file (volcano-scheduler.conf), followed.")] = None,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
-    listen: Annotated[str, typer.Option(help="Where HTTP is served: metrics, probes, the extender.")] = "127.0.0.1:8080",
+    listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
     binds_per_second: Annotated[float, typer.Option(help="Limit on bindings.")] = 2_000,

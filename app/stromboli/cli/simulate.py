@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from stromboli.api.errors import InvalidObjectError, PolicyError
+from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, Vector
 from stromboli.engine import Engine
 from stromboli.framework import closing
 from stromboli.framework.policy import DEFAULT_POLICY
 from stromboli.framework.rules import Compatibility
+from stromboli.framework.session import Session
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
 from stromboli.simulation.run import Run, feed, run
@@ -54,7 +58,7 @@ def simulate(
 
     PATHs hold Kubernetes manifests, or scenarios that bring their own policy.
     """
-    loaded = load(paths)
+    loaded = load(paths, sys.stdin)
     problems = loaded.problems
     mode: Compatibility | None = compatibility.value if compatibility else None
     if loaded.objects:
@@ -102,7 +106,7 @@ def _print(name: str, result: Run, format_: Format, explain: bool) -> None:
         return
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(_queue_table(name, result))
-    console.print(_pod_table(result, explain))
+    console.print(_group_table(result, explain))
 
 
 def _queue_table(name: str, result: Run) -> Table:
@@ -128,16 +132,49 @@ def _cpu(vector: Vector | None) -> str:
     return "-" if vector is None else f"{vector[CPU] / 1000:g}"
 
 
-def _pod_table(result: Run, explain: bool) -> Table:
+def _group_table(result: Run, explain: bool) -> Table:
+    """A row for each PodGroup: how many of its pods have a place, where, and why the others have none."""
+    session = result.session
     table = Table()
-    for column in ("pod", "node", "why") if explain else ("pod", "node"):
-        table.add_column(column)
-    extra = [""] if explain else []
-    for pod, node in sorted(result.bindings.items()):
-        table.add_row(pod, node, *extra)
-    for pod in sorted(result.evicted):
-        table.add_row(pod, "evicted", *extra)
-    for pod, reason in sorted(closing.explain(result.session).items()):
-        why = f"{reason.stage.name}: {reason.message}" + (f" ({reason.detail})" if reason.detail else "")
-        table.add_row(pod, "-", *([why] if explain else []))
+    columns = ("PodGroup", "queue", "phase", "pods", "nodes", "evicted", *(("why the others wait",) if explain else ()))
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("pods", "evicted") else "left")
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for record in session.pods.records:
+        if record is not None and (record.job or not record.node_name):
+            members[record.job].append(record.key)
+    reasons = closing.explain(session)
+    placed = result.bindings | _running(session)
+    for key, pods in sorted(members.items()):
+        job = session.jobs.get(key)
+        table.add_row(
+            key or "(none)",
+            job.queue.name if job else "-",
+            (job.phase if job else "") or "-",
+            f"{sum(pod in placed for pod in pods)}/{len(pods)}",
+            _counted(placed[pod] for pod in pods if pod in placed),
+            str(sum(pod in result.evicted for pod in pods) or ""),
+            *([_reasons(reasons[pod] for pod in pods if pod in reasons)] if explain else []),
+        )
     return table
+
+
+def _running(session: Session) -> dict[str, str]:
+    """Pods that had a node before, by key -> node."""
+    return {r.key: r.node_name for r in session.pods.records if r is not None and r.node_name}
+
+
+def _counted(names: Iterable[str], most: int = 3) -> str:
+    """`node-0 x4, node-1 x2, ...`"""
+    counts = Counter(names)
+    shown = [name if count == 1 else f"{name} x{count}" for name, count in sorted(counts.items())]
+    return ", ".join(shown[:most]) + (f", {len(shown) - most} more" if len(shown) > most else "")
+
+
+def _reasons(reasons: Iterable[Reason]) -> str:
+    """Each reason once, with the number of pods that it stops."""
+    counts = Counter(
+        f"{reason.stage.name}: {reason.message}" + (f" ({reason.detail})" if reason.detail else "")
+        for reason in reasons
+    )
+    return "\n".join(f"{count} x {text}" for text, count in counts.items())

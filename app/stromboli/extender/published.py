@@ -46,7 +46,7 @@ class Published:
         pods, job = self.session.pods, self.job(pod)
         if pods.state[pod.row] == PodState.Pipelined:
             return reasons.waits_for_release(self.session.nodes.name(int(pods.node[pod.row])))
-        return closing._why(self.session, pod, job)
+        return closing.why(self.session, pod, job)
 
     def objection(self, pod: PodRecord) -> Reason | None:
         """Why a pod may have no node now, whichever it is; None when a node with room is all that it lacks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.crds import PodGroupStatus
-from stromboli.api.decisions import SetPodGroupStatus, SetQueueStatus
+from stromboli.api.decisions import Nominate, SetPodGroupStatus, SetQueueStatus
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Vector
 from stromboli.api.status import ALLOCATED_STATES, PodState
@@ -13,6 +13,8 @@ from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+
+_WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
 def close(session: Session) -> None:
@@ -26,6 +28,20 @@ def close(session: Session) -> None:
         amounts = _quantities(session, held)
         if amounts != dict(session.queues[name].resource.status.allocated):
             session.decisions.append(SetQueueStatus(name, amounts))
+    for row, node in _promised(session).items():
+        pod, name = session.record(row), session.nodes.name(node)
+        if pod.nominated_node != name:
+            session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
+
+
+def _promised(session: Session) -> dict[int, int]:
+    """The node of each pod for which others are evicted; under Volcano's rules also of those that gave it back."""
+    promised = dict(session.promised)
+    if not session.rules.evict_only_what_helps:
+        for row, placement in session.tried.items():
+            if placement.after_eviction and session.pods.state[row] in _WAITING:
+                promised[row] = placement.nodes[0]
+    return promised
 
 
 def phase(job: Job) -> str:
@@ -111,14 +127,15 @@ def explain(session: Session) -> dict[str, Reason]:
         if record is None or record.node_name:
             continue
         job = jobs.get(int(pods.job[row]))
-        out[record.key] = _why(session, record, job)
+        out[record.key] = why(session, record, job)
     for row in np.flatnonzero(pods.state == PodState.Pipelined).tolist():
         record = session.record(row)
         out[record.key] = reasons.waits_for_release(session.nodes.facts.records[pods.node[row]].name)
     return out
 
 
-def _why(session: Session, pod: PodRecord, job: Job | None) -> Reason:
+def why(session: Session, pod: PodRecord, job: Job | None) -> Reason:
+    """Why a pending pod has no place; `job` is None when its PodGroup is not in the session."""
     if job is None:
         pod_group = session.snapshot.pod_groups[row] if (row := int(session.pods.job[pod.row])) >= 0 else None
         return reasons.queue_not_found(pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
@@ -128,4 +145,4 @@ def _why(session: Session, pod: PodRecord, job: Job | None) -> Reason:
         return of_job
     if own is not None:
         return own
-    return reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job)
+    return reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job, session.reason(job))

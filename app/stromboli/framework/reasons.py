@@ -40,13 +40,14 @@ def not_admitted(job: Job) -> Reason:
     return Reason(Stage.Admission, "NotAdmitted", f"PodGroup {job.key} is not admitted yet", Actionable.Wait)
 
 
-def gang_blocked(job: Job) -> Reason:
-    """A pod that has to wait for others of its gang."""
+def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
+    """A pod that has to wait for others of its gang; `other` says what one of them waits for."""
     return Reason(
         Stage.Gang,
         "GangNotReady",
         f"PodGroup {job.key} starts with {job.min_available} pods together, and not all of them find a place",
-        Actionable.Wait,
+        other.actionable if other else Actionable.Wait,
+        f"{other.reason}: {other.message}" if other else "",
     )
 
 

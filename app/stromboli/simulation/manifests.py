@@ -5,7 +5,6 @@ Whatever is wrong is said in one line with file, document, object, field and val
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,8 +62,8 @@ class Loaded:
     problems: list[str] = field(default_factory=list)
 
 
-def load(paths: list[str], stdin: TextIO = sys.stdin) -> Loaded:
-    """Read files, folders (their .yaml, .yml and .json files, in order of name) and `-` for standard input."""
+def load(paths: list[str], stdin: TextIO) -> Loaded:
+    """Read files, folders (their .yaml, .yml and .json files, in order of name) and `-` for `stdin`."""
     loaded = Loaded()
     for source, text in _texts(paths, stdin, loaded.problems):
         for number, document in _documents(source, text, loaded.problems):

@@ -18,7 +18,7 @@ from stromboli.api.resources import Dimensions
 from stromboli.api.status import ON_NODE_STATES, PodState
 from stromboli.state.classes import ClassTable
 from stromboli.state.nodes import NodeTable
-from stromboli.state.pods import PodRecord, PodTable, make_record, observed_state
+from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
 _ON_NODE = frozenset(ON_NODE_STATES)
@@ -27,8 +27,13 @@ _ON_NODE = frozenset(ON_NODE_STATES)
 class ClusterState:
     """Rows of nodes, pods, jobs; dictionaries of everything of which there is little."""
 
-    def __init__(self, scheduler_names: Collection[str] = ("stromboli",)) -> None:
+    def __init__(
+        self, scheduler_names: Collection[str] = ("stromboli",), extender_scheduler_names: Collection[str] = ()
+    ) -> None:
+        """Pods with one of `scheduler_names` are ours; with one of `extender_scheduler_names`, if they name a group
+        or a queue."""
         self.scheduler_names = frozenset(scheduler_names)
+        self.extender_scheduler_names = frozenset(extender_scheduler_names)
         self.dimensions = Dimensions()
         self.classes = ClassTable(self.dimensions)
         self.nodes = NodeTable(self.dimensions)
@@ -157,7 +162,7 @@ class ClusterState:
     def _upsert_pod(self, pod: objects.Pod) -> None:
         key = object_key(pod)
         row = self.pods.by_key.get(key)
-        if pod.spec.scheduler_name not in self.scheduler_names and not pod.spec.node_name:
+        if not pod.spec.node_name and not self.is_ours(pod):
             if row is not None:
                 self._delete_pod(key)
             return
@@ -178,6 +183,13 @@ class ClusterState:
             else:
                 del self.assumed[key]
         self._put(row, state, node)
+
+    def is_ours(self, pod: objects.Pod) -> bool:
+        """Whether a pod is to be scheduled here."""
+        if pod.spec.scheduler_name in self.scheduler_names:
+            return True
+        named = pod.spec.scheduler_name in self.extender_scheduler_names
+        return named and not MANAGED_ANNOTATIONS.isdisjoint(pod.metadata.annotations or ())
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)

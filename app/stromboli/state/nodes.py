@@ -51,8 +51,9 @@ class NodeFacts:
         """The number of each node's value of a label, -1 where it has none, shape (nodes,)."""
         column = self._columns.get(key)
         if column is None:
-            values = self._values.setdefault(key, {})
-            column = self._columns[key] = np.fromiter(
+            # Sessions and whoever answers between them share the facts: what is half made must not be seen.
+            values: dict[str, int] = {}
+            column = np.fromiter(
                 (
                     values.setdefault(record.labels[key], len(values)) if key in record.labels else -1
                     for record in self.records
@@ -60,6 +61,8 @@ class NodeFacts:
                 np.int32,
                 len(self.records),
             )
+            self._values[key] = values
+            self._columns[key] = column
         return column
 
     def label_values(self, key: str) -> dict[str, int]:

@@ -14,6 +14,9 @@ from stromboli.api.status import PodState
 from stromboli.state.classes import PodClass
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
+#: what marks a pod as ours when its scheduler name does not
+MANAGED_ANNOTATIONS = frozenset((GROUP_ANNOTATION, QUEUE_ANNOTATION))
 _ROLE = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
 #: prefixes of the annotations that are kept with a pod

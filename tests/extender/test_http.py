@@ -1,0 +1,76 @@
+"""Probes, and the server as it runs inside somebody else's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stromboli.http import listen, make_app, serve
+from stromboli.metrics import Metrics
+from tests import builders
+from tests.extender.questions import by_name, published
+
+
+def probe(ready: list[str], *, healthy: bool = True) -> httpx.AsyncClient:
+    app = make_app(lambda: None, CollectorRegistry(), lambda: ready, healthy=lambda: healthy)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
+
+
+async def test_it_is_ready_when_nothing_is_missing() -> None:
+    missing = ["pods are not listed", "no session has ended"]
+    async with probe(missing) as http:
+        response = await http.get("/readyz")
+        assert (response.status_code, response.text) == (503, "pods are not listed\nno session has ended\n")
+        missing.clear()
+        response = await http.get("/readyz")
+        assert (response.status_code, response.text) == (200, "ok\n")
+
+
+async def test_it_is_alive_while_its_parts_run() -> None:
+    async with probe(["no session has ended"]) as http:
+        assert (await http.get("/healthz")).status_code == 200
+    async with probe([], healthy=False) as http:
+        assert (await http.get("/healthz")).status_code == 503
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", ":0", "[::1]:0"])
+def test_it_listens_on(address: str) -> None:
+    with listen(address) as listening:
+        assert listening.getsockname()[1] > 0
+
+
+@pytest.mark.parametrize("address", ["8080", "localhost", "127.0.0.1:http", "127.0.0.1:"])
+def test_it_does_not_listen_on(address: str) -> None:
+    with pytest.raises(ValueError, match="is not an address such as"):
+        listen(address)
+
+
+def test_an_address_in_use_is_an_error_of_the_system() -> None:
+    with listen("127.0.0.1:0") as taken, pytest.raises(OSError, match="in use"):
+        listen(f"127.0.0.1:{taken.getsockname()[1]}")
+
+
+async def test_it_serves_until_cancelled_and_leaves_signals_alone() -> None:
+    pod = builders.pod("a", "a")
+    state = builders.state(builders.node("n0"), builders.queue("default"), builders.pod_group("a"), pod)
+    seen, metrics = published(state, builders.policy("gang", "predicates")), Metrics()
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    listening = listen("127.0.0.1:0")
+    port = listening.getsockname()[1]
+    server = asyncio.create_task(serve(make_app(lambda: seen, metrics.registry, list), listening))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        answer = await http.post("/filter", content=by_name(pod, ["n0", "n1"]))
+        assert answer.json()["NodeNames"] == ["n0"]
+        scrape = await http.get("/metrics")
+        assert scrape.headers["content-type"].startswith("text/plain; version=")
+        assert "stromboli_policy_last_reload_successful 1.0" in scrape.text
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    server.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await server
+    with listen(f"127.0.0.1:{port}"):
+        pass
