@@ -25,6 +25,8 @@ ResourceAmounts: TypeAlias = Mapping[str, str | int | float]
 CPU, MEMORY, PODS = 0, 1, 2
 _NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 
+#: up to so many nodes plain Python is faster than NumPy
+_FEW = 8
 #: Two amounts closer than this count as equal: a tenth of the smallest unit.
 TOLERANCE = 0.1
 
@@ -99,16 +101,25 @@ def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
 
     cpu and memory are compared even when nothing of them is requested: a node that is overcommitted takes nobody.
     """
+    if room.ndim == 1:
+        return np.bool_(_fits_one(request.tolist(), room.tolist()))  # type: ignore[return-value]
+    if room.shape[1] <= _FEW:
+        wanted = request.tolist()
+        return np.array([_fits_one(wanted, node) for node in room.T.tolist()], np.bool_)
     asked = request > 0
     asked[CPU] = asked[MEMORY] = True
-    if room.ndim == 1:
-        return np.all(request[asked] < room[asked] + TOLERANCE)  # type: ignore[return-value]
-    out: Mask | None = None
+    out: Mask = np.ones(room.shape[1], np.bool_)
     for column in np.flatnonzero(asked):
-        enough = room[column] > request[column] - TOLERANCE
-        out = enough if out is None else np.logical_and(out, enough, out=out)
-    assert out is not None
+        out &= room[column] > request[column] - TOLERANCE
     return out
+
+
+def _fits_one(request: list[float], room: list[float]) -> bool:
+    return all(
+        have > want - TOLERANCE
+        for column, (want, have) in enumerate(zip(request, room, strict=True))
+        if want > 0 or column in (CPU, MEMORY)
+    )
 
 
 def is_empty(request: Vector) -> bool:

@@ -102,9 +102,7 @@ class SessionNodes:
         self.log.append(row)
 
 
-def first_best(scores: Vector, among: Mask | None = None) -> int:
-    """The index of the highest score, the first of equals."""
-    if among is None:
-        return int(np.argmax(scores))
+def first_best(scores: Vector, among: Mask) -> int | None:
+    """The index of the highest score, the first of equals; None when there is nothing to choose from."""
     candidates = np.flatnonzero(among)
-    return int(candidates[np.argmax(scores[candidates])])
+    return int(candidates[np.argmax(scores[candidates])]) if len(candidates) else None

@@ -2,7 +2,8 @@
 
 **One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and
 their scores. It is made once per session and class, O(nodes); afterwards only nodes that a placement touched are
-looked at again, found through `SessionNodes.log`. The best node is the highest score, of equals the first in order.
+looked at again, found through `SessionNodes.log`. The best node is the highest score, of equals the first in order. A
+class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes) for each pod.
 
 **Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
 of the moment: a node outside of them would first have to be reached after k better ones, each of which is taken at
@@ -25,12 +26,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
-from stromboli.framework.nodes import NodeView, SessionNodes
+from stromboli.framework.nodes import NodeView, SessionNodes, first_best
 from stromboli.state.pods import PodRecord
 
 if TYPE_CHECKING:
     from stromboli.framework.points import Points
 
+#: single placements of a class until its nodes are worth a heap
+_HEAP_AFTER = 3
 #: a board that missed more than this share of its nodes is computed anew
 _REFRESH_ALL = 0.25
 
@@ -38,7 +41,21 @@ _REFRESH_ALL = 0.25
 class Board:
     """Feasibility, room and scores of the nodes for one identity class. Arrays have shape (feasible nodes,)."""
 
-    __slots__ = ("_full", "_kernel", "_seen", "fits_future", "fits_idle", "pod", "request", "rows", "scores", "scoring")
+    __slots__ = (
+        "_full",
+        "_heap",
+        "_kernel",
+        "_seen",
+        "_singles",
+        "fits_future",
+        "fits_idle",
+        "pod",
+        "relative",
+        "request",
+        "rows",
+        "scores",
+        "scoring",
+    )
 
     def __init__(self, kernel: Kernel, pod: PodRecord, request: Vector, rows: Rows) -> None:
         self._kernel = kernel
@@ -48,8 +65,13 @@ class Board:
         #: nodes that the predicates pass, ascending
         self.rows = rows
         self._full = len(rows) == len(kernel.nodes)
-        self._compute(rows)
+        #: (-score, index) of nodes with room; what is out of date in it is passed over
+        self._heap: list[tuple[float, int]] | None = None
+        self._singles = 0
+        self._compute()
         self._seen = len(kernel.nodes.log)
+        #: whether scores depend on which nodes there are to choose from
+        self.relative = len(rows) > 1 and kernel.set_scores(pod, rows) is not None
 
     def refresh(self) -> None:
         """Look again at the nodes that changed since the last call."""
@@ -64,18 +86,44 @@ class Board:
             known[known] = self.rows[at[known]] == dirty[known]
             at, dirty = at[known], dirty[known]
         if len(at) > _REFRESH_ALL * len(self.rows):
-            self._compute(self.rows)
+            self._compute()
         elif len(at):
-            nodes = self._kernel.nodes
-            self.fits_idle[at] = fits(self.request, nodes.idle[:, dirty])
-            self.fits_future[at] = fits(self.request, nodes.future_idle(dirty))
-            self.scores[at] = self._kernel.score(self.pod, nodes.view(dirty))
+            self._update(at, dirty)
 
-    def _compute(self, rows: Rows) -> None:
+    def top(self) -> int | None:
+        """The index in `rows` of the best node with room now, None when there is none."""
+        if self._heap is None:
+            self._singles += 1
+            if self._singles < _HEAP_AFTER:
+                return first_best(self.scores, self.fits_idle)
+            at = np.flatnonzero(self.fits_idle)
+            self._heap = list(zip((-self.scores[at]).tolist(), at.tolist(), strict=True))
+            heapq.heapify(self._heap)
+        heap = self._heap
+        while heap:
+            score, at_best = heap[0]
+            if self.fits_idle[at_best] and self.scores[at_best] == -score:
+                return at_best
+            heapq.heappop(heap)
+        return None
+
+    def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
+        self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
+        idle, future = nodes.idle[:, dirty], nodes.future_idle(dirty)
+        self.fits_idle[at] = fitting = fits(self.request, idle)
+        self.fits_future[at] = fits(self.request, future)
+        if self._heap is not None:
+            for index, score, fit in zip(at.tolist(), scores.tolist(), fitting.tolist(), strict=True):
+                if fit:
+                    heapq.heappush(self._heap, (-score, index))
+
+    def _compute(self) -> None:
+        nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle: Mask = fits(self.request, nodes.idle[:, rows])
         self.fits_future: Mask = fits(self.request, nodes.future_idle(rows))
         self.scores: Vector = self._kernel.score(self.pod, nodes.view(rows))
+        self._heap = None
 
 
 class Kernel:
@@ -127,7 +175,7 @@ class Kernel:
                 total += scores
         return total
 
-    def _set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
+    def set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """The sum of the scores that depend on the set of nodes; None when they are all equal."""
         total: Vector | None = None
         view = None
@@ -142,8 +190,9 @@ class Kernel:
 
     def board(self, pod: PodRecord) -> Board:
         """The board of a pod's class, up to date."""
-        if self.varies(pod):
-            return self._new_board(pod)
+        return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
+
+    def _known_board(self, pod: PodRecord) -> Board:
         board = self._boards.get(pod.pod_class.id)
         if board is None:
             board = self._boards[pod.pod_class.id] = self._new_board(pod)
@@ -175,18 +224,21 @@ class Kernel:
 
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
-        board = self.board(pod)
+        varies = self.varies(pod)
+        board = self._new_board(pod) if varies else self._known_board(pod)
+        if count == 1 and within is None and not board.relative:
+            top = board.top()
+            return [] if top is None else [int(board.rows[top])]
         at = self._candidates(board, board.fits_idle, within)
         if len(at) == 0:
             return []
-        if count == 1 or self.varies(pod):
+        if count == 1 or varies:
             return [self._choose(board, at)]
-        offsets = self._set_scores(pod, board.rows[at])
+        offsets = self.set_scores(pod, board.rows[at]) if board.relative else None
         scores = board.scores[at] if offsets is None else board.scores[at] + offsets
         best = _best(scores, count)
-        return _Batch(self, board, board.rows[at[best]], None if offsets is None else offsets[best]).run(
-            scores[best], count
-        )
+        batch = _Batch(self, board, board.rows[at[best]], None if offsets is None else offsets[best])
+        return batch.run(scores[best], count)
 
     def _candidates(self, board: Board, room: Mask, within: Mask | None) -> Rows:
         if within is not None:
@@ -197,7 +249,7 @@ class Kernel:
         if len(at) == 1:
             return int(board.rows[at[0]])
         scores = board.scores[at]
-        offsets = self._set_scores(board.pod, board.rows[at])
+        offsets = self.set_scores(board.pod, board.rows[at]) if board.relative else None
         return int(board.rows[at[np.argmax(scores if offsets is None else scores + offsets)]])
 
 

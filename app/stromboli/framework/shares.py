@@ -47,17 +47,15 @@ def exceeded(used: Vector, limit: Vector, request: Vector) -> list[int]:
 
 def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:
     """How many copies of `request`, up to `count`, can be added to `used` without going above `limit`."""
-    columns = asked(request)
-    if not columns.any():
-        return count
-    limit, used, request = limit[columns], used[columns], request[columns]
-    copies = int(np.clip(np.floor((limit - used) / request).min(), 0, count))
-    # The division may round either way; the comparison is what counts.
-    while copies > 0 and (used + copies * request > limit).any():
-        copies -= 1
-    while copies < count and (used + (copies + 1) * request <= limit).all():
-        copies += 1
-    return copies
+    columns = zip(limit.tolist(), used.tolist(), request.tolist(), strict=True)
+    for column, (top, have, want) in enumerate(columns):
+        if want <= 0 or column == PODS or have + count * want <= top:
+            continue
+        # The division may round either way; the comparison is what counts.
+        count = max(0, min(count, int((top - have) // want) + 1))
+        while count > 0 and have + count * want > top:
+            count -= 1
+    return count
 
 
 def reserved(session: Session, job: Job, *, beyond_allocated: bool) -> Vector:
