@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from stromboli.actions.allocate import Allocate
 from stromboli.actions.backfill import Backfill
 from stromboli.actions.enqueue import Enqueue
+from stromboli.actions.preempt import Preempt
+from stromboli.actions.reclaim import Reclaim
+from stromboli.actions.shuffle import Shuffle
 from stromboli.api.decisions import Decision
 from stromboli.framework import closing
 from stromboli.framework.environment import Environment
@@ -15,32 +18,39 @@ from stromboli.framework.policy import DEFAULT_POLICY, Policy, load_policy
 from stromboli.framework.registry import Registry
 from stromboli.framework.rules import RULES, Compatibility, rules
 from stromboli.framework.session import Session
+from stromboli.kube.attachments import with_attachments
 from stromboli.plugins.binpack import Binpack
 from stromboli.plugins.capacity import Capacity
+from stromboli.plugins.cdp import Cdp
 from stromboli.plugins.conformance import Conformance
 from stromboli.plugins.drf import Drf
 from stromboli.plugins.gang import Gang
 from stromboli.plugins.nodeorder import NodeOrder
 from stromboli.plugins.overcommit import Overcommit
+from stromboli.plugins.pdb import Pdb
 from stromboli.plugins.predicates import Predicates
 from stromboli.plugins.priority import Priority
 from stromboli.plugins.proportion import Proportion
+from stromboli.plugins.rescheduling import Rescheduling
 from stromboli.state.snapshot import Snapshot
 
-BUILT_IN_ACTIONS = {action.name: action for action in (Enqueue, Allocate, Backfill)}
+BUILT_IN_ACTIONS = {action.name: action for action in (Enqueue, Allocate, Backfill, Preempt, Reclaim, Shuffle)}
 BUILT_IN_PLUGINS = {
     plugin.name: plugin
     for plugin in (
         Binpack,
         Capacity,
+        Cdp,
         Conformance,
         Drf,
         Gang,
         NodeOrder,
         Overcommit,
+        Pdb,
         Predicates,
         Priority,
         Proportion,
+        Rescheduling,
     )
 }
 
@@ -89,6 +99,8 @@ class Engine:
 
     def decide(self, snapshot: Snapshot, *, now: float, environment: Environment = _NOWHERE) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch."""
+        if not self.rules.volume_limits:
+            snapshot = with_attachments(snapshot)
         session = Session(snapshot, self.policy, self.registry, self.rules, now=now, environment=environment)
         session.run(self._actions, time.perf_counter)
         closing.close(session)

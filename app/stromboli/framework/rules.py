@@ -45,6 +45,8 @@ class Rules:
     budgets: bool = True
     #: the shares of parent queues follow the placements of a session, not only those of leaves
     ancestor_shares: bool = True
+    #: volumes are limited by what CSINodes say, not by a dimension of resources as well
+    volume_limits: bool = True
     #: an error of an HTTP extender is never a yes
     extender_errors: bool = True
     #: a pod that a queue refused is tried again when room came back

@@ -36,7 +36,7 @@ def outcome(run: Run) -> dict[str, Any]:
         "pipelined": pipelined,
         "allocated": allocated,
         "evicted": sorted(run.evicted),
-        "nominated": run.nominated,
+        "nominated": _nominated(run),
         "annotations": run.annotations,
         "podGroups": {key: _pod_group(session, key) for key in _pod_group_keys(session)},
         "queues": {name: _gauges(session, name) for name in session.queues},
@@ -64,6 +64,16 @@ def reason_as_data(reason: Reason) -> dict[str, Any]:
     if reason.nodes:
         out["nodes"] = reason.nodes
     return out
+
+
+def _nominated(run: Run) -> dict[str, str]:
+    """The nodes that stand in the status of pods without a place: a nomination is never taken back."""
+    old = {
+        record.key: record.nominated_node
+        for record in run.session.pods.records
+        if record is not None and record.nominated_node and not record.node_name and record.key not in run.bindings
+    }
+    return old | run.nominated
 
 
 def _in_state(session: Session, state: PodState) -> dict[str, str]:
