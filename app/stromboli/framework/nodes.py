@@ -12,23 +12,61 @@ from stromboli.state.snapshot import NodeColumns
 class NodeView:
     """Some nodes as plugins see them. Amounts have shape (dimensions, n), `rows` gives their index in `facts`.
 
-    A view may also show nodes as they would be with copies of a pod on them; plugins need not care.
+    A view may also show nodes as they would be with copies of a pod on them; plugins need not care. Amounts are taken
+    from the session's columns when they are first read.
     """
 
-    __slots__ = ("allocatable", "facts", "rows", "scoring", "used")
+    __slots__ = ("_allocatable", "_nodes", "_scoring", "_used", "facts", "rows")
 
-    def __init__(self, facts: NodeFacts, rows: Rows, allocatable: Matrix, used: Matrix, scoring: Matrix) -> None:
+    def __init__(self, nodes: SessionNodes, rows: Rows) -> None:
+        self._nodes = nodes
         #: labels, taints, names of all nodes; index it with `rows`
-        self.facts = facts
+        self.facts: NodeFacts = nodes.facts
         self.rows = rows
-        self.allocatable = allocatable
-        #: requested by pods that hold a place
-        self.used = used
-        #: cpu and memory, shape (2, n), with kube-scheduler's defaults for containers that request none
-        self.scoring = scoring
+        self._allocatable: Matrix | None = None
+        self._used: Matrix | None = None
+        self._scoring: Matrix | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def allocatable(self) -> Matrix:
+        """What pods can request in all."""
+        if self._allocatable is None:
+            self._allocatable = self._nodes.allocatable[:, self.rows]
+        return self._allocatable
+
+    @property
+    def used(self) -> Matrix:
+        """Requested by pods that hold a place."""
+        if self._used is None:
+            self._used = self._nodes.used[:, self.rows]
+        return self._used
+
+    @property
+    def scoring(self) -> Matrix:
+        """cpu and memory, shape (2, n), with kube-scheduler's defaults for containers that request none."""
+        if self._scoring is None:
+            self._scoring = self._nodes.scoring[:, self.rows]
+        return self._scoring
+
+    def with_copies(self, copies: Vector, request: Vector, scoring: tuple[float, float]) -> NodeView:
+        """The nodes as they would be with `copies[i]` more pods of one request on the i-th; rows may repeat."""
+        view = NodeView(self._nodes, self.rows)
+        view._used = self.used + request[:, None] * copies
+        view._scoring = self.scoring + np.array(scoring)[:, None] * copies
+        return view
+
+
+class _AllNodes(NodeView):
+    """The view of all nodes shows the columns themselves."""
+
+    __slots__ = ()
+
+    def __init__(self, nodes: SessionNodes) -> None:
+        super().__init__(nodes, nodes.rows)
+        self._allocatable, self._used, self._scoring = nodes.allocatable, nodes.used, nodes.scoring
 
 
 class SessionNodes:
@@ -65,20 +103,7 @@ class SessionNodes:
 
     def view(self, rows: Rows) -> NodeView:
         """Some nodes as they are now."""
-        if len(rows) == len(self.rows):
-            return NodeView(self.facts, self.rows, self.allocatable, self.used, self.scoring)
-        return NodeView(self.facts, rows, self.allocatable[:, rows], self.used[:, rows], self.scoring[:, rows])
-
-    def view_with_copies(self, rows: Rows, copies: Vector, request: Vector, scoring: tuple[float, float]) -> NodeView:
-        """Nodes as they would be with more pods: `copies[i]` of one request on `rows[i]`; rows may repeat."""
-        more = np.array(scoring)[:, None] * copies
-        return NodeView(
-            self.facts,
-            rows,
-            self.allocatable[:, rows],
-            self.used[:, rows] + request[:, None] * copies,
-            self.scoring[:, rows] + more,
-        )
+        return _AllNodes(self) if len(rows) == len(self.rows) else NodeView(self, rows)
 
     def occupy(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
         """Put `count` pods on a node; a negative count takes them off."""

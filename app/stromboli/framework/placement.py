@@ -47,7 +47,7 @@ class Board:
         "_kernel",
         "_seen",
         "_singles",
-        "fits_future",
+        "_fits_future",
         "fits_idle",
         "pod",
         "relative",
@@ -107,12 +107,18 @@ class Board:
             heapq.heappop(heap)
         return None
 
+    @property
+    def fits_future(self) -> Mask:
+        """Where there is room when terminating pods have gone, and promised places are taken."""
+        if self._fits_future is None:
+            self._fits_future = fits(self.request, self._kernel.nodes.future_idle(self.rows))
+        return self._fits_future
+
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
         self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
-        idle, future = nodes.idle[:, dirty], nodes.future_idle(dirty)
-        self.fits_idle[at] = fitting = fits(self.request, idle)
-        self.fits_future[at] = fits(self.request, future)
+        self.fits_idle[at] = fitting = fits(self.request, nodes.idle[:, dirty])
+        self._fits_future = None
         if self._heap is not None:
             for index, score, fit in zip(at.tolist(), scores.tolist(), fitting.tolist(), strict=True):
                 if fit:
@@ -121,7 +127,7 @@ class Board:
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle: Mask = fits(self.request, nodes.idle[:, rows])
-        self.fits_future: Mask = fits(self.request, nodes.future_idle(rows))
+        self._fits_future: Mask | None = None
         self.scores: Vector = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
 
@@ -206,11 +212,11 @@ class Kernel:
     def best(self, pod: PodRecord, within: Mask | None = None) -> tuple[int, bool] | None:
         """The node for a pod and whether it has room now (True) or only later; None when there is no node."""
         board = self.board(pod)
-        for room, now in ((board.fits_idle, True), (board.fits_future, False)):
-            at = self._candidates(board, room, within)
-            if len(at):
-                return self._choose(board, at), now
-        return None
+        at = self._candidates(board, board.fits_idle, within)
+        if len(at):
+            return self._choose(board, at), True
+        at = self._candidates(board, board.fits_future, within)
+        return (self._choose(board, at), False) if len(at) else None
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
         """The node for a pod that requests nothing: all that it needs is to be one of the node's pods."""
@@ -294,7 +300,7 @@ class _Batch:
         copies = np.repeat(np.array(new, dtype=np.float64), len(self._rows))
         rows = np.tile(self._rows, len(new))
         board = self._board
-        view = self._kernel.nodes.view_with_copies(rows, copies, board.request, board.scoring)
+        view = NodeView(self._kernel.nodes, rows).with_copies(copies, board.request, board.scoring)
         table = self._kernel.score(board.pod, view).reshape(len(new), len(self._rows))
         if self._offsets is not None:
             table = table + self._offsets
