@@ -5,13 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from stromboli.actions.allocate import Allocate
-from stromboli.actions.backfill import Backfill
-from stromboli.actions.enqueue import Enqueue
-from stromboli.actions.preempt import Preempt
-from stromboli.actions.reclaim import Reclaim
-from stromboli.actions.shuffle import Shuffle
 from stromboli.api.decisions import Decision
+from stromboli.discovery import discover
 from stromboli.framework import closing
 from stromboli.framework.environment import Environment
 from stromboli.framework.policy import DEFAULT_POLICY, Policy, load_policy
@@ -19,47 +14,9 @@ from stromboli.framework.registry import Registry
 from stromboli.framework.rules import RULES, Compatibility, rules
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
-from stromboli.plugins.binpack import Binpack
-from stromboli.plugins.capacity import Capacity
-from stromboli.plugins.cdp import Cdp
-from stromboli.plugins.conformance import Conformance
-from stromboli.plugins.drf import Drf
-from stromboli.plugins.gang import Gang
-from stromboli.plugins.nodeorder import NodeOrder
-from stromboli.plugins.overcommit import Overcommit
-from stromboli.plugins.pdb import Pdb
-from stromboli.plugins.predicates import Predicates
-from stromboli.plugins.priority import Priority
-from stromboli.plugins.proportion import Proportion
-from stromboli.plugins.rescheduling import Rescheduling
 from stromboli.state.snapshot import Snapshot
 
-BUILT_IN_ACTIONS = {action.name: action for action in (Enqueue, Allocate, Backfill, Preempt, Reclaim, Shuffle)}
-BUILT_IN_PLUGINS = {
-    plugin.name: plugin
-    for plugin in (
-        Binpack,
-        Capacity,
-        Cdp,
-        Conformance,
-        Drf,
-        Gang,
-        NodeOrder,
-        Overcommit,
-        Pdb,
-        Predicates,
-        Priority,
-        Proportion,
-        Rescheduling,
-    )
-}
-
 _NOWHERE = Environment()
-
-
-def built_in_registry() -> Registry:
-    """The actions and plugins that come with the package."""
-    return Registry(BUILT_IN_ACTIONS, BUILT_IN_PLUGINS)
 
 
 @dataclass(slots=True)
@@ -85,7 +42,7 @@ class Engine:
 
         Raises PolicyError.
         """
-        self.registry = registry or built_in_registry()
+        self.registry = registry or discover()
         known_actions, known_plugins = self.registry.argument_models()
         self.policy: Policy = load_policy(
             policy,

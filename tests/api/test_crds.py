@@ -258,8 +258,7 @@ HINT = "is not a Kubernetes quantity (such as 500m, 2, 1.5Gi or 1e3)"
         (
             "HyperNode",
             _hyper_node({"type": "Node", "selector": {}}),
-            "HyperNode h: spec.members[0].selector:"
-            " exactly one of exactMatch, regexMatch and labelMatch is needed",
+            "HyperNode h: spec.members[0].selector: exactly one of exactMatch, regexMatch and labelMatch is needed",
         ),
         ("HyperNode", _hyper_node({"type": "Node"}), "HyperNode h: spec.members[0].selector: is required"),
     ],
@@ -278,9 +277,7 @@ def test_where_and_path_of_an_error() -> None:
 
 
 class TestWrite:
-    @pytest.mark.parametrize(
-        "manifest", [QUEUE, POD_GROUP, HYPER_NODE], ids=lambda manifest: manifest["kind"]
-    )
+    @pytest.mark.parametrize("manifest", [QUEUE, POD_GROUP, HYPER_NODE], ids=lambda manifest: manifest["kind"])
     def test_back_to_the_manifest(self, manifest: dict[str, Any]) -> None:
         assert KINDS[manifest["kind"]].parse(manifest).manifest() == manifest
 
@@ -291,9 +288,7 @@ class TestWrite:
 
     def test_conditions(self) -> None:
         when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-        condition = PodGroupCondition(
-            type="Scheduled", status="True", transition_id="s", last_transition_time=when
-        )
+        condition = PodGroupCondition(type="Scheduled", status="True", transition_id="s", last_transition_time=when)
         assert dumped(condition) == {
             "type": "Scheduled",
             "status": "True",
@@ -321,9 +316,7 @@ class TestDefinitions:
         crd_schema.main(str(tmp_path / "new"))
         assert {path.name: path.read_text() for path in (tmp_path / "new").iterdir()} == crd_schema.files()
 
-    @pytest.mark.parametrize(
-        "definition", crd_schema.DEFINITIONS, ids=lambda definition: definition.model.__name__
-    )
+    @pytest.mark.parametrize("definition", crd_schema.DEFINITIONS, ids=lambda definition: definition.model.__name__)
     def test_every_field_is_in_the_schema_and_structural(self, definition: crd_schema.Definition) -> None:
         crd = crd_schema.custom_resource_definition(definition)
         (version,) = crd["spec"]["versions"]

@@ -136,9 +136,7 @@ class TestVectors:
     @given(st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "a.io/b"]), exact))
     def test_back_to_quantities(self, amounts: dict[str, int]) -> None:
         dimensions = Dimensions()
-        written = {
-            name: str(value) if name in ("memory", "pods") else f"{value}m" for name, value in amounts.items()
-        }
+        written = {name: str(value) if name in ("memory", "pods") else f"{value}m" for name, value in amounts.items()}
         vector = dimensions.vector(written)
         read = {name: amount(name, text) for name, text in dimensions.quantities(vector).items()}
         assert read == {"cpu": 0, "memory": 0} | {
@@ -179,8 +177,7 @@ class TestFits:
     @given(amounts, st.lists(amounts, min_size=1, max_size=4))
     def test_every_column_alone(self, request_: np.ndarray, rows: list[np.ndarray]) -> None:
         expected = [
-            all(room[i] >= asked for i, asked in enumerate(request_) if asked or i in (CPU, MEMORY))
-            for room in rows
+            all(room[i] >= asked for i, asked in enumerate(request_) if asked or i in (CPU, MEMORY)) for room in rows
         ]
         assert fits(request_, np.stack(rows, axis=1)).tolist() == expected
         assert [bool(fits(request_, room)) for room in rows] == expected

@@ -24,8 +24,8 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def known() -> dict[str, str]:
     """Scenarios that cannot agree, with the reason."""
     lines = (HERE / "disagreements.txt").read_text().splitlines()
-    pairs = (line.split(": ", 1) for line in lines if line and not line.startswith("#"))
-    return {name: reason for name, reason in pairs}
+    pairs = ((name, why) for name, _, why in (line.partition(": ") for line in lines if line and line[0] != "#"))
+    return dict(pairs)
 
 
 def compared(path: Path) -> list[str] | None:

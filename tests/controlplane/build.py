@@ -95,14 +95,10 @@ def _compile(directory: Path) -> None:
     version = _run(go, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
     major, minor, _ = version.removeprefix("v").split(".", 2)
     variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    stamped = " ".join(
-        f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items()
-    )
+    stamped = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
     for program, package in PROGRAMS.items():
         _say(f"building {program}")
-        _run(
-            go, "build", *BUILD_FLAGS, "-ldflags", f"-s -w {stamped}", "-o", str(directory / program), package
-        )
+        _run(go, "build", *BUILD_FLAGS, "-ldflags", f"-s -w {stamped}", "-o", str(directory / program), package)
     stages = Path(_run(go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")) / "kustomize" / "stage"
     files = [path for stage in KWOK_STAGES for path in sorted((stages / stage).glob("*.yaml"))]
     documents = [path.read_text() for path in files if path.name != "kustomization.yaml"]

@@ -336,13 +336,9 @@ class Cluster:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}
-            ],
+            "clusters": [{"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}],
             "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [
-                {"name": name, "context": {"cluster": "test", "user": name, "namespace": namespace}}
-            ],
+            "contexts": [{"name": name, "context": {"cluster": "test", "user": name, "namespace": namespace}}],
             "current-context": name,
         }
         path = self.kubeconfig(name)

@@ -30,9 +30,7 @@ def helm(helm_binary: Path, repository: Path, tmp_path_factory: pytest.TempPathF
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         environment = {"HOME": str(home), "PATH": ""}
         command = [str(helm_binary), *args]
-        return subprocess.run(
-            command, cwd=repository, env=environment, capture_output=True, text=True, check=False
-        )
+        return subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
 
     return run
 
@@ -169,9 +167,7 @@ def test_crds_of_another_owner_stay_as_they_are_and_ours_outlive_the_release(
         eventually(lambda: "True" in established(api, "podgroups.scheduling.volcano.sh"))
 
 
-def test_kube_scheduler_reads_the_example_of_an_extender(
-    new_cluster: Callable[..., Cluster], repository: Path
-) -> None:
+def test_kube_scheduler_reads_the_example_of_an_extender(new_cluster: Callable[..., Cluster], repository: Path) -> None:
     config = yaml.safe_load((repository / "deploy" / "kube-scheduler-extender.yaml").read_text())
     new_cluster().start_scheduler({"extenders": config["extenders"]})
 

@@ -140,7 +140,8 @@ def test_a_board_sees_what_others_placed() -> None:
         lambda pod: snapshot.requests[pod.pod_class.id],
     )
     a, b = cluster.record("default/a"), cluster.record("default/b")
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     assert kernel.best(a) == (0, True)
     assert kernel.best(b) == (0, True)
     nodes.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), 2)

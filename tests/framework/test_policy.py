@@ -27,9 +27,7 @@ class Binpack(BaseModel):
     @classmethod
     def _collect(cls, data: dict[str, Any]) -> dict[str, Any]:
         prefix = "binpack.resources."
-        found = {
-            key.removeprefix(prefix): value for key, value in data.items() if str(key).startswith(prefix)
-        }
+        found = {key.removeprefix(prefix): value for key, value in data.items() if str(key).startswith(prefix)}
         rest = {key: value for key, value in data.items() if not str(key).startswith(prefix)}
         return rest | ({"resources": found} if found else {})
 
@@ -57,9 +55,7 @@ class Preempt(BaseModel):
 
 ACTIONS: ArgumentModels = {"enqueue": None, "allocate": None, "backfill": None, "preempt": Preempt}
 PLUGINS: ArgumentModels = {
-    **dict.fromkeys(
-        ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder")
-    ),
+    **dict.fromkeys(("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder")),
     "binpack": Binpack,
     "rescheduling": Strategies,
 }
@@ -75,9 +71,7 @@ VOLCANO_ACTIONS = (
     "shuffle",
 )
 ALL_ACTIONS = "allocate, backfill, enqueue, preempt"
-ALL_PLUGINS = (
-    "binpack, conformance, drf, gang, nodeorder, overcommit, predicates, priority, proportion, rescheduling"
-)
+ALL_PLUGINS = "binpack, conformance, drf, gang, nodeorder, overcommit, predicates, priority, proportion, rescheduling"
 TOP_KEYS = "actions, compatibility, configurations, metrics, rules, tiers"
 PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
 
@@ -122,8 +116,7 @@ class TestMeaning:
 
     def test_arguments_of_actions(self) -> None:
         policy = load(
-            "actions: preempt\n"
-            "configurations: [{name: preempt, arguments: {predicateErrorCacheEnable: false}}]"
+            "actions: preempt\nconfigurations: [{name: preempt, arguments: {predicateErrorCacheEnable: false}}]"
         )
         arguments = policy.action_arguments["preempt"]
         assert isinstance(arguments, Preempt)
@@ -291,8 +284,7 @@ MISTAKES = {
     "configuration of an unknown action": (
         "actions: allocate\nconfigurations: [{name: preemt}, {name: preempt, argument: {}}]",
         [
-            "configurations[0].name: unknown action 'preemt', did you mean 'preempt'?"
-            f" (allowed: {ALL_ACTIONS})",
+            f"configurations[0].name: unknown action 'preemt', did you mean 'preempt'? (allowed: {ALL_ACTIONS})",
             "configurations[1]: unknown key 'argument', did you mean 'arguments'? (allowed: arguments, name)",
         ],
     ),
@@ -345,10 +337,7 @@ MISTAKES = {
     ),
     "a control character": (
         "actions: \x07",
-        [
-            "unacceptable character #x0007: special characters are not allowed"
-            ' in "<unicode string>", position 9'
-        ],
+        ['unacceptable character #x0007: special characters are not allowed in "<unicode string>", position 9'],
     ),
 }
 

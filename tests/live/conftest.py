@@ -90,9 +90,7 @@ async def start(bare_cluster: Cluster) -> AsyncIterator[StartService]:
     """Start services; they end with the test."""
     services: list[Service] = []
 
-    async def start(
-        load: Callable[[str | None], Decider] = FirstFit, *, wait: bool = True, **settings: Any
-    ) -> Service:
+    async def start(load: Callable[[str | None], Decider] = FirstFit, *, wait: bool = True, **settings: Any) -> Service:
         # Sessions that only a period would begin come too late for any test.
         defaults = {"kubeconfig": bare_cluster.kubeconfig, "schedule_period": 0.25}
         service = Service(Settings(**{**defaults, **settings}), load, Recorder())

@@ -31,34 +31,32 @@ class FirstFit:
         #: pods (NAMESPACE/NAME) to evict when they run
         self.victims: set[str] = set()
         self.fail = False
+        #: further decisions of every session
+        self.more: list[Decision] = []
 
     def decide(self, snapshot: Snapshot, *, now: float) -> Decisions:
         self.sessions += 1
         if self.fail:
             raise RuntimeError("told to fail")
-        out = Decisions()
+        out = Decisions([*self.more])
         room = snapshot.nodes.allocatable - snapshot.nodes.used
         in_queues: dict[str, int] = dict.fromkeys(snapshot.queues, 0)
         for row, group in enumerate(snapshot.pod_groups):
             if group is not None:
-                members = [r for r in np.flatnonzero(snapshot.pods.job == row).tolist()]
+                members = np.flatnonzero(snapshot.pods.job == row).tolist()
                 placed = self._gang(snapshot, group, members, room, out)
                 in_queues[group.spec.queue] = in_queues.get(group.spec.queue, 0) + placed
         for record in snapshot.pods.records:
             running = record is not None and snapshot.pods.state[record.row] == PodState.Running
             if record is not None and running and record.key in self.victims:
-                out.decisions.append(
-                    Evict(record.namespace, record.name, record.uid, record.node_name, "preempt")
-                )
+                out.decisions.append(Evict(record.namespace, record.name, record.uid, record.node_name, "preempt"))
         for name, queue in snapshot.queues.items():
             amounts = {"pods": str(in_queues[name])} if in_queues[name] else {}
             if amounts != dict(queue.status.allocated):
                 out.decisions.append(SetQueueStatus(name, amounts))
         return out
 
-    def _gang(
-        self, snapshot: Snapshot, group: PodGroup, rows: list[int], room: np.ndarray, out: Decisions
-    ) -> int:
+    def _gang(self, snapshot: Snapshot, group: PodGroup, rows: list[int], room: np.ndarray, out: Decisions) -> int:
         """Bind the pending pods of a group if enough of them fit; returns how many pods then have a node."""
         states = [PodState(int(snapshot.pods.state[row])) for row in rows]
         placed = sum(state in _PLACED for state in states)

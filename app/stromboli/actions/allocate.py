@@ -2,49 +2,33 @@
 
 Queues take turns by share, in each the first job by order; its pods are tried on a statement until the job is ready,
 and committed together or taken back together. A job that is ready goes back for its remaining pods, one at a time, so
-that elastic jobs grow in turns. Identical pods that are tried one after the other anyway are placed in one pass.
+that elastic jobs grow in turns.
+
+A job whose pods must stay close together, or that has sub groups, looks for a HyperNode first: gradient by gradient it
+is tried in each HyperNode, its groups within that one, each group again in the HyperNodes below. The best solution of
+the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, so the
+search goes by falling score and stops when nothing better can come: the outcome is that of trying them all.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from stromboli.api.resources import Mask
-from stromboli.framework import reasons
-from stromboli.framework.job import Job, Queue, SubJob
+import numpy as np
+
+from stromboli.api.resources import Rows, Vector
+from stromboli.api.status import PodState
+from stromboli.framework import domains, reasons
+from stromboli.framework.group_placement import place_group
+from stromboli.framework.job import Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
-from stromboli.framework.statement import Statement
-from stromboli.state.pods import PodRecord
-
-
-class Worksheet:
-    """The pods of a group that are still to be tried, in order. `at` is the first of them."""
-
-    __slots__ = ("at", "pods", "sub_job")
-
-    def __init__(self, sub_job: SubJob, pods: list[PodRecord]) -> None:
-        self.sub_job = sub_job
-        self.pods = pods
-        self.at = 0
-
-    def __bool__(self) -> bool:
-        return self.at < len(self.pods)
-
-    def run_length(self, limit: int) -> int:
-        """How many pods from here on are of one class and role, `limit` at most."""
-        first = self.pods[self.at]
-        end = min(len(self.pods), self.at + limit)
-        at = self.at + 1
-        while at < end and self.pods[at].pod_class is first.pod_class and self.pods[at].role == first.role:
-            at += 1
-        return at - self.at
-
-    def take(self, count: int) -> list[PodRecord]:
-        """The next pods; they will not be tried again."""
-        self.at += count
-        return self.pods[self.at - count : self.at]
+from stromboli.framework.statement import Placement, Statement
+from stromboli.framework.topology import Topology
+from stromboli.framework.worksheets import JobWorksheet, Worksheet, worksheet
 
 
 class Allocate(Action):
@@ -52,12 +36,12 @@ class Allocate(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
-        worksheets: dict[str, list[Worksheet]] = {}
+        worksheets: dict[str, JobWorksheet] = {}
         jobs_of: dict[str, list[tuple[Any, Job]]] = {}
         for job in session.jobs.values():
-            sheets = self._worksheets(session, job)
-            if sheets:
-                worksheets[job.key] = sheets
+            sheet = self._worksheet(session, job)
+            if sheet:
+                worksheets[job.key] = sheet
                 jobs_of.setdefault(job.queue.name, []).append((session.job_key(job), job))
         queues: list[tuple[Any, Queue]] = []
         for name, jobs in jobs_of.items():
@@ -75,113 +59,196 @@ class Allocate(Action):
             if not jobs:
                 continue
             _, job = heapq.heappop(jobs)
-            if self._allocate_job(session, job, worksheets[job.key]):
+            if self._take_turn(session, job, worksheets):
                 heapq.heappush(jobs, (session.job_key(job), job))
             heapq.heappush(queues, (session.queue_key(queue), queue))
 
-    def _worksheets(self, session: Session, job: Job) -> list[Worksheet]:
-        """The pods of a job that may be placed, by group; empty when the job has to wait."""
+    def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
+        """The pods of a job that may be placed; None when the job has to wait."""
         if job.pending_phase:
             if "enqueue" in session.policy.actions:
-                return []
+                return None
             job.phase = "Inqueue"
         pods = [pod for pod in session.pending(job) if not pod.pod_class.best_effort]
         if not pods:
-            return []
+            return None
         invalid = session.job_valid(job)
         if invalid is not None:
             session.trace.job(job.key, invalid)
-            return []
-        by_group: dict[str, list[PodRecord]] = {}
+            return None
         for pod in pods:
             if pod.pod_class.gated:
                 session.trace.pod(pod.row, reasons.gated(pod))
-            else:
-                by_group.setdefault(session.sub_job_of(job, pod).uid, []).append(pod)
-        return [Worksheet(job.sub_jobs[uid], session.in_task_order(group)) for uid, group in by_group.items()]
+        return worksheet(session, job, [pod for pod in pods if not pod.pod_class.gated])
 
-    def _allocate_job(self, session: Session, job: Job, sheets: list[Worksheet]) -> bool:
-        """Try one turn of a job; True when it was committed and has pods left."""
-        sheet = sheets[0]
-        statement = self._allocate_group(session, sheet)
-        if statement is None or session.job_missing(job) > 0:
+    def _take_turn(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:
+        """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
+        sheet = worksheets[job.key]
+        if not needs_domain(job):
+            group = sheet.pop()
+            statement = place_group(session, group, session.topology.top)
+            sheet.push(group)
+            if statement is None or session.job_missing(job) > 0:
+                return False
+            statement.commit()
+            return bool(sheet)
+        solution = _Search(session, job).solve(sheet)
+        if solution is None:
+            tier = domains.binding_tier(session, job)
+            if tier is not None:
+                session.trace.job(job.key, domains.no_domain(session, job, tier))
             return False
-        statement.commit()
-        return bool(sheet)
+        solution.apply()
+        worksheets[job.key] = solution.sheet
+        if session.job_missing(job) > 0:
+            return False
+        solution.commit(session.topology, job)
+        return bool(solution.sheet)
 
-    def _allocate_group(self, session: Session, sheet: Worksheet, within: Mask | None = None) -> Statement | None:
-        """Place pods of a group until it is ready; None when it stays neither ready nor promised a place."""
-        statement = session.statement()
-        missing = session.sub_job_missing(sheet.sub_job)
+
+def needs_domain(job: Job) -> bool:
+    """Whether a HyperNode has to be found for a job."""
+    bound = job.highest_tier is not None or any(s.highest_tier is not None for s in job.sub_jobs.values())
+    return bound or bool(job.pod_group.spec.sub_group_policy)
+
+
+@dataclass(slots=True)
+class _Solution:
+    """A job placed in a HyperNode. It is in effect until it is withdrawn for another one to be tried."""
+
+    hyper_node: int
+    score: float
+    statement: Statement
+    #: what is left to place
+    sheet: JobWorksheet
+    #: the HyperNode of each group that got places, by uid
+    of_groups: dict[str, int]
+    #: what to do again when it was withdrawn
+    withdrawn: Sequence[Placement] = ()
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The higher, the better."""
+        return self.score, -self.hyper_node
+
+    def withdraw(self) -> None:
+        """Take it back, for now."""
+        if self.statement:
+            self.withdrawn = self.statement.save()
+            self.statement.discard()
+
+    def apply(self) -> None:
+        """Put it in effect again."""
+        self.statement.recover(self.withdrawn)
+        self.withdrawn = ()
+
+    def commit(self, tree: Topology, job: Job) -> None:
+        """Decide for it: from now on the job is where it is."""
+        self.statement.commit()
+        job.allocated_hyper_node = tree.lca(job.allocated_hyper_node, self.hyper_node)
+        for uid, hyper_node in self.of_groups.items():
+            sub_job = job.sub_jobs[uid]
+            sub_job.allocated_hyper_node = tree.lca(sub_job.allocated_hyper_node, hyper_node)
+
+
+class _Search:
+    """The search for a HyperNode in which a job can be placed."""
+
+    def __init__(self, session: Session, job: Job) -> None:
+        self._session = session
+        self._job = job
+
+    def solve(self, sheet: JobWorksheet) -> _Solution | None:
+        """The best solution of the first gradient that has one; it may have to be applied."""
+        session, job = self._session, self._job
+        least = domains.least_placements(session, job)
+        pods = [pod for group in sheet for pod in group.left()]
+        for gradient in domains.gradients(session, job, session.topology.top):
+            best = self._best(sheet, domains.with_room(session, gradient, pods, least))
+            if best is not None:
+                return best
+        return None
+
+    def _best(self, sheet: JobWorksheet, candidates: Rows) -> _Solution | None:
+        """The solution with the highest score, of equals the one in the first HyperNode."""
+        best: _Solution | None = None
+        for hyper_node, highest in self._by_promise(sheet, candidates):
+            if best is not None:
+                if (highest, -hyper_node) < best.rank:
+                    continue
+                best.withdraw()
+            solution = self._try(sheet.copy(), hyper_node)
+            if solution is None:
+                continue
+            if best is None or solution.rank > best.rank:
+                best = solution
+            else:
+                solution.withdraw()
+        return best
+
+    def _by_promise(self, sheet: JobWorksheet, candidates: Rows) -> list[tuple[int, float]]:
+        """HyperNodes with the highest score that a solution there can have, the highest first."""
+        if len(candidates) <= 1:
+            return [(hyper_node, np.inf) for hyper_node in candidates.tolist()]
+        highest = self._highest_scores(sheet, candidates)
+        order = np.argsort(-highest, kind="stable")
+        return list(zip(candidates[order].tolist(), highest[order].tolist(), strict=True))
+
+    def _highest_scores(self, sheet: JobWorksheet, candidates: Rows) -> Vector:
+        """Bounds of the score in each HyperNode, infinite where none is known.
+
+        A job's score is the sum over the turns of its groups, and only a job without sub groups needs just one. In a
+        HyperNode that holds others it takes the score of the one it ends in, which the pods that the job has running
+        may raise beyond that of the others.
+        """
+        session, job, tree = self._session, self._job, self._session.topology
+        lowest = bool((tree.tiers[candidates] == tree.tiers.min()).all())
+        if job.pod_group.spec.sub_group_policy or not (lowest or job.counts[PodState.Pending] == job.size):
+            return np.full(len(candidates), np.inf)
+        sub_job = next(iter(sheet)).sub_job
+        if lowest:
+            return domains.scores(session, sub_job, candidates)
+        of_all = domains.scores(session, sub_job, np.arange(len(tree)))
+        return np.array([of_all[tree.below(hyper_node)].max() for hyper_node in candidates.tolist()])
+
+    def _try(self, sheet: JobWorksheet, hyper_node: int) -> _Solution | None:
+        """Place groups below a HyperNode until the job is ready; None, and nothing done, when that is impossible."""
+        session, job = self._session, self._job
+        before = {uid: sub_job.allocated_hyper_node for uid, sub_job in job.sub_jobs.items()}
+        statement, score, of_groups = session.statement(), 0.0, {}
         while sheet:
-            if not self._allocate_run(session, statement, sheet, max(1, missing), within):
+            group = sheet.pop()
+            placed = self._place_group(group, hyper_node)
+            if placed is None:
+                continue
+            statement.merge(placed[0])
+            score += placed[1]
+            of_groups[group.sub_job.uid] = group.sub_job.allocated_hyper_node
+            sheet.push(group)
+            if session.job_missing(job) <= 0:
                 break
-            missing = session.sub_job_missing(sheet.sub_job)
-            if statement and missing <= 0:
-                break
-        if session.sub_job_missing(sheet.sub_job) <= 0 or session.sub_job_pipelined(sheet.sub_job):
-            return statement
+        for uid, allocated in before.items():
+            job.sub_jobs[uid].allocated_hyper_node = allocated
+        if statement and (session.job_missing(job) <= 0 or session.job_pipelined(job)):
+            return _Solution(hyper_node, score, statement, sheet, of_groups)
         statement.discard()
         return None
 
-    def _allocate_run(
-        self, session: Session, statement: Statement, sheet: Worksheet, missing: int, within: Mask | None
-    ) -> bool:
-        """Place the next identical pods; False when the rest of the group need not be tried."""
-        sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
-        count = sheet.run_length(missing)
-        room, refusal = session.allocatable(sub_job.job.queue, pod, count)
-        if room == 0:
-            refused = sheet.take(1)[0]
-            if refusal is not None:
-                session.trace.pod(refused.row, refusal)
-            return True
-        if pod.role and pod.role in sub_job.failed_roles:
-            session.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
-            return True
-        return self._place(session, statement, sheet, room, within)
-
-    def _place(self, session: Session, statement: Statement, sheet: Worksheet, count: int, within: Mask | None) -> bool:
-        sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
-        if pod.nominated_node:
-            nominated = session.nominated(pod, within)
-            if nominated is not None:
-                self._assign(statement, sub_job, sheet.take(1)[0], nominated)
-                return True
-            count = 1
-        nodes = session.kernel.batch(pod, count, within)
-        if nodes:
-            statement.allocate(sub_job, sheet.take(len(nodes)), nodes)
-            return True
-        best = session.kernel.best(pod, within)
-        if best is not None:
-            self._assign(statement, sub_job, sheet.take(1)[0], best)
-            return True
-        failed = sheet.take(1)[0]
-        session.trace.pod(failed.row, reasons.unplaceable(session, failed, within))
-        sub_job.failed_roles.add(failed.role)
-        return _worth_continuing(session, sub_job)
-
-    def _assign(self, statement: Statement, sub_job: SubJob, pod: PodRecord, place: tuple[int, bool]) -> None:
-        node, now = place
-        if now:
-            statement.allocate(sub_job, (pod,), (node,))
-        else:
-            statement.pipeline(sub_job, pod, node)
-
-
-def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
-    """Whether the group can still become ready although a pod found no node."""
-    job = sub_job.job
-    if job.min_available == job.size or sub_job.min_available >= sub_job.size:
-        return False
-    if job.pod_group.spec.sub_group_policy:
-        return True
-    roles = job.pod_group.spec.min_task_member
-    if job.min_available < sum(roles.values()):
-        left = sum(1 for pod in session.pending(job) if pod.role not in sub_job.failed_roles)
-        return job.ready_count + left >= job.min_available
-    if not roles:
-        return True
-    held = job.held_by_role(best_effort=not session.rules.readiness)
-    return all(held.get(role, 0) >= roles.get(role, 0) for role in sub_job.failed_roles)
+    def _place_group(self, group: Worksheet, root: int) -> tuple[Statement, float] | None:
+        """Place pods of a group in the best HyperNode of the first gradient below `root` that takes them."""
+        session, sub_job = self._session, group.sub_job
+        least = domains.least_placements(session, sub_job)
+        for gradient in domains.gradients(session, sub_job, root):
+            candidates = domains.with_room(session, gradient, group.left(), least)
+            while len(candidates):
+                scores = domains.scores(session, sub_job, candidates)
+                best = int(np.argmax(scores))
+                hyper_node, trial = int(candidates[best]), group.copy()
+                sub_job.failed_roles.clear()
+                statement = place_group(session, trial, hyper_node)
+                if statement:
+                    group.at = trial.at
+                    sub_job.allocated_hyper_node = session.topology.lca(sub_job.allocated_hyper_node, hyper_node)
+                    return statement, float(scores[best])
+                candidates = np.delete(candidates, best)
+        return None

@@ -198,9 +198,7 @@ async def _build(kube: Kube) -> None:
             "capacity": amounts,
             "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}],
         }
-        await kube.create(
-            "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
-        )
+        await kube.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
 
 
 async def _create(kube: Kube, path: str, manifest: dict[str, Any]) -> None:

@@ -14,9 +14,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from stromboli.api.crds import QueueState
 from stromboli.api.errors import InvalidObjectError, PolicyError
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, Vector
+from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework import closing
 from stromboli.framework.policy import DEFAULT_POLICY
@@ -61,10 +63,11 @@ def simulate(
     loaded = load(paths, sys.stdin)
     problems = loaded.problems
     mode: Compatibility | None = compatibility.value if compatibility else None
+    registry = discover()
     if loaded.objects:
         try:
             text = policy.read_text() if policy else DEFAULT_POLICY
-            engine = Engine(text, compatibility=mode, source=str(policy or "default policy"))
+            engine = Engine(text, registry=registry, compatibility=mode, source=str(policy or "default policy"))
             result = _run_plain(engine, loaded, cycles or 1, scheduler_name or _scheduler_names(loaded))
             _print("", result, format_, explain)
         except OSError as error:
@@ -74,7 +77,7 @@ def simulate(
     for document in loaded.scenarios:
         try:
             scenario = Scenario.parse(document)
-            _print(scenario.name, scenario.run(mode, cycles), format_, explain)
+            _print(scenario.name, scenario.run(mode, cycles, registry), format_, explain)
         except InvalidObjectError as error:
             problems.append(str(error))
         except PolicyError as error:
@@ -86,6 +89,9 @@ def simulate(
 
 
 def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str]) -> Run:
+    for queue in (obj for kind, obj in loaded.objects if kind == "Queue" and not obj.status.state):
+        # The service opens a new queue before a session sees it.
+        queue.status.state = QueueState.Open
     state = ClusterState(names)
     feed(state, loaded.objects)
     return run(engine, state, cycles=cycles)

@@ -83,7 +83,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         "NoHyperNodeFits",
         f"no HyperNode up to tier {tier}{near} has room for PodGroup {job.key}",
         Actionable.Wait,
-        {f"HyperNodes up to tier {tier}": number},
+        f"of {number} HyperNodes",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons, sharding
-from stromboli.framework.job import NOWHERE, SubJob
+from stromboli.framework.job import SubJob
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.worksheets import Worksheet
@@ -82,16 +82,27 @@ class _GroupPlacement:
             if nominated is not None:
                 return self._assign(nominated)
             count = 1
-        if count > 1 and any(method(pod, self._within) for method in self._session.points.all("drifts")):
-            count = 1
         limits = sharding.by_preference(self._session.shard, self._within)
         for within in limits:
-            nodes = kernel.batch(pod, count, within)
+            nodes = self._together(pod, kernel.batch(pod, count, within))
             if nodes:
                 self._statement.allocate(sheet.sub_job, sheet.take(len(nodes)), nodes)
                 self._gather(nodes)
                 return True
         return any(self._assign(kernel.best(pod, within)) for within in limits)
+
+    def _together(self, pod: PodRecord, nodes: list[int]) -> list[int]:
+        """The nodes up to the first that is in another neighbourhood than the one before it.
+
+        While placements stay in one neighbourhood its scores only gain on the others: what was best with the scores of
+        the beginning is best. Beyond, the scores have to be asked anew.
+        """
+        for method in self._session.points.all("neighbourhoods"):
+            of_node = method(pod)
+            if of_node is not None and len(nodes) > 1:
+                left = np.flatnonzero(of_node[nodes] != of_node[nodes[0]])
+                nodes = nodes[: left[0]] if len(left) else nodes
+        return nodes
 
     def _assign(self, place: tuple[int, bool] | None) -> bool:
         """Give the next pod a node, now or later."""
@@ -112,9 +123,8 @@ class _GroupPlacement:
         sub_job, tree = self._sheet.sub_job, self._session.topology
         if sub_job.network_topology is None:
             return
-        for hyper_node in np.unique(tree.lowest[list(nodes)]).tolist():
-            if hyper_node != NOWHERE:
-                sub_job.anchor = tree.lca(sub_job.anchor, hyper_node)
+        for hyper_node in set(tree.lowest[list(nodes)].tolist()):
+            sub_job.anchor = tree.lca(sub_job.anchor, hyper_node)
 
 
 def _worth_continuing(session: Session, sub_job: SubJob) -> bool:

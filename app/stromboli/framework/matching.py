@@ -87,7 +87,10 @@ class Selector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether it selects a set of labels."""
-        return all(requirement.holds(labels.get(requirement.key)) for requirement in self.requirements)
+        for requirement in self.requirements:  # noqa: SIM110 - asked for every pod: a generator takes twice as long
+            if not requirement.holds(labels.get(requirement.key)):
+                return False
+        return True
 
     def narrowed(self, requirements: Iterable[Requirement]) -> Selector:
         """This selector with more requirements."""

@@ -20,7 +20,7 @@ when a node fills up: the batch ends there and the caller starts another. Pods w
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,12 +42,12 @@ class Board:
     """Feasibility, room and scores of the nodes for one identity class. Arrays have shape (feasible nodes,)."""
 
     __slots__ = (
+        "_fits_future",
         "_full",
         "_heap",
         "_kernel",
         "_seen",
         "_singles",
-        "_fits_future",
         "fits_idle",
         "pod",
         "relative",
@@ -68,6 +68,9 @@ class Board:
         #: (-score, index) of nodes with room; what is out of date in it is passed over
         self._heap: list[tuple[float, int]] | None = None
         self._singles = 0
+        self.fits_idle: Mask
+        self.scores: Vector
+        self._fits_future: Mask | None
         self._compute()
         self._seen = len(kernel.nodes.log)
         #: whether scores depend on which nodes there are to choose from
@@ -126,9 +129,9 @@ class Board:
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
-        self.fits_idle: Mask = fits(self.request, nodes.idle[:, rows])
-        self._fits_future: Mask | None = None
-        self.scores: Vector = self._kernel.score(self.pod, nodes.view(rows))
+        self.fits_idle = fits(self.request, nodes.idle[:, rows])
+        self._fits_future = None
+        self.scores = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
 
 
@@ -139,7 +142,7 @@ class Kernel:
         self.nodes = nodes
         self._points = points
         self._request_of = request_of
-        self._boards: dict[int, Board] = {}
+        self._boards: dict[Hashable, Board] = {}
         #: nodes whose score was computed, for reports of work done
         self.nodes_scored = 0
 
@@ -148,6 +151,11 @@ class Kernel:
     def varies(self, pod: PodRecord) -> bool:
         """Whether this pod must be placed one at a time with everything asked anew."""
         return any(method(pod) for method in self._points.all("varies"))
+
+    def _identity(self, pod: PodRecord) -> Hashable:
+        """Pods with the same identity have the same predicates and scores."""
+        methods = self._points.all("identity")
+        return (pod.pod_class.id, *[method(pod) for method in methods]) if methods else pod.pod_class.id
 
     def feasible(self, pod: PodRecord) -> Mask:
         """The nodes that all predicates pass, room not considered."""
@@ -199,9 +207,10 @@ class Kernel:
         return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
 
     def _known_board(self, pod: PodRecord) -> Board:
-        board = self._boards.get(pod.pod_class.id)
+        key = self._identity(pod)
+        board = self._boards.get(key)
         if board is None:
-            board = self._boards[pod.pod_class.id] = self._new_board(pod)
+            board = self._boards[key] = self._new_board(pod)
         else:
             board.refresh()
         return board

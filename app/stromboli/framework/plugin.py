@@ -13,7 +13,7 @@ one session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -42,6 +42,14 @@ class Vote(IntEnum):
 Verdict: TypeAlias = Vote | Reason
 #: what to sort by, ascending: a number, a tuple of them, or anything that compares with its like
 Key: TypeAlias = Any
+
+
+class Passing(str):
+    """A cause that goes away when pods go, such as a host port in use: evicting somebody may help."""
+
+    __slots__ = ()
+
+
 #: nodes that pass, by the cause that excludes the others
 Filters: TypeAlias = Iterable[tuple[str, Mask]]
 
@@ -138,6 +146,35 @@ class Plugin:
         """How many of `count` pods like this one a queue may take, and why not all. The smallest answer counts."""
         raise NotImplementedError
 
+    # -- victims: running pods that may be evicted -----------------------------------------------------------------
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
+        """Those of the candidates that a pod of their own queue may evict to get a place; None for no opinion.
+
+        Candidates come in the order in which they would be evicted.
+        """
+        raise NotImplementedError
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
+        """Those of the candidates that a pod of another queue may evict; None for no opinion."""
+        raise NotImplementedError
+
+    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
+        """Why a queue may not take back what others hold for one of its pods."""
+        raise NotImplementedError
+
+    def victim_queue_order(self, queue: Queue, reclaimer: Queue) -> Key:
+        """The place of a queue among those that a reclaimer takes from, smaller first; else it is the last served."""
+        raise NotImplementedError
+
+    def evictable(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
+        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion."""
+        raise NotImplementedError
+
+    def victim_tasks(self, running: Sequence[PodRecord]) -> Sequence[PodRecord]:
+        """Those of all running pods that should be evicted for the good of the cluster."""
+        raise NotImplementedError
+
     # -- nodes ---------------------------------------------------------------------------------------------------
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
@@ -152,14 +189,22 @@ class Plugin:
         """A score per node that depends on which nodes there are to choose from; None when all are equal."""
         raise NotImplementedError
 
+    def identity(self, pod: PodRecord) -> Hashable:
+        """What else than its class a pod's predicates and scores depend on, such as its queue.
+
+        It must be the same for all pods of one class in a job.
+        """
+        raise NotImplementedError
+
     def varies(self, pod: PodRecord) -> bool:
         """Whether predicates or scores of this pod depend on where other pods are placed, beyond amounts."""
         raise NotImplementedError
 
-    def drifts(self, pod: PodRecord, within: Mask | None) -> bool:
-        """Whether `batch_node_order` of this pod changes with every placement among these nodes (None: all).
+    def neighbourhoods(self, pod: PodRecord) -> Rows | None:
+        """The number of each node's neighbourhood, shape (nodes,); None when placements change no score.
 
-        Such pods are placed one at a time; what was found out about single nodes stays. Switched by `enableNodeOrder`.
+        For scores of `batch_node_order` that favour the neighbours of what was just placed: each placement raises them
+        in its neighbourhood relative to all others, alike for all nodes in it. Switched by `enableNodeOrder`.
         """
         raise NotImplementedError
 
@@ -174,6 +219,10 @@ class Plugin:
 
     def hyper_node_order(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
         """A score for each of some HyperNodes, for all pods of a group together."""
+        raise NotImplementedError
+
+    def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
+        """Annotations that go on a pod with its binding to a node."""
         raise NotImplementedError
 
     # -- accounts ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from stromboli.api.reasons import Reason
 from stromboli.framework.plugin import Plugin, Vote
 from stromboli.framework.policy import PluginOption
+from stromboli.state.pods import PodRecord
 
 Method = Callable[..., Any]
 
@@ -21,9 +22,23 @@ _SWITCH = {
     "job_missing": "job_ready",
     "sub_job_missing": "sub_job_ready",
     "batch_node_order": "node_order",
-    "drifts": "node_order",
+    "victim_tasks": "victim",
+    "neighbourhoods": "node_order",
 }
-_WITHOUT_SWITCH = frozenset(("job_valid", "varies", "on_allocate", "on_deallocate", "open", "close"))
+_WITHOUT_SWITCH = frozenset(
+    (
+        "evictable",
+        "victim_queue_order",
+        "job_valid",
+        "varies",
+        "identity",
+        "bind_annotations",
+        "on_allocate",
+        "on_deallocate",
+        "open",
+        "close",
+    )
+)
 
 
 class Points:
@@ -55,9 +70,9 @@ class Points:
 
     # -- combining -------------------------------------------------------------------------------------------------
 
-    def key(self, point: str, subject: Any) -> tuple[Any, ...]:
+    def key(self, point: str, *subject: Any) -> tuple[Any, ...]:
         """Concatenate: what an earlier plugin says outweighs all later ones."""
-        return tuple([method(subject) for method in self.all(point)])
+        return tuple([method(*subject) for method in self.all(point)])
 
     def objection(self, point: str, *subject: Any) -> Reason | None:
         """The first reason against."""
@@ -91,6 +106,63 @@ class Points:
         for tier in self.tiers(point):
             return all(method(*subject) for method in tier)
         return False
+
+    def victims(
+        self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord], *, veto: bool
+    ) -> list[PodRecord]:
+        """The candidates that may be evicted, in their order; none when no plugin has an opinion.
+
+        With `veto` all plugins must agree. Without, the first tier that leaves somebody decides, and within a tier an
+        empty intersection is forgotten.
+        """
+        allowed = (
+            self._agreed(point, beneficiary, candidates) if veto else self._decided(point, beneficiary, candidates)
+        )
+        return [pod for pod in candidates if pod.row in allowed]
+
+    def _agreed(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> set[int]:
+        """Rows that every opinion contains."""
+        allowed: set[int] | None = None
+        for method in self.all(point):
+            opinion = method(beneficiary, candidates)
+            if opinion is not None:
+                rows = {pod.row for pod in opinion}
+                allowed = rows if allowed is None else allowed & rows
+                if not allowed:
+                    break
+        return allowed or set()
+
+    def _decided(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> set[int]:
+        """Rows as Volcano finds them: what a tier vetoes, the next one may allow."""
+        for tier in self.tiers(point):
+            allowed: set[int] = set()
+            for method in tier:
+                opinion = method(beneficiary, candidates)
+                if opinion is None:
+                    continue
+                rows = {pod.row for pod in opinion}
+                if not rows:
+                    allowed = set()
+                    break
+                allowed = allowed & rows if allowed else rows
+            if allowed:
+                return allowed
+        return set()
+
+    def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates to whose eviction no plugin objects."""
+        for method in self.all("evictable"):
+            opinion = method(candidates)
+            candidates = candidates if opinion is None else opinion
+        return list(candidates)
+
+    def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
+        """What the plugins of the first tier that names somebody want to see evicted."""
+        for tier in self.tiers("victim_tasks"):
+            named = {pod.row for method in tier for pod in method(running)}
+            if named:
+                return [pod for pod in running if pod.row in named]
+        return []
 
 
 def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:

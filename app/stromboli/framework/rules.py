@@ -47,6 +47,8 @@ class Rules:
     ancestor_shares: bool = True
     #: volumes are limited by what CSINodes say, not by a dimension of resources as well
     volume_limits: bool = True
+    #: cards are shared as the documents of the device plugins say
+    devices: bool = True
     #: an error of an HTTP extender is never a yes
     extender_errors: bool = True
     #: a pod that a queue refused is tried again when room came back

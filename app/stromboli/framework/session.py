@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from stromboli.api import crds, resources
 from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
 from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
 from stromboli.framework import reasons
 from stromboli.framework.environment import Environment
@@ -39,6 +39,7 @@ _REQUESTING = _ALLOCATED | (np.arange(STATES) == PodState.Pending)
 
 
 _NOWHERE = Environment()
+_NO_ANNOTATIONS: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -50,6 +51,11 @@ class QueueGauges:
     overused: bool | None = None
     #: deserved, allocated, request, capacity, real_capacity, inqueue: vectors of shape (dimensions,)
     amounts: dict[str, Vector] = field(default_factory=dict)
+
+    @property
+    def names_extended(self) -> bool:
+        """Whether any amount has more than cpu and memory."""
+        return any(vector[PODS:].any() for vector in self.amounts.values())
 
     def export_last(self, amount: str) -> None:
         """Move an amount to the end: it was set once more."""
@@ -94,6 +100,8 @@ class Session:
         self.gauges: dict[str, QueueGauges] = {}
         #: the last discarded try of each pod, by row
         self.tried: dict[int, Placement] = {}
+        #: node of each pod that waits for victims of this session to go, by row
+        self.promised: dict[int, int] = {}
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
@@ -240,6 +248,18 @@ class Session:
                 least, why = room, reason
         return least, why
 
+    def job_starving(self, job: Job) -> bool:
+        """Whether a job may evict others."""
+        return self.points.first_tier_agrees("job_starving", job)
+
+    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
+        """Why a queue may not take back what others hold for one of its pods."""
+        return self.points.objection("preemptive", queue, pod)
+
+    def victims(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates that may be evicted for a pod, in their order. `point` is preemptable or reclaimable."""
+        return self.points.victims(point, beneficiary, candidates, veto=self.rules.veto)
+
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self, actions: Mapping[str, Callable[[Session], None]], clock: Callable[[], float]) -> None:
@@ -268,7 +288,12 @@ class Session:
         elif placement.kind is Kind.Evict:
             for pod, node in zip(placement.pods, placement.nodes, strict=True):
                 self.evicted[pod.key] = name = self.nodes.name(node)
-                self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, name, placement.reason))
+                self.decisions.append(
+                    Evict(pod.namespace, pod.name, pod.uid, name, placement.reason, placement.beneficiary)
+                )
+        elif placement.after_eviction:
+            for pod, node in zip(placement.pods, placement.nodes, strict=True):
+                self.promised[pod.row] = node
         for pod in placement.pods:
             self.tried.pop(pod.row, None)
 
@@ -277,12 +302,19 @@ class Session:
         self.trace.placed(placement.pods)
         for pod, node in zip(placement.pods, placement.nodes, strict=True):
             self.bound[pod.key] = name = self.nodes.name(node)
-            self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, name))
+            annotations = self._bind_annotations(pod, node)
+            self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, name, annotations))
         if placement.sub_job is not None:
             best_effort = placement.pods[0].pod_class.best_effort
             placement.sub_job.job.move(
                 placement.sub_job, PodState.Allocated, PodState.Binding, len(placement.pods), best_effort
             )
+
+    def _bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
+        methods = self.points.all("bind_annotations")
+        if not methods:
+            return _NO_ANNOTATIONS
+        return {key: value for method in methods for key, value in method(pod, node).items()}
 
     def allocate_now(self, sub_job: SubJob, pod: PodRecord, node: int) -> None:
         """Give a pod a node outside of a statement, and commit all that its job holds once the job is ready."""

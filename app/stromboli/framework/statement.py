@@ -45,8 +45,12 @@ class Placement:
     request: Vector
     #: why, for evictions: the action's name
     reason: str = ""
+    #: on whose behalf, for evictions: the key of a job, empty when it is for the cluster's own good
+    beneficiary: str = ""
     #: whether others were evicted to make the place
     after_eviction: bool = False
+    #: what evicted pods were before
+    before: PodState = PodState.Running
 
     @property
     def total(self) -> Vector:
@@ -75,13 +79,25 @@ class Statement:
         placement = self._placement(Kind.Pipeline, sub_job, (pod,), (node,))
         self._do(replace(placement, after_eviction=after_eviction))
 
-    def evict(self, pod: PodRecord, reason: str) -> None:
-        """Make a running pod give up its place."""
+    def evict(self, pod: PodRecord, reason: str, beneficiary: str = "") -> None:
+        """Make a pod give up its place; `reason` names the action, `beneficiary` the job that gets the place."""
         session = self._session
         job = session.jobs.get(pod.job)
         sub_job = session.sub_job_of(job, pod) if job else None
         node = int(session.pods.node[pod.row])
-        self._do(Placement(Kind.Evict, job, sub_job, (pod,), (node,), session.request(pod), reason))
+        self._do(
+            Placement(
+                Kind.Evict,
+                job,
+                sub_job,
+                (pod,),
+                (node,),
+                session.request(pod),
+                reason,
+                beneficiary,
+                before=PodState(session.pods.state[pod.row]),
+            )
+        )
 
     def discard(self) -> None:
         """Take everything back, the last first."""
@@ -124,7 +140,7 @@ _TARGET = {Kind.Allocate: PodState.Allocated, Kind.Pipeline: PodState.Pipelined}
 
 def _apply(session: Session, placement: Placement) -> None:
     if placement.kind is Kind.Evict:
-        _set_state(session, placement, PodState.Running, PodState.Releasing)
+        _set_state(session, placement, placement.before, PodState.Releasing)
         session.nodes.release(placement.nodes[0], placement.request, 1)
         _tell(session, "on_deallocate", placement)
         return
@@ -137,7 +153,7 @@ def _apply(session: Session, placement: Placement) -> None:
 
 def _undo(session: Session, placement: Placement) -> None:
     if placement.kind is Kind.Evict:
-        _set_state(session, placement, PodState.Releasing, PodState.Running)
+        _set_state(session, placement, PodState.Releasing, placement.before)
         session.nodes.release(placement.nodes[0], placement.request, -1)
         _tell(session, "on_allocate", placement)
         return

@@ -146,8 +146,7 @@ class Topology:
 
     def sums(self, of_nodes: Vector) -> Vector:
         """The sum over the nodes of each HyperNode, shape (HyperNodes,), of a value per node."""
-        out: Vector = np.bincount(self._owner, weights=of_nodes[self._flat], minlength=len(self))
-        return out
+        return np.bincount(self._owner, weights=of_nodes[self._flat], minlength=len(self)).astype(np.float64)
 
     def matrix_sums(self, of_nodes: Matrix) -> Matrix:
         """The same for each row of a matrix, shape (rows, HyperNodes)."""

@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Vector
 from stromboli.framework.matching import Selector, label_selector
-from stromboli.framework.plugin import Filters
+from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.session import Session
 from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods
@@ -95,11 +95,11 @@ class InterPod:
             yield "node(s) didn't match pod affinity rules", self._near_all(near, pod)
         if far:
             free = [self._nearby(term) == 0 for term in far]
-            yield "node(s) didn't match pod anti-affinity rules", reduce(np.logical_and, free)
+            yield Passing("node(s) didn't match pod anti-affinity rules"), reduce(np.logical_and, free)
         repelled = self._repelled(pod)
         if repelled:
             free = [domain_sums(self._facts, term.topology_key, counts) == 0 for term, counts in repelled]
-            yield "node(s) didn't satisfy existing pods anti-affinity rules", reduce(np.logical_and, free)
+            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), reduce(np.logical_and, free)
 
     def concerns(self, pod: PodRecord) -> bool:
         """Whether the filters exclude nodes for this pod because of where others are."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,27 +40,32 @@ class _Matching:
     seen: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Traits(Generic[T]):
     """A trait of all classes."""
 
-    #: the distinct values
+    #: the distinct values, numbered
     values: dict[T, int] = field(default_factory=dict)
-    #: index into `values` by class id, -1 for None
+    #: the number of each class's value by class id, -1 for None
     of_class: list[int] = field(default_factory=list)
 
-    def extend(self, classes: Sequence[PodClass], trait: Trait[T]) -> None:
-        """Learn of classes that are new."""
-        for pod_class in classes[len(self.of_class) :]:
+    def extended(self, classes: Sequence[PodClass], trait: Trait[T]) -> Traits[T]:
+        """These and the classes that are new; numbers stay."""
+        values, of_class = self.values.copy(), self.of_class.copy()
+        for pod_class in classes[len(of_class) :]:
             value = trait(pod_class)
-            self.of_class.append(-1 if value is None else self.values.setdefault(value, len(self.values)))
+            of_class.append(-1 if value is None else values.setdefault(value, len(values)))
+        return Traits(values, of_class)
 
 
 @dataclass(slots=True)
 class _ByTrait:
-    #: counts by the index of the value
+    #: counts by the number of the value
     counts: dict[int, Vector]
     seen: int
+
+
+_NO_TRAITS: Traits[Any] = Traits()
 
 
 class PlacedPods:
@@ -101,7 +106,8 @@ class PlacedPods:
             rows = self._rows()
             if not terminating:
                 rows = rows[self._pods.state[rows] != PodState.Releasing]
-            chosen = [row for row in rows.tolist() if selects(self._record(row))]
+            records = cast("list[PodRecord]", self._pods.records)
+            chosen = [row for row in rows.tolist() if selects(records[row])]
             nodes = self._pods.node[chosen]
             counts = np.bincount(nodes, minlength=len(self._facts)).astype(np.float64)
             found = self._matching[key] = _Matching(selects, counts, len(self._moves))
@@ -114,13 +120,14 @@ class PlacedPods:
 
     def traits(self, trait: Trait[T]) -> Traits[T]:
         """A trait of all classes, whether pods of them are placed or not."""
-        # classes are only ever added while the facts live, so what was learnt stays true
-        known = cast("Traits[T]", self._facts.cache.setdefault(trait, Traits()))
-        known.extend(self._classes, trait)
+        known = cast("Traits[T]", self._facts.cache.get(trait, _NO_TRAITS))
+        if len(known.of_class) < len(self._classes):
+            # kept with the facts: while they live, classes are only ever added
+            known = self._facts.cache[trait] = known.extended(self._classes, trait)
         return known
 
     def by_trait(self, trait: Trait[T]) -> dict[int, Vector]:
-        """How many pods with each value of a trait are on each node, by the value's index; unused values are absent."""
+        """How many pods with each value of a trait are on each node, by the value's number; unused ones are absent."""
         traits = self.traits(trait)
         found = self._by_trait.get(trait)
         if found is None:
@@ -139,11 +146,6 @@ class PlacedPods:
     def _rows(self) -> Rows:
         rows = np.flatnonzero(_ON_NODE[self._pods.state] & (self._pods.node >= 0))
         return rows[~np.isin(rows, list(self._evicted))] if self._evicted else rows
-
-    def _record(self, row: int) -> PodRecord:
-        record = self._pods.records[row]
-        assert record is not None
-        return record
 
     def _count(self, of_class: list[int]) -> dict[int, Vector]:
         rows = self._rows()

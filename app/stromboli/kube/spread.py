@@ -11,7 +11,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.matching import EVERYTHING, Requirement, Selector, label_selector
-from stromboli.framework.plugin import Filters
+from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.session import Session
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import domain_sums, has_domain
@@ -80,7 +80,7 @@ class Spread:
         labelled = self._labelled(wanted)
         yield f"{_CAUSE} (missing required label)", labelled
         within = [self._within_skew(constraint, pod, labelled) for constraint in wanted]
-        yield _CAUSE, reduce(np.logical_and, within)
+        yield Passing(_CAUSE), reduce(np.logical_and, within)
 
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """A score from 0 to 100 for each of the nodes to choose from, shape (len(rows),); None when they are equal."""

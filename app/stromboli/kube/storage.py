@@ -126,6 +126,7 @@ class TopologyTerm(Record, frozen=True):
 class StorageClass(Record, frozen=True):
     metadata: Meta
     provisioner: str = ""
+    parameters: dict[str, str] | None = None
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] | None = None
 

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from stromboli.api.resources import Mask, Vector
-from stromboli.framework.plugin import Filters
+from stromboli.framework.plugin import Filters, Passing
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.classes import PodClass
@@ -45,7 +45,7 @@ class VolumeLimits:
                 return
         wanted = self._limited(claims)
         if wanted:
-            yield "node(s) exceed max volume count", self._within_limits(wanted)
+            yield Passing("node(s) exceed max volume count"), self._within_limits(wanted)
 
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a limit applies to the pod's volumes."""

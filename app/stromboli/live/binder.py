@@ -2,7 +2,8 @@
 
 A binding is assumed in the state when it is submitted here. It ends in one of three ways: the pod's watch event
 confirms it; the API server refuses it and it is taken back; or neither happens for a while, and the pod is looked up.
-Bindings leave in the order in which they were decided, so the pods of a gang leave together.
+Bindings leave in the order in which they were decided, so the pods of a gang leave together. For pods that
+kube-scheduler binds, a binding is assumed and expected, but not sent.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.state.snapshot import Snapshot
 
 log = Logger(__name__)
 
@@ -60,12 +62,15 @@ class Binder:
         self._pods = msgspec.json.Decoder(objects.Pod)
         mirror.listen("Pod", self._pod_changed)
 
-    def submit(self, binds: Sequence[Bind]) -> None:
-        """Assume the bindings that still stand, and send them."""
-        valid, stale = still_valid(binds, self._state, self._is_held)
+    def submit(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
+        """Assume the bindings that still stand since the snapshot that they were decided on, and send them."""
+        valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
         for bind in valid:
             self._state.assume(_key(bind), bind.node)
-            self._queue.put_nowait(bind)
+            if self._is_bound_elsewhere(bind):
+                self._expect(bind)
+            else:
+                self._queue.put_nowait(bind)
         for _ in stale:
             self._observer.bind_result("stale", 0.0)
         if stale:
@@ -108,10 +113,19 @@ class Binder:
             result = "bound"
             self._held.pop(key, None)
             if key in self._state.assumed:
-                self._unconfirmed[key] = (time.monotonic() + self._assume_timeout, bind)
+                self._expect(bind)
             message = f"Successfully assigned {key} to {bind.node}"
             self._events.emit(_reference(bind), "Normal", "Scheduled", message, "Binding")
         self._observer.bind_result(result, time.perf_counter() - started)
+
+    def _expect(self, bind: Bind) -> None:
+        """The pod's watch event should show the binding before long."""
+        self._unconfirmed[_key(bind)] = (time.monotonic() + self._assume_timeout, bind)
+
+    def _is_bound_elsewhere(self, bind: Bind) -> bool:
+        """Whether kube-scheduler binds the pod: it learns through its extender to which node."""
+        record = self._state.record(_key(bind))
+        return record is not None and record.scheduler_name in self._state.extender_scheduler_names
 
     async def _take_back(self, bind: Bind, why: str) -> None:
         """The binding did not happen, or so it seems: see what the API server has."""
@@ -156,9 +170,19 @@ class Binder:
                     del self._unconfirmed[key]
                 elif deadline <= now:
                     del self._unconfirmed[key]
-                    confirmed = await self._look_up(bind)
-                    log.warning("binding not confirmed", pod=key, node=bind.node, bound=confirmed)
-                    self._observer.bind_result("unconfirmed", self._assume_timeout)
+                    await self._doubt(bind)
+
+    async def _doubt(self, bind: Bind) -> None:
+        """A binding was not confirmed in time."""
+        key = _key(bind)
+        self._observer.bind_result("unconfirmed", self._assume_timeout)
+        if self._is_bound_elsewhere(bind):
+            # kube-scheduler did not come back for it yet. What it is told then is decided anew.
+            self._state.forget(key)
+            self._mirror.changed()
+        else:
+            confirmed = await self._look_up(bind)
+            log.warning("binding not confirmed", pod=key, node=bind.node, bound=confirmed)
 
     def _is_held(self, key: str) -> bool:
         until, _ = self._held.get(key, (0.0, None))

@@ -28,8 +28,8 @@ from stromboli.live.limits import Backoff
 Object: TypeAlias = dict[str, Any]
 """A manifest as decoded JSON."""
 
-#: failures in which no answer came
-CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+#: failures in which no answer came, or none that can be read
+CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
 _JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"

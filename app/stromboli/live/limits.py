@@ -37,16 +37,15 @@ class TokenBucket:
 class Backoff:
     """Delays that double from `first` to `limit`, each of them somewhere in its upper half."""
 
-    __slots__ = ("_first", "_limit", "_next", "_random")
+    __slots__ = ("_first", "_limit", "_next")
 
-    def __init__(self, first: float, limit: float, source: random.Random | None = None) -> None:
+    def __init__(self, first: float, limit: float) -> None:
         self._first = self._next = first
         self._limit = limit
-        self._random = source or random.Random()
 
     def delay(self, at_least: float | None = None) -> float:
         """The next delay in seconds, not shorter than what a server asked for."""
-        delay = self._next * self._random.uniform(0.5, 1.0)
+        delay = self._next * random.uniform(0.5, 1.0)
         self._next = min(self._limit, 2 * self._next)
         return max(delay, at_least or 0.0)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -43,7 +42,7 @@ class TickLoop:
         self,
         state: ClusterState,
         decider: Decider,
-        carry_out: Callable[[Sequence[Decision]], None],
+        carry_out: Callable[[Sequence[Decision], Snapshot], None],
         settled: Callable[[], Awaitable[None]],
         observer: Observer,
         *,
@@ -61,6 +60,8 @@ class TickLoop:
         self._period = period
         self._allowed = allowed
         self._urgent = asyncio.Event()
+        #: how long the last session took, seconds
+        self._took = 0.0
         self._thread = ThreadPoolExecutor(1, "session")
 
     def wake(self, urgent: bool = True) -> None:
@@ -86,7 +87,8 @@ class TickLoop:
         except TimeoutError:
             pass
         else:
-            await asyncio.sleep(self._debounce)
+            # A stream of changes gets at most half of the time: the event loop needs the rest to take them in.
+            await asyncio.sleep(max(self._debounce, min(self._took, self._period)))
         await self._settled()
         self._urgent.clear()
 
@@ -100,30 +102,40 @@ class TickLoop:
             log.exception("session failed", error)
             self._observer.session_failed(error)
             return False
-        self._observer.session(snapshot, result, now, time.perf_counter() - started)
+        self._took = time.perf_counter() - started
+        self._observer.session(snapshot, result, now, self._took)
         if self._allowed():
-            self._carry_out(result.decisions)
+            self._carry_out(result.decisions, snapshot)
         return True
 
 
 def still_valid(
-    binds: Sequence[Bind], state: ClusterState, held: Callable[[str], bool]
+    binds: Sequence[Bind], snapshot: Snapshot, state: ClusterState, held: Callable[[str], bool]
 ) -> tuple[list[Bind], list[Bind]]:
     """Divide binds into those that still stand and those that do not.
 
-    The cluster moved on while the session ran. A pod that is gone, has been replaced or bound, or is held back, and
-    one whose node is gone take the binds of their whole gang with them: the next session decides anew.
+    The cluster moved on while the session ran on its snapshot. A pod that is gone, has been replaced or bound, or is
+    held back, and one whose node is gone take the binds of their whole gang with them: the next session decides anew.
     """
-    gangs: defaultdict[str, list[Bind]] = defaultdict(list)
-    broken = set()
+    stale = {bind.uid for bind in binds if not _stands(bind, state, held)}
+    if not stale:
+        return list(binds), []
+    gang_of = {record.uid: record.job or record.uid for record in snapshot.pods.records if record is not None}
+    broken = {gang_of[uid] for uid in stale}
+    divided: tuple[list[Bind], list[Bind]] = ([], [])
     for bind in binds:
-        key = f"{bind.namespace}/{bind.name}"
-        record = state.record(key)
-        # A pod that is gone has no gang any more; alone, it breaks none.
-        gang = record.job if record is not None and record.job else key
-        gangs[gang].append(bind)
-        current = record is not None and record.uid == bind.uid and not record.node_name
-        if not current or bind.node not in state.nodes.by_name or key in state.assumed or held(key):
-            broken.add(gang)
-    valid = [bind for gang, members in gangs.items() if gang not in broken for bind in members]
-    return valid, [bind for gang in broken for bind in gangs[gang]]
+        divided[gang_of[bind.uid] in broken].append(bind)
+    return divided
+
+
+def _stands(bind: Bind, state: ClusterState, held: Callable[[str], bool]) -> bool:
+    key = f"{bind.namespace}/{bind.name}"
+    record = state.record(key)
+    return (
+        record is not None
+        and record.uid == bind.uid
+        and not record.node_name
+        and bind.node in state.nodes.by_name
+        and key not in state.assumed
+        and not held(key)
+    )

@@ -26,6 +26,8 @@ log = Logger(__name__)
 Listener: TypeAlias = Callable[[str, Any], None]
 """Called with the event's type and the object; for DELETED that is its last state or, from a list, its key."""
 _FINISHED = ("Succeeded", "Failed")
+_PENDING = int(PodState.Pending)
+_ON_NODE = frozenset(int(state) for state in ON_NODE_STATES)
 _REMEMBERED = 10_000
 
 
@@ -115,15 +117,16 @@ class Mirror:
         else:
             self.state.upsert("Pod", pod)
         after = self._pod_state(key)
-        return after == PodState.Pending or (before in ON_NODE_STATES and after not in ON_NODE_STATES)
+        return after == _PENDING or (before in _ON_NODE and after not in _ON_NODE)
 
-    def _pod_state(self, key: str) -> PodState | None:
+    def _pod_state(self, key: str) -> int:
+        """The number of a PodState, -1 for a pod that is not known."""
         row = self.state.pods.by_key.get(key)
-        return None if row is None else PodState(int(self.state.pods.state[row]))
+        return -1 if row is None else int(self.state.pods.state[row])
 
     def _is_irrelevant(self, pod: objects.Pod) -> bool:
         """A pod of another scheduler that has ended holds nothing, and no gang counts it."""
-        return pod.status.phase in _FINISHED and pod.spec.scheduler_name not in self.state.scheduler_names
+        return pod.status.phase in _FINISHED and not self.state.is_ours(pod)
 
 
 class Listing:

@@ -12,7 +12,8 @@ class Observer:
         """An ADDED, MODIFIED or DELETED event was applied."""
 
     def relist(self, kind: str, why: str) -> None:
-        """A kind is listed again: `start`, `expired`, `absent` or `reconcile`."""
+        """A kind is listed: at the `start`, because a watch `expired`, the kind was `absent`, the server `refused` or
+        was `disconnected`, or to `reconcile` what kopf may have missed."""
 
     def malformed(self, kind: str, key: str) -> None:
         """An object could not be read and was set aside."""

@@ -2,7 +2,8 @@
 
 Pods and nodes are too many for it and come through reflectors. Handlers return nothing, and none of them is more than
 `on.event`: kopf would otherwise annotate the objects. What is deleted while kopf's watch is broken it never tells, so
-the same kinds are listed from time to time.
+the same kinds are listed from time to time. That also finds HyperNodes whose definition came after the start: kopf
+looks only once what there is to watch.
 """
 
 from __future__ import annotations

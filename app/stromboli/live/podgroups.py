@@ -49,7 +49,7 @@ class PodGroupMaker:
 
     def __init__(self, kube: Kube, mirror: Mirror, events: Events, *, inherit: bool) -> None:
         self._kube = kube
-        self._scheduler_names = mirror.state.scheduler_names
+        self._is_ours = mirror.state.is_ours
         self._events = events
         self._inherit = inherit
         self._queue: asyncio.Queue[str] = asyncio.Queue()
@@ -72,7 +72,7 @@ class PodGroupMaker:
         if isinstance(pod, str):
             self._bare.pop(pod, None)
             return
-        if pod.spec.scheduler_name not in self._scheduler_names:
+        if not self._is_ours(pod):
             return
         key = object_key(pod)
         if type == "DELETED" or not is_bare(pod):

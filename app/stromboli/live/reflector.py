@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +30,7 @@ T = TypeVar("T")
 
 #: seconds between attempts to list a kind that the API server does not have
 _ABSENT_PERIOD = 60.0
+_FORBIDDEN_PERIOD = 10.0
 #: a watch is renewed after this many seconds, and given up after the other many of silence
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0
@@ -105,13 +107,7 @@ class Reflector:
             except _ExpiredError:
                 why = "expired"
             except ApiError as error:
-                why = "refused"
-                delay = self._backoff.delay(error.retry_after)
-                if error.status == 404 and not self.source.required:
-                    self.absent()
-                    why, delay = "absent", _ABSENT_PERIOD
-                else:
-                    log.warning("list refused", kind=self.source.kind, error=error, retry=f"{delay:.1f}s")
+                why, delay = self._refused(error)
                 await asyncio.sleep(delay)
             except CONNECTION_ERRORS as error:
                 why, delay = "disconnected", self._backoff.delay()
@@ -139,6 +135,19 @@ class Reflector:
         self.synced.set()
         return version
 
+    def _refused(self, error: ApiError) -> tuple[str, float]:
+        """Why and when to list again."""
+        kind, delay = self.source.kind, self._backoff.delay(error.retry_after)
+        if error.status == 404 and not self.source.required:
+            self.absent()
+            return "absent", _ABSENT_PERIOD
+        if error.status == 403 and not self.source.required:
+            # Better to schedule without what we may not see than not at all.
+            self.synced.set()
+            delay = max(delay, _FORBIDDEN_PERIOD)
+        log.warning("list refused", kind=kind, error=error, retry=f"{delay:.1f}s")
+        return "refused", delay
+
     def absent(self) -> None:
         """The API server does not have this kind, so there is nothing of it."""
         self._mirror.listing(self.source.kind).complete()
@@ -150,8 +159,9 @@ class Reflector:
         while True:
             started = loop.time()
             try:
-                async for line in self._stream(version):
-                    version = self._event(line) or version
+                async with aclosing(self._stream(version)) as stream:
+                    async for line in stream:
+                        version = self._event(line) or version
             except ApiError as error:
                 if error.status == 410:
                     raise _ExpiredError from error
@@ -168,7 +178,7 @@ class Reflector:
             else:
                 self._backoff.reset()
 
-    async def _stream(self, version: str) -> AsyncIterator[bytes]:
+    async def _stream(self, version: str) -> AsyncGenerator[bytes, None]:
         params = {
             **self.source.params,
             "watch": "true",

@@ -40,6 +40,7 @@ from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.state.cluster import ClusterState
+from stromboli.state.snapshot import Snapshot
 
 __all__ = ["Decider", "Result", "Service"]
 
@@ -64,7 +65,7 @@ class Service:
         """
         self.settings = settings
         self.observer = observer = observer or Observer()
-        self.state = ClusterState(settings.scheduler_names)
+        self.state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names)
         self._load = load
         self._credentials = credentials or Credentials.load(settings.kubeconfig, settings.context)
         self._kube = Kube(self._credentials)
@@ -254,7 +255,7 @@ class Service:
         settings = self.settings
         return LeaderLease(
             self._kube,
-            settings.lease_namespace,
+            settings.lease_namespace or os.environ.get("POD_NAMESPACE") or "default",
             settings.lease_name,
             f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}",
             duration=settings.lease_duration,
@@ -292,11 +293,11 @@ class Service:
     def _wake(self, urgent: bool) -> None:
         self._ticks.wake(urgent)
 
-    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+    def _carry_out(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
         by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
         for decision in decisions:
             by_type[type(decision)].append(decision)
-        self._binder.submit(by_type[Bind])
+        self._binder.submit(by_type[Bind], snapshot)
         self._evictor.evict(by_type[Evict])
         self._evictor.nominate(by_type[Nominate])
         for group in by_type[SetPodGroupStatus]:

@@ -44,7 +44,8 @@ class Settings(BaseModel):
 
     leader_elect: bool = False
     """Whether several replicas take turns by a Lease."""
-    lease_namespace: str = "default"
+    lease_namespace: str = ""
+    """Namespace of the Lease; when empty the pod's own, as $POD_NAMESPACE says, else `default`."""
     lease_name: str = "stromboli"
     lease_duration: float = Field(default=15.0, gt=0)
     """A leader that has not renewed for this long is succeeded."""

@@ -7,17 +7,19 @@ fit its queue and every ancestor; flat queues are a tree of depth one whose root
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import total_ordering
+from typing import ClassVar
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
 from stromboli.framework import reasons, shares
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.plugin import Plugin, Verdict, Vote
+from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
 from stromboli.state.pods import PodRecord
@@ -55,7 +57,9 @@ class Account:
         self.share = (
             1.0
             if self.undeserving
-            else shares.dominant_share(self.allocated[self.deserves], self.deserved[self.deserves])
+            else shares.dominant_share(
+                self.allocated[self.deserved >= TOLERANCE], self.deserved[self.deserved >= TOLERANCE]
+            )
         )
 
     @property
@@ -68,9 +72,44 @@ class Account:
         """The queue and its ancestors, upwards."""
         return [self, *self.parent.path] if self.parent else [self]
 
+    def ancestors(self, level: int) -> list[Account]:
+        """Its parent, grandparent and so on, `level` at most."""
+        return self.path[1 : level + 1]
+
+
+def _deserves_any(account: Account, request: Vector) -> bool:
+    """Whether a queue deserves something of what is requested."""
+    return bool(((request >= TOLERANCE) & (account.deserved >= TOLERANCE)).any())
+
+
+def _deserves_more(account: Account, request: Vector) -> bool:
+    """Whether the queue stays within what it deserves in one of the dimensions that are requested."""
+    future = account.allocated + request
+    used = (future >= TOLERANCE) | (account.deserved >= TOLERANCE)
+    return bool((shares.asked(request) & used & (future < account.deserved + TOLERANCE)).any())
+
+
+def _gives_way(account: Account, held: Vector, request: Vector) -> bool:
+    """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
+    if not _deserves_any(account, request):
+        return True
+    named = account.deserves.copy()
+    named[[CPU, MEMORY]] &= account.deserved[[CPU, MEMORY]] >= TOLERANCE
+    return bool((shares.asked(request) & named & (held > account.deserved)).any())
+
+
+class CapacityArguments(Arguments):
+    """Arguments of capacity."""
+
+    ancestor_reclaim_level: int = Field(default=0, alias="ancestorReclaimLevel")
+    """How many levels above a queue count when it takes back what it deserves, with `enableHierarchy`: 1 is the parent.
+    A queue then takes on behalf of an ancestor that has less than it deserves, and from relatives whose ancestors have
+    more."""
+
 
 class Capacity(Plugin):
     name = "capacity"
+    Arguments: ClassVar[type[BaseModel]] = CapacityArguments
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -113,6 +152,83 @@ class Capacity(Plugin):
                     account, Stage.QueueShare, account.allocated, account.allocated + (fit + 1) * request, request
                 )
         return room, why
+
+    # -- victims ---------------------------------------------------------------------------------------------------
+
+    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
+        why = self._refusal(queue)
+        if why is not None:
+            return why
+        account, request = self._accounts[queue.name], self._session.request(pod)
+        why = self._over(account, Stage.QueueShare, account.allocated, account.allocated + request, request)
+        if why is not None:
+            return why
+        ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
+        if any(_deserves_more(each, request) for each in (account, *ancestors)):
+            return None
+        return shares.over_limit(
+            self._session,
+            Stage.QueueShare,
+            "QueueShareExceeded",
+            queue.name,
+            "deserves",
+            np.flatnonzero(shares.asked(request)).tolist(),
+            account.allocated,
+            account.deserved,
+            request,
+        )
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """Victims are taken from a queue while it holds more than it deserves, down to its guarantee."""
+        if self._stopped is not None:
+            return []
+        session = self._session
+        wanted, own = session.request(pod), self._accounts[session.jobs[pod.job].queue.name]
+        left: dict[str, Vector] = {}
+        victims = []
+        for candidate in candidates:
+            account, request = self._accounts[session.jobs[candidate.job].queue.name], session.request(candidate)
+            accounts = [account, *self._ancestors_apart(account, own)]
+            held = [left.get(each.queue.name, each.allocated) for each in accounts]
+            if (
+                (shares.asked(request) & shares.asked(wanted)).any()
+                and (account.guarantee < held[0] - request + TOLERANCE).all()
+                and all(_gives_way(each, holds, request) for each, holds in zip(accounts, held, strict=True))
+                and not self._equally_undeserving(own, account, wanted, request)
+            ):
+                left.update((each.queue.name, holds - request) for each, holds in zip(accounts, held, strict=True))
+                victims.append(candidate)
+        return victims
+
+    def victim_queue_order(self, queue: Queue, reclaimer: Queue) -> int:
+        """In a tree, the nearest relatives give way first."""
+        if not self.hierarchy:
+            return 0
+        ours, theirs = self._accounts[reclaimer.name].path[:0:-1], self._accounts[queue.name].path[:0:-1]
+        shared = sum(1 for mine, its in zip(ours, theirs, strict=False) if mine is its)
+        return -max(shared, 1)
+
+    def _ancestors_apart(self, account: Account, reclaimer: Account) -> list[Account]:
+        """The ancestors, up to the level that counts, that a queue does not have in common with the reclaimer."""
+        level = self._ancestor_level
+        others = reclaimer.ancestors(level)
+        return [
+            above
+            for depth, above in enumerate(account.ancestors(level))
+            if above.queue.name != ROOT and (depth >= len(others) or others[depth] is not above)
+        ]
+
+    def _equally_undeserving(self, own: Account, other: Account, wanted: Vector, request: Vector) -> bool:
+        """Whether two relatives both deserve nothing of what is at stake: then neither takes from the other."""
+        level = self._ancestor_level
+        related = {above.queue.name for above in own.ancestors(level)} & {
+            above.queue.name for above in other.ancestors(level)
+        }
+        return bool(related - {ROOT}) and not _deserves_any(own, wanted) and not _deserves_any(other, request)
+
+    @property
+    def _ancestor_level(self) -> int:
+        return max(0, self.arguments.ancestor_reclaim_level) if self.hierarchy else 0
 
     # -- admission -------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stromboli.framework.plugin import Plugin
+from stromboli.state.pods import PodRecord
+
+#: the priority of the class system-cluster-critical; only the system's own classes reach it
+_CRITICAL = 2_000_000_000
 
 
 class Conformance(Plugin):
     name = "conformance"
+
+    def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return [c for c in candidates if c.namespace != "kube-system" and (c.spec_priority or 0) < _CRITICAL]
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return self.evictable(candidates)
+
+    reclaimable = preemptable

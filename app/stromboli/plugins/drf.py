@@ -7,6 +7,7 @@ is served first, and those that can use nothing more come last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import total_ordering
 
@@ -18,7 +19,10 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.plugin import Key, Plugin
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
+from stromboli.state.pods import PodRecord
 
+#: shares that differ by less are equal
+_SHARE_TOLERANCE = 1e-6
 _PATH = "volcano.sh/hierarchy"
 _WEIGHTS = "volcano.sh/hierarchy-weights"
 
@@ -27,6 +31,7 @@ class Drf(Plugin):
     name = "drf"
 
     def open(self, session: Session) -> None:
+        self._session = session
         self._total = session.total
         self._allocated = session.job_allocated.copy()
         whole = shares.share(self._allocated, self._total)
@@ -39,6 +44,39 @@ class Drf(Plugin):
     def queue_order(self, queue: Queue) -> Key:
         return PlaceInTree(self._tree, self._tree.path(queue)) if self._tree else 0
 
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """Victims are those whose job keeps at least the share that the pod's own gets."""
+        session = self._session
+        index = session.jobs[pod.job].index
+        wanted = shares.dominant_share(self._allocated[index] + session.request(pod), self._total)
+        left: dict[str, Vector] = {}
+        victims = []
+        for candidate in candidates:
+            held = left.get(candidate.job)
+            if held is None:
+                held = self._allocated[session.jobs[candidate.job].index]
+            left[candidate.job] = held = held - session.request(candidate)
+            if wanted <= shares.dominant_share(held, self._total) + _SHARE_TOLERANCE:
+                victims.append(candidate)
+        return victims
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
+        """Victims are those whose queue, with one pod less, still comes after the own queue with one more."""
+        if self._tree is None:
+            return None
+        session = self._session
+        own = session.jobs[pod.job]
+        victims = []
+        self._hold(own, session.request(pod))
+        for candidate in candidates:
+            job, request = session.jobs[candidate.job], session.request(candidate)
+            self._hold(job, -request)
+            if self.queue_order(own.queue) < self.queue_order(job.queue):
+                victims.append(candidate)
+            self._hold(job, request)
+        self._hold(own, -session.request(pod))
+        return victims
+
     def on_allocate(self, placement: Placement) -> None:
         if placement.job is not None:
             self._change(placement.job, placement, +1)
@@ -48,7 +86,11 @@ class Drf(Plugin):
             self._change(placement.job, placement, -1)
 
     def _change(self, job: Job, placement: Placement, sign: int) -> None:
-        self._allocated[job.index] += sign * placement.total
+        self._hold(job, sign * placement.total)
+
+    def _hold(self, job: Job, amount: Vector) -> None:
+        """Let a job hold more, or less."""
+        self._allocated[job.index] += amount
         self._share[job.index] = shares.dominant_share(self._allocated[job.index], self._total)
         if self._tree is not None:
             self._tree.changed()

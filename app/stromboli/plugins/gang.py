@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stromboli.api.crds import PodGroupCondition
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.status import PodState
@@ -9,6 +11,7 @@ from stromboli.framework import reasons
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin, Vote
 from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
 
 
 class Gang(Plugin):
@@ -76,6 +79,24 @@ class Gang(Plugin):
 
     def job_starving(self, job: Job) -> bool:
         return job.waiting_count + job.ready_count < job.min_available
+
+    # -- victims ---------------------------------------------------------------------------------------------------
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
+        if self._session.rules.whole_gang_eviction:
+            # A gang that would fall below its minimum is then evicted whole, or not at all.
+            return None
+        held: dict[str, int] = {}
+        victims = []
+        for candidate in candidates:
+            job = self._session.jobs[candidate.job]
+            left = held.setdefault(job.key, job.ready_count)
+            if left > job.min_available:
+                held[job.key] = left - 1
+                victims.append(candidate)
+        return victims
+
+    reclaimable = preemptable
 
     # -- order -----------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ already; pods of jobs that do not care fill HyperNodes up, so that whole ones st
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
+from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Plugin
@@ -63,7 +64,7 @@ class NetworkTopologyAwareArguments(Arguments):
         """The resources listed in `resources`."""
         return [name for part in self.resources.split(",") if (name := part.strip())]
 
-    def weights(self) -> dict[str, int]:
+    def weights(self) -> dict[str, float]:
         """The weight of each resource that counts."""
         given = {name: self.__pydantic_extra__.get(_RESOURCE + name, 1) for name in self.named}
         return {n: _or_default(w, 1) for n, w in (given | {"cpu": self.cpu, "memory": self.memory}).items()}
@@ -93,6 +94,8 @@ class NetworkTopologyAware(Plugin):
         self._rows: dict[str, Rows] = {}
         #: the HyperNode of each node at each tier, by tier
         self._of_tier: dict[int, Rows] = {}
+        #: nodes with the same number are in the same HyperNodes
+        self._alike: Rows | None = None
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
@@ -103,15 +106,18 @@ class NetworkTopologyAware(Plugin):
         self._count(placement, -1)
 
     def _count(self, placement: Placement, sign: int) -> None:
-        for node, number in zip(*np.unique(np.array(placement.nodes), return_counts=True), strict=True):
-            self._used[:, self._tree.holders(int(node))] += sign * int(number) * placement.request[:, None]
+        for node, number in Counter(placement.nodes).items():
+            self._used[:, self._tree.holders(node)] += (sign * number * placement.request)[:, None]
 
     # -- which HyperNodes ------------------------------------------------------------------------------------------
 
     def hyper_node_gradient(self, of: Job | SubJob, root: int, evicting: bool) -> list[Rows]:
         if of.highest_tier is None:
             return [np.array([root], np.intp)]
-        below = self._tree.below(self._search_root(of, root))
+        start = self._search_root(of, root)
+        if start == NOWHERE:
+            return []
+        below = self._tree.below(start)
         eligible = below[self._tree.tiers[below] <= of.highest_tier]
         if of.allocated_hyper_node == NOWHERE:
             eligible = eligible[self._hold_minimum(of, evicting)[eligible]]
@@ -170,7 +176,7 @@ class NetworkTopologyAware(Plugin):
         scores = self._fullness(self._request_of(sub_job), hyper_nodes)
         best = scores == scores.max(initial=0.0)
         if best.sum() > 1:
-            scores[best] += self._parts(sub_job)[hyper_nodes[best]]
+            scores[best] += self._tree.masks[hyper_nodes[best]][:, self._nodes_of(sub_job)].sum(axis=1) / sub_job.size
         return self._scale * scores
 
     def _fullness(self, request: Vector, hyper_nodes: Rows | slice) -> Vector:
@@ -201,12 +207,10 @@ class NetworkTopologyAware(Plugin):
             found = self._rows[sub_job.uid] = self._session.rows(sub_job)
         return found
 
-    def _parts(self, sub_job: SubJob) -> Vector:
-        """Which part of a group's pods each HyperNode holds, shape (HyperNodes,)."""
-        rows = self._rows_of(sub_job)
-        nodes = self._session.pods.node[rows]
-        counts = np.bincount(nodes[nodes >= 0], minlength=len(self._session.nodes)).astype(np.float64)
-        return self._tree.sums(counts) / max(1, len(rows))
+    def _nodes_of(self, sub_job: SubJob) -> Rows:
+        """The node of each pod of a group that has one."""
+        nodes = self._session.pods.node[self._rows_of(sub_job)]
+        return nodes[nodes >= 0].astype(np.intp)
 
     # -- scores of nodes -------------------------------------------------------------------------------------------
 
@@ -223,16 +227,13 @@ class NetworkTopologyAware(Plugin):
             return None
         return self._scale * scores
 
-    def drifts(self, pod: PodRecord, within: Mask | None) -> bool:
-        job = self._session.jobs.get(pod.job)
-        if job is None or self._scale == 0:
-            return False
-        topological = self._session.sub_job_of(job, pod).network_topology is not None
-        if not topological and not self.arguments.normal_pods:
-            return False
-        tiers = [self._lowest_tier] if topological else range(self._lowest_tier, self._top_tier)
-        nodes = slice(None) if within is None else within
-        return any(len(column) and (column != column[0]).any() for column in (self._at(t)[nodes] for t in tiers))
+    def neighbourhoods(self, pod: PodRecord) -> Rows | None:
+        if pod.job not in self._session.jobs or self._scale == 0 or len(self._tree) == 1:
+            return None
+        if self._alike is None:
+            columns = np.stack([self._at(tier) for tier in range(self._lowest_tier, self._top_tier + 1)])
+            self._alike = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+        return self._alike
 
     def _close(self, sub_job: SubJob, rows: Rows) -> Vector:
         """How close nodes are to the pods of a group that have a place, 0 to 1, then how many of them are there."""
@@ -244,11 +245,13 @@ class NetworkTopologyAware(Plugin):
         scores = np.where(lowest == NOWHERE, 0.0, of_hyper_node[lowest])
         best = scores == scores.max(initial=0.0)
         if best.sum() > 1:
-            scores[best] += np.where(lowest[best] == NOWHERE, 0.0, self._parts(sub_job)[lowest[best]])
+            inside = np.bincount(tree.lowest[self._nodes_of(sub_job)] + 1, minlength=len(tree) + 1)
+            inside[NOWHERE + 1] = 0
+            scores[best] += inside[lowest[best] + 1] / sub_job.size
         return scores
 
     def _packed(self, pod: PodRecord, rows: Rows) -> Vector:
-        """How full the HyperNodes of nodes are with a pod, over all tiers, 0 to 1; outside of any is as good as full."""
+        """How full the HyperNodes of nodes are with a pod, over all tiers, 0 to 1; outside of any counts as full."""
         fullness = self._fullness(self._session.request(pod), slice(None))
         total, total_weight = np.zeros(len(rows)), 0.0
         for tier in range(self._lowest_tier, self._top_tier + 1):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Arguments, Filters, Plugin
+from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Kind, Placement
 from stromboli.kube import node_affinity, taints
@@ -22,6 +22,13 @@ from stromboli.kube.volume_limits import VolumeLimits
 from stromboli.kube.volumes import VolumeBinding, zone_filters
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
+
+
+class UtilizationScore(Arguments):
+    """A point of `volumebinding.shape`."""
+
+    utilization: int
+    score: int
 
 
 class PredicatesArguments(Arguments):
@@ -46,6 +53,16 @@ class PredicatesArguments(Arguments):
     cache: bool = Field(default=False, alias="predicate.CacheEnable")
     """With the rule `predicate_cache` as Volcano has it, pods of one `volcano.sh/template-uid` share answers, whatever
     they ask for. Else without effect: answers are shared within an identity class, where they are exact."""
+    dynamic_resource_allocation: bool = Field(default=True, alias="predicate.DynamicResourceAllocationEnable")
+    """Accepted for compatibility, without effect in Volcano either."""
+    volume_binding_weight: int = Field(default=1, alias="volumebinding.weight")
+    """Accepted for compatibility: volumes exclude nodes, they give no score."""
+    volume_binding_timeout: int = Field(default=600, alias="volumebinding.bindTimeoutSeconds")
+    """Accepted for compatibility: claims are bound by the volume controller."""
+    volume_binding_shape: list[UtilizationScore] = Field(default_factory=list, alias="volumebinding.shape")
+    """Accepted for compatibility, see the weight."""
+    dynamic_resources_timeout: int = Field(default=10, alias="dynamicresources.filterTimeoutSeconds")
+    """Accepted for compatibility: nothing is waited for."""
 
 
 class TemplateAnswers:
@@ -141,7 +158,7 @@ class Predicates(Plugin):
         enabled = self.arguments
         ports = host_ports(pod.pod_class) if enabled.node_ports else None
         if ports:
-            yield "node(s) didn't have free ports for the requested pod ports", self._ports.free(ports)
+            yield Passing("node(s) didn't have free ports for the requested pod ports"), self._ports.free(ports)
         if enabled.pod_affinity:
             yield from self._inter_pod.filters(pod)
         if enabled.pod_topology_spread:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin
+from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 
 class Priority(Plugin):
     name = "priority"
+
+    def open(self, session: Session) -> None:
+        self._jobs = session.jobs
 
     def job_order(self, job: Job) -> int:
         return -job.priority
@@ -21,3 +27,16 @@ class Priority(Plugin):
 
     def job_starving(self, job: Job) -> bool:
         return job.waiting_count + job.ready_count < job.size
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """Victims are less important: as jobs, or as pods of one job."""
+        own = self._jobs[pod.job].priority
+        return [
+            candidate
+            for candidate in candidates
+            if (
+                candidate.priority < pod.priority
+                if candidate.job == pod.job
+                else self._jobs[candidate.job].priority < own
+            )
+        ]

@@ -7,7 +7,7 @@ deserved, and never beyond what it deserves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -83,6 +83,23 @@ class Proportion(Plugin):
             limit,
             request,
         )
+
+    # -- victims ---------------------------------------------------------------------------------------------------
+
+    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
+        return self.allocatable(queue, pod, 1)[1]
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """Victims are taken from a queue while it holds more than it deserves."""
+        left: dict[int, Vector] = {}
+        victims = []
+        for candidate in candidates:
+            row = self._row[self._session.jobs[candidate.job].queue.name]
+            held = left.get(row, self._allocated[row])
+            if (held >= self._deserved[row] + TOLERANCE).any():
+                left[row] = held - self._session.request(candidate)
+                victims.append(candidate)
+        return victims
 
     # -- admission -------------------------------------------------------------------------------------------------
 

@@ -143,11 +143,7 @@ class ResourceStrategyFit(Plugin):
             return {column: known for column, known in enumerate(self._strategies) if known}
         weights = _weights_of(pod)
         own = next((known for known in get_args(Strategy) if known == strategy), None)
-        return {
-            column: (own, weights[name])
-            for column, name in enumerate(self._session.dimensions)
-            if name in weights
-        }
+        return {column: (own, weights[name]) for column, name in enumerate(self._session.dimensions) if name in weights}
 
     def _sra_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
         """Higher for nodes that have fewer of the scarce resources; 0 where something is missing that the pod needs."""

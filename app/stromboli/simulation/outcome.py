@@ -16,6 +16,8 @@ from stromboli.simulation.run import Run
 
 #: infinity as the recorded gauges have it
 _UNLIMITED = sys.float_info.max
+#: annotations of a binding that are recorded: which cards a pod got
+_DEVICE_ANNOTATIONS = frozenset(("volcano.sh/gpu-index", "volcano.sh/vgpu-ids-new"))
 
 
 def outcome(run: Run) -> dict[str, Any]:
@@ -24,10 +26,9 @@ def outcome(run: Run) -> dict[str, Any]:
     pipelined, allocated = _in_state(session, PodState.Pipelined), _in_state(session, PodState.Allocated)
     jobs = {key: {"bound": 0, "pipelined": 0, "evicted": 0} for key in session.jobs}
     queues = {name: {"bound": 0, "pipelined": 0, "evicted": 0} for name in session.queues}
-    job_of = {record.key: record.job for record in session.pods.records if record is not None}
     for what, pods in (("bound", run.bindings), ("pipelined", pipelined), ("evicted", run.evicted)):
         for key in pods:
-            job = session.jobs.get(job_of.get(key, ""))
+            job = session.jobs.get(run.jobs.get(key, ""))
             if job is not None:
                 jobs[job.key][what] += 1
                 queues[job.queue.name][what] += 1
@@ -37,9 +38,12 @@ def outcome(run: Run) -> dict[str, Any]:
         "allocated": allocated,
         "evicted": sorted(run.evicted),
         "nominated": _nominated(run),
-        "annotations": run.annotations,
+        "annotations": {
+            pod: {key: value for key, value in annotations.items() if key in _DEVICE_ANNOTATIONS}
+            for pod, annotations in run.annotations.items()
+        },
         "podGroups": {key: _pod_group(session, key) for key in _pod_group_keys(session)},
-        "queues": {name: _gauges(session, name) for name in session.queues},
+        "queues": {name: _gauges(session, name, named=name in run.named) for name in session.queues},
         "jobs": jobs,
         "perQueue": queues,
         "cycles": run.cycles if len(run.cycles) > 1 else [],
@@ -105,7 +109,7 @@ def _pod_group(session: Session, key: str) -> dict[str, Any]:
     }
 
 
-def _gauges(session: Session, name: str) -> dict[str, Any]:
+def _gauges(session: Session, name: str, *, named: bool) -> dict[str, Any]:
     gauges = session.gauges.get(name)
     out: dict[str, Any] = {"statusAllocated": dict(session.queues[name].resource.status.allocated)}
     if gauges is None:
@@ -115,7 +119,6 @@ def _gauges(session: Session, name: str) -> dict[str, Any]:
         if value is not None:
             out[field] = value
     # A resource has a series in every gauge that is set after the first one that names it.
-    named = False
     for field, vector in gauges.amounts.items():
         amounts = _amounts(session, vector)
         named = named or bool(amounts["scalar_resources"])

@@ -14,9 +14,12 @@ from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
 from stromboli.api.status import PodState
 from stromboli.engine import Engine
+from stromboli.framework.environment import Environment
 from stromboli.framework.session import Session
 from stromboli.simulation.manifests import FEED_ORDER
 from stromboli.state.cluster import ClusterState
+
+_NOWHERE = Environment()
 
 
 @dataclass(slots=True)
@@ -28,6 +31,10 @@ class Run:
     evicted: dict[str, str] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: the job of each pod that was seen, by pod key
+    jobs: dict[str, str] = field(default_factory=dict)
+    #: queues of which an earlier cycle exported an amount of some extended resource
+    named: set[str] = field(default_factory=set)
     #: counts of each cycle
     cycles: list[dict[str, int]] = field(default_factory=list)
 
@@ -39,14 +46,25 @@ def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
         state.upsert(kind, obj)
 
 
-def run(engine: Engine, state: ClusterState, *, cycles: int = 1, now: float | None = None) -> Run:
+def run(
+    engine: Engine,
+    state: ClusterState,
+    *,
+    cycles: int = 1,
+    now: float | None = None,
+    environment: Environment = _NOWHERE,
+) -> Run:
     """Run `cycles` sessions. In between bound pods start to run, evicted ones go, and statuses are written."""
     out: Run | None = None
     for cycle in range(cycles):
         moment = time.time() if now is None else now
-        result = engine.decide(state.snapshot(), now=moment)
-        out = out or Run(result.session)
+        result = engine.decide(state.snapshot(), now=moment, environment=environment)
+        if out is None:
+            out = Run(result.session)
+        else:
+            out.named |= {name for name, gauges in out.session.gauges.items() if gauges.names_extended}
         out.session = result.session
+        out.jobs |= {record.key: record.job for record in result.session.pods.records if record is not None}
         bound = evicted = 0
         for decision in result.decisions:
             match decision:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from stromboli.api.errors import InvalidObjectError
 from stromboli.engine import Engine
+from stromboli.framework.environment import Environment, NodeUsage, Sharding
+from stromboli.framework.registry import Registry
 from stromboli.framework.rules import Compatibility
+from stromboli.simulation.extender import ScriptedExtender
 from stromboli.simulation.manifests import decode, describe
 from stromboli.simulation.run import Run, feed, run
 from stromboli.state.cluster import ClusterState
@@ -27,6 +32,13 @@ class Scenario:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     #: the scenario's clock, seconds since the epoch
     now: float | None = None
+    #: load by node: cpu and memory in percent, ageSeconds, period
+    node_usage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sharding: Sharding | None = None
+    #: what answers the extender plugin; None where the scenario has no extender
+    extender: ScriptedExtender | None = None
+    #: seconds since rescheduling last looked for victims; None for never
+    rescheduled_ago: float | None = None
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Scenario:
@@ -47,14 +59,42 @@ class Scenario:
             cycles=cycles,
             objects=objects,
             now=_moment(document.get("now"), where),
+            node_usage=document.get("nodeUsage") or {},
+            sharding=Sharding(**document["sharding"]) if document.get("sharding") else None,
+            extender=ScriptedExtender.parse(document["extender"], where) if document.get("extender") else None,
+            rescheduled_ago=document.get("lastRescheduleAgeSeconds"),
         )
 
-    def run(self, compatibility: Compatibility | None = None, cycles: int | None = None) -> Run:
+    def run(
+        self,
+        compatibility: Compatibility | None = None,
+        cycles: int | None = None,
+        registry: Registry | None = None,
+    ) -> Run:
         """Run the scenario. Raises PolicyError for a policy that cannot be used."""
-        engine = Engine(self.config, compatibility=compatibility, source=self.name)
+        engine = Engine(self.config, registry=registry, compatibility=compatibility, source=self.name)
         state = ClusterState((SCENARIO_SCHEDULER,))
         feed(state, self.objects)
-        return run(engine, state, cycles=cycles or self.cycles, now=self.now)
+        now = time.time() if self.now is None else self.now
+        return run(engine, state, cycles=cycles or self.cycles, now=now, environment=self._environment(now))
+
+    def _environment(self, now: float) -> Environment:
+        usage = {
+            node: NodeUsage(
+                cpu=sample.get("cpu", 0.0),
+                memory=sample.get("memory", 0.0),
+                measured=now - sample.get("ageSeconds", 0),
+                period=sample.get("period", "10m"),
+            )
+            for node, sample in self.node_usage.items()
+        }
+        ago = self.rescheduled_ago
+        return Environment(
+            node_usage=usage,
+            extender=self.extender,
+            sharding=self.sharding,
+            rescheduled=None if ago is None else now - ago,
+        )
 
 
 def _moment(value: object, where: str) -> float | None:

@@ -22,7 +22,7 @@ class Shape(StrEnum):
 
 
 def cluster(nodes: int, pods: int, gangs: int, shape: Shape) -> ClusterState:
-    """A cluster of equal nodes (32 cpu, 256 Gi, 110 pods) with `pods` pending pods in `gangs` PodGroups of one queue."""
+    """Equal nodes (32 cpu, 256 Gi, 110 pods) and `pods` pending pods in `gangs` PodGroups of one queue."""
     state = ClusterState(("stromboli",))
     state.upsert("Queue", queue("default"))
     for number in range(nodes):

@@ -93,6 +93,9 @@ class Sharing(Protocol):
     def plan(self, pod: PodRecord, inventory: Inventory, without: Collection[int]) -> Plan | None:
         """Slices for a pod on cards other than `without`, None when they do not suffice."""
 
+    def frees(self, pod: PodRecord) -> bool:
+        """Whether a pod that loses its place gives its slices back."""
+
     def score(self, plan: Plan, inventory: Inventory) -> float:
         """How good a plan is, before it is carried out."""
 

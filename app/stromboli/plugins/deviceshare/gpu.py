@@ -31,6 +31,9 @@ class _Gpus:
         indices = _indices(pod.annotations.get(INDEX))
         return (tuple(Slice(index, _limit(pod, MEMORY)) for index in indices),)
 
+    def frees(self, pod: PodRecord) -> bool:
+        return True
+
     def score(self, plan: Plan, inventory: Inventory) -> float:
         return 0.0
 

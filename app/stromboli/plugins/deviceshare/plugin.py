@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from stromboli.api.resources import Vector
-from stromboli.api.status import ON_NODE_STATES
+from stromboli.api.status import ON_NODE_STATES, PodState
 from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Arguments, Filters, Plugin
+from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Kind, Placement
 from stromboli.plugins.deviceshare.cards import Inventory, Plan, Sharing
@@ -77,7 +77,7 @@ class DeviceShare(Plugin):
         if self._wants(pod):
             rows = nodes.rows.tolist()
             fit = (row not in self._inventories or self._plan(pod, row) is not None for row in rows)
-            yield "node(s) didn't have enough free on their devices", np.fromiter(fit, np.bool_, len(rows))
+            yield Passing("node(s) didn't have enough free on their devices"), np.fromiter(fit, np.bool_, len(rows))
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         if self.arguments.weight <= 0 or not self._wants(pod):
@@ -106,7 +106,7 @@ class DeviceShare(Plugin):
     def on_deallocate(self, placement: Placement) -> None:
         for pod in placement.pods:
             node, plan = self._held.get(pod.row, (-1, ()))
-            if node >= 0:
+            if node >= 0 and self._sharing is not None and self._sharing.frees(pod):
                 self._inventories[node].free(pod, plan)
                 self._plans.pop(node, None)
 
@@ -119,10 +119,17 @@ class DeviceShare(Plugin):
     def _count_running(self, sharing: Sharing) -> None:
         """Note what pods on the nodes hold."""
         pods = self._session.pods
+        unconfirmed = []
         for row in np.flatnonzero(np.isin(pods.node, list(self._inventories))).tolist():
             if pods.state[row] in ON_NODE_STATES:
                 pod, node = self._session.record(row), int(pods.node[row])
-                self._hold(pod, node, sharing.held(pod, self._inventories[node]))
+                held = sharing.held(pod, self._inventories[node])
+                if not any(held) and pods.state[row] == PodState.Binding and sharing.wants(pod):
+                    unconfirmed.append((pod, node))
+                self._hold(pod, node, held)
+        # Bindings whose annotations have not come back yet: what they would get is what they most likely got.
+        for pod, node in unconfirmed:
+            self._hold(pod, node, self._plan(pod, node) or ())
 
     # -- plans ---------------------------------------------------------------------------------------------------
 

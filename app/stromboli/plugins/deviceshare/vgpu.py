@@ -45,7 +45,11 @@ class Virtual:
     """Cards with seats. The policy says which cards of a node come first: the fullest, the emptiest, or the last."""
 
     def __init__(self, policy: str, *, repaired: bool) -> None:
-        """Without `repaired`, memory in percent is not read and spreading gives no score, as in Volcano by itself."""
+        """Without `repaired` it is as in Volcano by itself.
+
+        Then memory in percent is not read, spreading gives no score, and what a gang was given that is then taken back
+        stays taken for the session.
+        """
         self._policy = policy
         self._repaired = repaired
 
@@ -104,6 +108,9 @@ class Virtual:
                 return None
             plan.append(tuple(slices))
         return tuple(plan)
+
+    def frees(self, pod: PodRecord) -> bool:
+        return self._repaired or IDS in pod.annotations
 
     def score(self, plan: Plan, inventory: Inventory) -> float:
         """The fuller the cards, the better, when they are to be packed; when they are to be spread, the idler."""

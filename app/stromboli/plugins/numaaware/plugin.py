@@ -101,9 +101,9 @@ class NumaAware(Plugin):
         pods = self._session.pods
         for row in np.flatnonzero(pods.state == PodState.Binding).tolist():
             pod, node = self._session.record(row), int(pods.node[row])
-            if node in self._topologies and _is_guaranteed(pod.pod_class):
-                if pod.key not in self._topologies[node].reported:
-                    self._take(pod, node)
+            known = self._topologies.get(node)
+            if known is not None and pod.key not in known.reported and _is_guaranteed(pod.pod_class):
+                self._take(pod, node)
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,8 @@ def _requests_its_limits(container: Container) -> bool:
         return False
     limits, requests = container.resources.limits or {}, container.resources.requests or {}
     return all(
-        quantity.parse(limits.get(name, 0)) > 0 and quantity.parse(requests.get(name, 0)) == quantity.parse(limits[name])
+        quantity.parse(limits.get(name, 0)) > 0
+        and quantity.parse(requests.get(name, 0)) == quantity.parse(limits[name])
         for name in ("cpu", "memory")
     )
 

@@ -7,7 +7,7 @@ all cores free. The node's topology policy takes the best hint, or refuses the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import ceil
 from typing import Any, TypeAlias
@@ -156,10 +156,7 @@ def read(manifest: Mapping[str, Any]) -> Topology | None:
             f"{pod.get('namespace')}/{pod.get('name')}" for pod in spec.get("podAllocations") or () if pod
         ),
     )
-    reserved = topology.take(frozenset(cpus), min(kept, len(cpus)))
-    return Topology(
-        topology.cpu_policy, topology.topology_policy, topology.cpus, topology.free, topology.reported, reserved
-    )
+    return replace(topology, reserved=topology.take(frozenset(cpus), min(kept, len(cpus))))
 
 
 def parse_cpus(written: str) -> Cpus:

@@ -1,0 +1,152 @@
+"""preempt: pods of a starving job evict pods of their own queue.
+
+First jobs among each other, queue by queue: a job's pods are promised places on one statement until it no longer
+starves, which is kept when the job may then run. Then pods within each job that starved, one by one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from stromboli.api.reasons import Stage
+from stromboli.api.status import PodState
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.registry import Action, ErrorCacheArguments
+from stromboli.framework.session import Session
+from stromboli.framework.topology import has_topology
+from stromboli.framework.victims import CHOICES, Holders, Search, Way, serve
+from stromboli.state.pods import PodRecord
+
+
+class PreemptArguments(ErrorCacheArguments):
+    """Arguments of preempt."""
+
+    compare_nodes: bool = Field(default=False, alias="enableTopologyAwarePreemption")
+    """Whether the node whose victims matter least is chosen, with pods given back that need not go."""
+    workers: int = Field(default=16, alias="topologyAwarePreemptWorkerNum")
+    """Accepted for compatibility."""
+    percentage: int = Field(default=10, alias="minCandidateNodesPercentage")
+    """How many of the nodes that work are compared, in percent of all nodes."""
+    at_least: int = Field(default=1, alias="minCandidateNodesAbsolute")
+    at_most: int = Field(default=100, alias="maxCandidateNodesAbsolute")
+
+    def choices(self, nodes: int) -> int:
+        """How many of the nodes that work are compared."""
+        return min(max(nodes * self.percentage // 100, self.at_least), self.at_most, max(1, nodes))
+
+
+class Preempt(Action):
+    name = "preempt"
+    Arguments: ClassVar[type[BaseModel]] = PreemptArguments
+
+    def run(self, session: Session) -> None:
+        waiting = self._starving(session)
+        if not waiting:
+            return
+        holders = Holders(session, (PodState.Running, PodState.Bound))
+        for _, queue in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
+            jobs = waiting[queue]
+            self._between_jobs(session, holders, session.queues[queue], jobs)
+            for job in jobs:
+                self._within_job(session, holders, job)
+
+    def _starving(self, session: Session) -> dict[str, list[Job]]:
+        """The jobs that may evict others, by queue."""
+        found: dict[str, list[Job]] = {}
+        for job in session.jobs.values():
+            if (
+                not job.pending_phase
+                and job.counts[PodState.Pending]
+                and session.job_valid(job) is None
+                and session.job_starving(job)
+                and not has_topology(job)
+            ):
+                found.setdefault(job.queue.name, []).append(job)
+        return found
+
+    def _between_jobs(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
+        way = self._way(session)
+        releasable = holders.releasable(holders.queue == queue.index)
+        heap: list[tuple[Any, Job]] = [(session.job_key(job), job) for job in jobs]
+        heapq.heapify(heap)
+        while heap:
+            _, job = heapq.heappop(heap)
+            pods = (pod for pod in _in_order(session, job) if _eligible(session, pod))
+            serve(session, way, job, pods, releasable)
+
+    def _within_job(self, session: Session, holders: Holders, job: Job) -> None:
+        """Pods evict others of their own job, until one finds no place."""
+        pods = _in_order(session, job)
+        if not pods:
+            return
+        way, releasable = self._way(session, own_job=True), holders.releasable(holders.job == job.index)
+        for pod in pods:
+            statement = session.statement()
+            if not _eligible(session, pod) or not Search(session, way, job, pod, releasable).place(statement):
+                return
+            statement.commit()
+
+    def _way(self, session: Session, *, own_job: bool = False) -> Way:
+        strict = session.rules.evict_only_what_helps
+        arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
+        assert isinstance(arguments, PreemptArguments)
+        compared = arguments.compare_nodes
+        return Way(
+            action=self.name,
+            point="preemptable",
+            scored=True,
+            checked=True,
+            sparing=strict or compared,
+            choices=arguments.choices(len(session.nodes)) if compared else CHOICES if strict else 1,
+            own_job=own_job,
+            needs_victims=compared and not strict,
+        )
+
+
+def _in_order(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that wait for a place."""
+    return session.in_task_order([pod for pod in session.pending(job) if not pod.pod_class.gated])
+
+
+def _eligible(session: Session, pod: PodRecord) -> bool:
+    """Whether a pod may evict others at all."""
+    if pod.pod_class.spec.preemption_policy == "Never":
+        return False
+    if session.rules.evict_only_what_helps or not pod.nominated_node:
+        # A place that others already left for the pod is found as one that nobody has to leave.
+        return True
+    return _may_preempt_again(session, pod)
+
+
+def _may_preempt_again(session: Session, pod: PodRecord) -> bool:
+    """Whether a pod that others were evicted for may evict more, as Volcano has it.
+
+    It may when its nominated node refuses it, room aside, and none of the victims is still on its way out there. A
+    pod that no action asked the predicates about yet counts as refused.
+    """
+    node = session.nodes.facts.index.get(pod.nominated_node)
+    if node is None:
+        return False
+    why = session.trace.pods.get(pod.row)
+    asked = pod.row in session.tried or (why is not None and why.stage is Stage.Placement)
+    if (asked or not session.points.all("predicate")) and session.kernel.feasible(pod)[node]:
+        return False
+    return not any(_leaves_for_another(session, other, pod) for other in _terminating(session, node))
+
+
+def _terminating(session: Session, node: int) -> list[PodRecord]:
+    pods = session.pods
+    return session.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
+
+
+def _leaves_for_another(session: Session, pod: PodRecord, preemptor: PodRecord) -> bool:
+    """Whether a pod was evicted by a scheduler and is less important than a preemptor."""
+    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
+    return (
+        (pod.spec_priority or 0) < (preemptor.spec_priority or 0)
+        and target is not None
+        and (target.status, target.reason) == ("True", "PreemptionByScheduler")
+    )

@@ -1,0 +1,84 @@
+"""reclaim: pods of a starving job take back what other queues hold above their share.
+
+Queues take turns in order, unless they hold all that they deserve themselves; the pods of a job are promised places on
+one statement until it no longer starves, which is kept when the job may then run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stromboli.api.status import PodState
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.registry import Action, ErrorCacheArguments
+from stromboli.framework.session import Session
+from stromboli.framework.victims import CHOICES, Holders, Way, serve
+from stromboli.state.pods import PodRecord
+
+
+class Reclaim(Action):
+    name = "reclaim"
+    Arguments = ErrorCacheArguments
+
+    def run(self, session: Session) -> None:
+        jobs_of = self._jobs(session)
+        if not jobs_of:
+            return
+        holders = Holders(session, (PodState.Running,))
+        queues = [(session.queue_key(session.queues[name]), session.queues[name]) for name in jobs_of]
+        heapq.heapify(queues)
+        while queues:
+            _, queue = heapq.heappop(queues)
+            jobs = jobs_of[queue.name]
+            overused = session.overused(queue)
+            if overused is not None:
+                continue
+            if not jobs:
+                continue
+            self._reclaim_for(session, holders, queue, jobs)
+            for _ in range(len(jobs) - 1):
+                heapq.heappush(queues, (session.queue_key(queue), queue))
+            jobs_of[queue.name] = []
+
+    def _jobs(self, session: Session) -> dict[str, list[Job]]:
+        """The jobs that may evict others, by queue; queues that only have others are there as well."""
+        found: dict[str, list[Job]] = {}
+        for job in session.jobs.values():
+            if job.pending_phase or session.job_valid(job) is not None:
+                continue
+            starving = found.setdefault(job.queue.name, [])
+            if session.job_starving(job):
+                starving.append(job)
+        return found
+
+    def _reclaim_for(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
+        strict = session.rules.evict_only_what_helps
+        way = Way(
+            action=self.name,
+            point="reclaimable",
+            scored=False,
+            checked=strict,
+            sparing=strict,
+            choices=CHOICES if strict else 1,
+            like_for_like=strict,
+            needs_candidates=not strict,
+        )
+        protected = [q.index for q in session.queues.values() if q.spec.reclaimable is False or q is queue]
+        releasable = holders.releasable(~np.isin(holders.queue, protected))
+        heap: list[tuple[Any, Job]] = [(session.job_key(job), job) for job in jobs]
+        heapq.heapify(heap)
+        while heap:
+            _, job = heapq.heappop(heap)
+            serve(session, way, job, self._reclaimers(session, job), releasable)
+
+    def _reclaimers(self, session: Session, job: Job) -> Iterator[PodRecord]:
+        """The pending pods of a job that may take back, in task order."""
+        for pod in session.in_task_order(session.pending(job)):
+            if pod.pod_class.gated or pod.pod_class.spec.preemption_policy == "Never":
+                continue
+            if session.preemptive(job.queue, pod) is None:
+                yield pod

@@ -1,0 +1,35 @@
+"""shuffle: evicts the pods that plugins want to see elsewhere, for the good of the cluster.
+
+Under strict rules nobody goes who must not be evicted, and no gang falls below its minimum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stromboli.api.status import PodState
+from stromboli.framework.registry import Action
+from stromboli.framework.session import Session
+from stromboli.framework.victims import preemptable
+from stromboli.state.pods import PodRecord
+
+
+class Shuffle(Action):
+    name = "shuffle"
+
+    def run(self, session: Session) -> None:
+        pods = session.pods
+        running = session.records(np.flatnonzero((pods.state == PodState.Running) & (pods.job >= 0)))
+        victims = session.points.victim_tasks([pod for pod in running if pod.job in session.jobs])
+        if session.rules.veto:
+            victims = session.points.evictable([pod for pod in victims if preemptable(pod)])
+        for pod in victims:
+            self._evict(session, pod)
+
+    def _evict(self, session: Session, pod: PodRecord) -> None:
+        statement = session.statement()
+        statement.evict(pod, self.name)
+        if session.rules.whole_gang_eviction and session.job_missing(session.jobs[pod.job]) > 0:
+            statement.discard()
+        else:
+            statement.commit()

@@ -1,0 +1,402 @@
+"""Evicting some pods so that another gets their place: one mechanism for preempt and reclaim.
+
+A `Search` acts for one pod. The steps are: the nodes that could have room if every candidate went (`_worth_trying`, in
+vectors), the candidates of a node in the order in which they would go and with the plugins' consent (`_permitted`),
+evictions on a statement until the pod fits (`_make_room`), what turns out not to be needed given back from the highest
+(`_spare`), and of several nodes the one whose victims weigh least (`_Plan`).
+
+Under strict rules a plan proves that the pod fits there before anything is decided, is the smallest that suffices on
+its node, and takes a gang that would lose its minimum whole. Volcano takes the first node that works.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import total_ordering
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
+from stromboli.api.status import ALLOCATED_STATES, PodState
+from stromboli.framework.plugin import Passing
+from stromboli.framework.statement import Placement, Statement
+
+if TYPE_CHECKING:
+    from stromboli.framework.job import Job, Queue
+    from stromboli.framework.session import Session
+    from stromboli.state.pods import PodRecord
+
+PREEMPTABLE = "volcano.sh/preemptable"
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+#: how many nodes that work are compared under strict rules
+CHOICES = 16
+#: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
+_LIFT = 2**31
+
+
+@total_ordering
+class Reversed:
+    """A key that sorts the other way round."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def __lt__(self, other: Reversed) -> bool:
+        return bool(other._key < self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reversed) and bool(self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
+    """Smaller is evicted first: of the queue served last its last job's last pod, unless a plugin knows better."""
+    job = session.jobs[pod.job]
+    return (
+        *session.points.key("victim_queue_order", job.queue, beneficiary),
+        Reversed(session.queue_key(job.queue)),
+        Reversed(session.points.key("job_order", job)),
+        Reversed(session.task_key(pod)),
+    )
+
+
+def preemptable(pod: PodRecord) -> bool:
+    """Whether a pod agrees to be evicted. Without a word it does."""
+    said = pod.annotations.get(PREEMPTABLE, pod.labels.get(PREEMPTABLE))
+    return said is None or said in _TRUE
+
+
+class Holders:
+    """The pods of jobs that hold a node when an action begins, by node. Arrays have shape (holders,)."""
+
+    def __init__(self, session: Session, states: Sequence[PodState]) -> None:
+        self._session = session
+        pods = session.pods
+        job_of = np.full(len(session.snapshot.pod_groups) + 2, -1, np.intp)
+        queue_of = job_of.copy()
+        for job in session.jobs.values():
+            job_of[job.row], queue_of[job.row] = job.index, job.queue.index
+        rows = np.flatnonzero(np.isin(pods.state, states) & (pods.node >= 0) & (job_of[pods.job] >= 0))
+        rows = rows[np.argsort(pods.node[rows], kind="stable")]
+        self.states = frozenset(states)
+        self.rows: Rows = rows
+        self.node: Rows = pods.node[rows].astype(np.intp)
+        self.job: Rows = job_of[pods.job[rows]]
+        self.queue: Rows = queue_of[pods.job[rows]]
+
+    def releasable(self, candidates: Mask) -> Releasable:
+        """What some of them would release."""
+        return Releasable(self._session, self.rows[candidates], self.node[candidates], self.states)
+
+
+class Releasable:
+    """What candidates on each node would release at most, followed through the session's placements."""
+
+    def __init__(self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState]) -> None:
+        self._session = session
+        self.states = states
+        still = np.isin(session.pods.state[rows], list(states))
+        rows, node = rows[still], node[still]
+        self._rows = rows
+        #: where the candidates of each node begin and end
+        self._bounds = np.searchsorted(node, np.arange(len(session.nodes) + 1))
+        #: shape (dimensions, nodes)
+        self.amounts: Matrix = np.zeros_like(session.nodes.idle)
+        #: number of candidates, shape (nodes,)
+        self.counts: Rows = np.diff(self._bounds)
+        held = session.snapshot.requests[session.pods.pod_class[rows]]
+        for column in range(len(self.amounts)):
+            self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.nodes))
+        self._seen = len(session.nodes.log)
+
+    def refresh(self) -> None:
+        """Look again at the nodes that changed."""
+        log, session = self._session.nodes.log, self._session
+        for node in set(log[self._seen :]):
+            rows = self.on(node)
+            self.counts[node] = len(rows)
+            held = session.snapshot.requests[session.pods.pod_class[rows], : len(self.amounts)]
+            self.amounts[:, node] = held.sum(axis=0)
+        self._seen = len(log)
+
+    def on(self, node: int) -> Rows:
+        """The rows of the candidates that are still on a node."""
+        rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
+        states = self._session.pods.state[rows].tolist()
+        return rows[[state in self.states for state in states]] if len(rows) else rows
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an action looks for victims."""
+
+    #: its name, for the decisions
+    action: str
+    #: the extension point that says who may be evicted
+    point: str
+    #: whether the best scored node comes first, else the first
+    scored: bool
+    #: whether the pod must pass its queue's limits and all predicates, or have room only
+    checked: bool
+    #: whether victims that are not needed are given back
+    sparing: bool
+    #: how many nodes that work are compared
+    choices: int = 1
+    #: whether the pods of the own job are the candidates, or those of others
+    own_job: bool = False
+    #: whether a pod without requests takes only from its like
+    like_for_like: bool = True
+    #: whether nodes without candidates are passed over, and those where nobody has to go
+    needs_candidates: bool = False
+    needs_victims: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Who has to go so that a pod fits on a node."""
+
+    node: int
+    evictions: list[Placement]
+
+    @property
+    def weight(self) -> tuple[int, int, int, float]:
+        """Smaller is better: the highest priority, the sum of priorities, the number, and who started last."""
+        if not self.evictions:
+            return (-_LIFT - 1, 0, 0, 0.0)
+        victims = [placement.pods[0] for placement in self.evictions]
+        priorities = [pod.spec_priority or 0 for pod in victims]
+        highest = max(priorities)
+        began = [pod.started or math.inf for pod in victims if (pod.spec_priority or 0) == highest]
+        return highest, sum(priorities) + _LIFT * len(victims), len(victims), -min(began)
+
+
+class _InOrder:
+    """A victim in a heap: shares change with every eviction, so its place is worked out when it is compared."""
+
+    __slots__ = ("_order", "pod")
+
+    def __init__(self, pod: PodRecord, order: Callable[[PodRecord], tuple[object, ...]]) -> None:
+        self.pod = pod
+        self._order = order
+
+    def __lt__(self, other: _InOrder) -> bool:
+        return self._order(self.pod) < self._order(other.pod)
+
+
+class Search:
+    """Looks for victims for one pod; see the module's docstring."""
+
+    def __init__(self, session: Session, way: Way, job: Job, pod: PodRecord, releasable: Releasable) -> None:
+        self._session = session
+        self._way = way
+        self._job = job
+        self._pod = pod
+        self._request: Vector = session.request(pod)
+        self._releasable = releasable
+        self._varies = session.kernel.varies(pod)
+
+    def place(self, statement: Statement) -> bool:
+        """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
+        plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
+        plan = min(self._comparable(plans), key=lambda plan: plan.weight, default=None)
+        if plan is None:
+            return False
+        statement.recover(plan.evictions)
+        sub_job = self._session.sub_job_of(self._job, self._pod)
+        statement.pipeline(sub_job, self._pod, plan.node, after_eviction=bool(plan.evictions))
+        return True
+
+    def _comparable(self, plans: Iterator[_Plan]) -> Iterator[_Plan]:
+        """The plans to choose from; none is better than one without victims."""
+        for plan in islice(plans, self._way.choices):
+            yield plan
+            if not plan.evictions:
+                return
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _nodes(self) -> list[int]:
+        """The nodes to try, in order: those of the own shard first, of these the best scored or the first."""
+        rows = self._possible()
+        worth = self._worth_trying(rows)
+        if not worth.any():
+            return []
+        if self._way.scored:
+            order = np.argsort(-self._scores(rows), kind="stable")
+            rows, worth = rows[order], worth[order]
+        shard = self._session.shard
+        if shard is not None:
+            order = np.argsort(~shard.own[rows], kind="stable")
+            rows, worth = rows[order], worth[order]
+        nodes: list[int] = rows[worth].tolist()
+        return nodes
+
+    def _possible(self) -> Rows:
+        """The nodes that all predicates pass, or fail for causes that go when pods go."""
+        kernel = self._session.kernel
+        if not self._varies:
+            return kernel.board(self._pod).rows
+        view = self._session.nodes.view(self._session.nodes.rows)
+        passed = np.ones(len(view), np.bool_)
+        for method in self._session.points.all("predicate"):
+            for cause, mask in method(self._pod, view):
+                if not isinstance(cause, Passing):
+                    passed &= mask
+        return np.flatnonzero(passed)
+
+    def _worth_trying(self, rows: Rows) -> Mask:
+        """Whether the pod would have room on nodes if all candidates went."""
+        self._releasable.refresh()
+        worth = fits(self._request, self._session.nodes.future_idle(rows) + self._releasable.amounts[:, rows])
+        if self._way.needs_candidates:
+            worth &= self._releasable.counts[rows] > 0
+        return worth
+
+    def _scores(self, rows: Rows) -> Vector:
+        """The scores of nodes, among which the pod chooses."""
+        session, pod = self._session, self._pod
+        view = session.nodes.view(rows)
+        total = session.kernel.score(pod, view)
+        for method in session.points.all("batch_node_order"):
+            scores = method(pod, view)
+            if scores is not None:
+                total = total + scores
+        return total
+
+    # -- victims on a node -----------------------------------------------------------------------------------------
+
+    def _plan(self, node: int) -> _Plan | None:
+        """Who has to go on a node; None when it does not help. Leaves the session as it was."""
+        candidates = self._candidates(self._releasable.on(node))
+        if self._way.needs_candidates and not candidates:
+            return None
+        victims = self._permitted(candidates)
+        room = self._session.nodes.future_idle(node)
+        for victim in victims:
+            room += self._session.request(victim)
+        if not fits(self._request, room):
+            return None
+        evicted = self._make_room(node, victims)
+        if evicted is None or (self._way.needs_victims and not evicted):
+            return None
+        plan = _Plan(node, [placement for unit in evicted for placement in unit.save()])
+        _take_back(evicted)
+        return plan
+
+    def _candidates(self, rows: Rows) -> list[PodRecord]:
+        """The pods that could be asked to go, in the order in which they would."""
+        only_like = self._way.like_for_like and self._pod.pod_class.best_effort
+        pods = [
+            pod
+            for pod in self._session.records(rows)
+            if (pod.job == self._pod.job) == self._way.own_job
+            and preemptable(pod)
+            and (pod.pod_class.best_effort or not only_like)
+        ]
+        return sorted(pods, key=self._order)
+
+    def _order(self, pod: PodRecord) -> tuple[object, ...]:
+        return victim_key(self._session, pod, self._job.queue)
+
+    def _permitted(self, candidates: list[PodRecord]) -> list[PodRecord]:
+        return self._session.victims(self._way.point, self._pod, candidates)
+
+    def _make_room(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
+        """Evict, the first in order first, until the pod fits; a statement for each that goes alone or as a gang."""
+        units: list[Statement] = []
+        heap = [_InOrder(pod, self._order) for pod in victims]
+        heapq.heapify(heap)
+        asked = not self._way.needs_victims
+        while not (asked and self._fits(node)):
+            asked = True
+            if not heap:
+                _take_back(units)
+                return None
+            victim = heapq.heappop(heap).pod
+            if self._session.pods.state[victim.row] in self._releasable.states:
+                unit = self._evict(victim, units)
+                if unit is not None:
+                    units.append(unit)
+        return self._spare(node, units) if self._way.sparing else units
+
+    def _fits(self, node: int) -> bool:
+        """Whether the pod has its place, as things stand on the statements."""
+        if not fits(self._request, self._session.nodes.future_idle(node)):
+            return False
+        if not self._way.checked:
+            return True
+        room, _ = self._session.allocatable(self._job.queue, self._pod)
+        return room > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
+
+    def _evict(self, victim: PodRecord, units: list[Statement]) -> Statement | None:
+        """Evict a pod, with its whole gang if that would fall below its minimum; None when the gang may not go.
+
+        What the gang gave before joins it, so that it is given back whole or not at all.
+        """
+        session = self._session
+        unit = session.statement()
+        unit.evict(victim, self._way.action, self._job.key)
+        job = session.jobs[victim.job]
+        if not session.rules.whole_gang_eviction or job is self._job or session.job_missing(job) <= 0:
+            return unit
+        rest = [pod for pod in session.members(job) if session.pods.state[pod.row] in ALLOCATED_STATES]
+        may_go = all(session.pods.state[pod.row] in _HELD and preemptable(pod) for pod in rest)
+        if not may_go or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
+            _take_back([unit])
+            return None
+        for pod in rest:
+            unit.evict(pod, self._way.action, self._job.key)
+        before = [other for other in units if other.operations[0].job is job]
+        unit.merge(*before)
+        units[:] = [other for other in units if other.operations]
+        return unit
+
+    def _spare(self, node: int, units: list[Statement]) -> list[Statement]:
+        """Give back, from the highest, what the pod can do without."""
+        needed = []
+        for unit in reversed(units):
+            evictions = unit.save()
+            unit.discard()
+            if not self._fits(node):
+                unit.recover(evictions)
+                needed.append(unit)
+        return needed[::-1]
+
+
+#: states in which a pod can be evicted
+_HELD = (PodState.Running, PodState.Bound)
+
+
+def serve(session: Session, way: Way, job: Job, pods: Iterable[PodRecord], releasable: Releasable) -> None:
+    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
+    statement = session.statement()
+    #: classes and priorities for which nothing was found since the last success: the next would fare no better
+    hopeless: set[tuple[int, int]] = set()
+    for pod in pods:
+        if not session.job_starving(job):
+            break
+        kind = (pod.pod_class.id, pod.priority)
+        if kind in hopeless:
+            continue
+        if Search(session, way, job, pod, releasable).place(statement):
+            hopeless.clear()
+        elif not session.kernel.varies(pod):
+            hopeless.add(kind)
+    if session.job_pipelined(job):
+        statement.commit()
+    else:
+        statement.discard()
+
+
+def _take_back(units: Sequence[Statement]) -> None:
+    for unit in units:
+        unit.discard()

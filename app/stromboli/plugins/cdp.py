@@ -1,0 +1,52 @@
+"""cdp: cooldown protection. A pod that says so is no victim for a while after it was scheduled.
+
+The label or annotation `volcano.sh/cooldown-time` on the pod says for how long (`10m`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stromboli.api import duration
+from stromboli.api.status import PodState
+from stromboli.framework.plugin import Plugin
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord, seconds
+
+_COOLDOWN = "volcano.sh/cooldown-time"
+
+
+class Cdp(Plugin):
+    name = "cdp"
+
+    def open(self, session: Session) -> None:
+        self._now = session.now
+        self._states = session.pods.state
+
+    def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return [candidate for candidate in candidates if not self._cooling_down(candidate)]
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return self.evictable(candidates)
+
+    reclaimable = preemptable
+
+    def _cooling_down(self, pod: PodRecord) -> bool:
+        cooldown = _cooldown(pod)
+        if cooldown is None or self._states[pod.row] != PodState.Running:
+            return False
+        for condition in pod.conditions:
+            if condition.type == "PodScheduled" and condition.status == "True":
+                return seconds(condition.last_transition_time) + cooldown > self._now
+        return False
+
+
+def _cooldown(pod: PodRecord) -> float | None:
+    """Seconds of protection; None for a pod that asks for none, or not in a way that can be read."""
+    text = pod.labels.get(_COOLDOWN, pod.annotations.get(_COOLDOWN))
+    if text is None:
+        return None
+    try:
+        return duration.parse(text)
+    except ValueError:
+        return None

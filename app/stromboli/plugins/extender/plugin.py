@@ -1,0 +1,244 @@
+"""The plugin: each verb that the policy names is asked at its point, for pods that the extender manages.
+
+The plugin does no I/O itself: the session's environment brings a transport. What an error means depends on the point
+and on `extender.ignorable`; under the rule `extender_errors` an error is never a yes, and an ignorable one is as if
+the extender had not been asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api.duration import Duration
+from stromboli.api.objects import Container
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Vector
+from stromboli.framework.environment import ExtenderError
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin, Verdict, Vote
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement
+from stromboli.plugins.extender import wire
+from stromboli.state.classes import PodClass
+from stromboli.state.pods import PodRecord
+
+#: why a node is refused, and whether that may change when pods go
+Refusal: TypeAlias = tuple[str, bool]
+
+
+class ExtenderArguments(Arguments):
+    """Arguments of extender. A verb that is not named is not asked."""
+
+    url_prefix: str = Field(default="", alias="extender.urlPrefix")
+    """Where the extender is; a verb is a path below it."""
+    http_timeout: Duration = Field(default=1.0, alias="extender.httpTimeout", gt=0)
+    """How long to wait for an answer."""
+    ignorable: bool = Field(default=False, alias="extender.ignorable")
+    """Whether scheduling goes on without the extender's answer."""
+    managed_resources: list[str] = Field(default_factory=list, alias="extender.managedResources")
+    """Only pods that name one of these are asked about; without any, all are."""
+    on_session_open: str = Field(default="", alias="extender.onSessionOpenVerb")
+    on_session_close: str = Field(default="", alias="extender.onSessionCloseVerb")
+    predicate: str = Field(default="", alias="extender.predicateVerb")
+    prioritize: str = Field(default="", alias="extender.prioritizeVerb")
+    preemptable: str = Field(default="", alias="extender.preemptableVerb")
+    reclaimable: str = Field(default="", alias="extender.reclaimableVerb")
+    queue_overused: str = Field(default="", alias="extender.queueOverusedVerb")
+    job_enqueueable: str = Field(default="", alias="extender.jobEnqueueableVerb")
+    job_enqueued: str = Field(default="", alias="extender.jobEnqueuedVerb")
+    job_ready: str = Field(default="", alias="extender.jobReadyVerb")
+    allocate: str = Field(default="", alias="extender.allocateFuncVerb")
+    deallocate: str = Field(default="", alias="extender.deallocateFuncVerb")
+
+
+class Extender(Plugin):
+    name = "extender"
+    Arguments: ClassVar[type[BaseModel]] = ExtenderArguments
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._verbs: ExtenderArguments = self.arguments
+        self._managed = frozenset(self.arguments.managed_resources)
+        self._ignorable = bool(self.arguments.ignorable)
+        self._strict = session.rules.extender_errors
+        #: why a node is refused, by node and pod; those of a node are dropped when it changes
+        self._refusals: dict[int, dict[int, Refusal | None]] = {}
+        #: the last answer about each job, and the numbers of its pods by state that it was about
+        self._ready: dict[str, tuple[list[int], bool]] = {}
+        verb = self._verbs.on_session_open
+        if verb and not self._tell(verb, wire.everything(session)) and not self._ignorable:
+            self._verbs = ExtenderArguments()
+
+    def close(self, session: Session) -> None:
+        if self._verbs.on_session_close:
+            self._tell(self._verbs.on_session_close, {})
+
+    # -- queues and jobs -----------------------------------------------------------------------------------------
+
+    def overused(self, queue: Queue) -> Reason | None:
+        if not self._verbs.queue_overused:
+            return None
+        try:
+            answer = self._ask(wire.OverusedAnswer, self._verbs.queue_overused, {"queue": wire.queue(queue)})
+        except ExtenderError as error:
+            return None if self._ignorable else _no_answer(Stage.QueueShare, error)
+        if not answer.overused:
+            return None
+        message = f"an extender says that queue {queue.name} holds all that it may"
+        return Reason(Stage.QueueShare, "QueueOverused", message, Actionable.Wait)
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        if not self._verbs.job_enqueueable:
+            return Vote.Abstain
+        try:
+            payload = {"job": wire.job(self._session, job)}
+            answer = self._ask(wire.VoteAnswer, self._verbs.job_enqueueable, payload)
+        except ExtenderError as error:
+            if not self._ignorable:
+                return _no_answer(Stage.Admission, error)
+            return Vote.Abstain if self._strict else Vote.Permit
+        if answer.status >= 0:
+            return Vote.Permit if answer.status else Vote.Abstain
+        message = f"an extender does not admit PodGroup {job.key}"
+        return Reason(Stage.Admission, "RefusedByExtender", message, Actionable.Wait)
+
+    def job_enqueued(self, job: Job) -> None:
+        if self._verbs.job_enqueued:
+            self._tell(self._verbs.job_enqueued, {"job": wire.job(self._session, job)})
+
+    def job_missing(self, job: Job) -> int:
+        if not self._verbs.job_ready:
+            return 0
+        counts, ready = self._ready.get(job.key, ([], False))
+        if counts != job.counts:
+            ready = self._is_ready(job)
+            self._ready[job.key] = list(job.counts), ready
+        return 0 if ready else 1
+
+    def _is_ready(self, job: Job) -> bool:
+        try:
+            payload = {"job": wire.job(self._session, job)}
+            return self._ask(wire.ReadyAnswer, self._verbs.job_ready, payload).status
+        except ExtenderError:
+            # Volcano has it the other way round: an error that must not be ignored makes the job ready.
+            return self._ignorable is self._strict
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+
+    def varies(self, pod: PodRecord) -> bool:
+        verbs = self._verbs
+        return bool(verbs.predicate or verbs.prioritize or verbs.allocate) and self._manages(pod.pod_class)
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        if not self._verbs.predicate or not self._manages(pod.pod_class):
+            return
+        refusals = [self._refusal_of(pod, row) for row in nodes.rows.tolist()]
+        for refusal in sorted({each for each in refusals if each is not None}):
+            message, passing = refusal
+            cause = f"an extender refused node(s): {message}"
+            yield Passing(cause) if passing else cause, np.array([each != refusal for each in refusals])
+
+    def _refusal_of(self, pod: PodRecord, row: int) -> Refusal | None:
+        """Why the extender refuses a node, None when it does not."""
+        known = self._refusals.setdefault(row, {})
+        if pod.row not in known:
+            payload = {"task": wire.task(self._session, pod), "node": wire.node(self._session, row)}
+            try:
+                answer = self._ask(wire.PredicateAnswer, self._verbs.predicate, payload)
+                known[pod.row] = (answer.status, answer.code == wire.UNSCHEDULABLE) if answer.status else None
+            except ExtenderError as error:
+                known[pod.row] = None if self._ignorable else (str(error), False)
+        return known[pod.row]
+
+    def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+        if not self._verbs.prioritize or not self._manages(pod.pod_class):
+            return None
+        rows = nodes.rows.tolist()
+        payload = {
+            "task": wire.task(self._session, pod),
+            "nodes": [wire.node(self._session, row) for row in rows],
+        }
+        try:
+            answer = self._ask(wire.PrioritizeAnswer, self._verbs.prioritize, payload)
+        except ExtenderError:
+            return None if self._ignorable else self._unscored(len(rows))
+        if answer.error or answer.scores is None:
+            return self._unscored(len(rows))
+        return np.array([answer.scores.get(self._session.nodes.name(row), 0.0) for row in rows], np.float64)
+
+    def _unscored(self, count: int) -> Vector | None:
+        """No score: nothing by our rules; Volcano then chooses no node at all."""
+        return None if self._strict else np.full(count, -np.inf)
+
+    # -- placements ----------------------------------------------------------------------------------------------
+
+    def refusal(self, pod: PodRecord, node: int) -> Reason | None:
+        """Why a pod does not get the node that was chosen for it."""
+        if not self._verbs.allocate or not self._manages(pod.pod_class):
+            return None
+        try:
+            payload = {"task": wire.task(self._session, pod, node)}
+            message = self._ask(wire.EventAnswer, self._verbs.allocate, payload).error
+        except ExtenderError as error:
+            return None if self._ignorable else _no_answer(Stage.Placement, error)
+        if not message:
+            return None
+        return Reason(
+            Stage.Placement, "RefusedByExtender", f"an extender refused the place: {message}", Actionable.Wait
+        )
+
+    def on_allocate(self, placement: Placement) -> None:
+        self._forget(placement)
+
+    def on_deallocate(self, placement: Placement) -> None:
+        self._forget(placement)
+        if self._verbs.deallocate:
+            for pod in placement.pods:
+                if self._manages(pod.pod_class):
+                    self._tell(self._verbs.deallocate, {"task": wire.task(self._session, pod)})
+
+    def _forget(self, placement: Placement) -> None:
+        for node in placement.nodes:
+            self._refusals.pop(node, None)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _manages(self, pod_class: PodClass) -> bool:
+        if not self._managed:
+            return True
+        spec = pod_class.spec
+        return any(self._names(container) for container in (*(spec.containers or ()), *(spec.init_containers or ())))
+
+    def _names(self, container: Container) -> bool:
+        resources = container.resources
+        if resources is None:
+            return False
+        return not self._managed.isdisjoint((resources.requests or {}).keys() | (resources.limits or {}).keys())
+
+    def _ask(self, model: type[wire.AnyAnswer], verb: str, payload: Mapping[str, Any]) -> wire.AnyAnswer:
+        """The answer to a verb. Raises ExtenderError."""
+        return wire.parse(model, self._post(verb, payload))
+
+    def _tell(self, verb: str, payload: Mapping[str, Any]) -> bool:
+        """Send what needs no answer; says whether it arrived."""
+        try:
+            self._post(verb, payload)
+        except ExtenderError:
+            return False
+        return True
+
+    def _post(self, verb: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        transport = self._session.environment.extender
+        if transport is None:
+            raise ExtenderError("there is no way to reach an extender from here")
+        url = f"{self.arguments.url_prefix.rstrip('/')}/{verb}"
+        return transport.post(url, payload, self.arguments.http_timeout)
+
+
+def _no_answer(stage: Stage, error: ExtenderError) -> Reason:
+    return Reason(stage, "ExtenderFailed", f"an extender was asked and did not answer: {error}", Actionable.Admin)

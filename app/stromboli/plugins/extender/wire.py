@@ -1,0 +1,219 @@
+"""What is sent to an extender and what comes back, with the field names of Volcano's own structures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stromboli.api.crds import KubeModel
+from stromboli.api.resources import CPU, MEMORY, Vector
+from stromboli.api.status import PodState
+from stromboli.framework.environment import ExtenderError
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: each state has a bit of its own
+_BIT = {
+    PodState.Pending: 1,
+    PodState.Allocated: 2,
+    PodState.Pipelined: 4,
+    PodState.Binding: 8,
+    PodState.Bound: 16,
+    PodState.Running: 32,
+    PodState.Releasing: 64,
+    PodState.Succeeded: 128,
+    PodState.Failed: 256,
+    PodState.Unknown: 512,
+}
+#: the phase of a pod in a state, where it is not Pending
+_PHASE = {PodState.Running: "Running", PodState.Releasing: "Running", PodState.Succeeded: "Succeeded"}
+_READY = 1
+#: the code of a refusal that evictions may lift
+UNSCHEDULABLE = 2
+
+
+# -- requests --------------------------------------------------------------------------------------------------------
+
+
+def task(session: Session, pod: PodRecord, node: int | None = None) -> dict[str, Any]:
+    """A pod; `node` is the one that it is about to get."""
+    state = PodState(int(session.pods.state[pod.row]))
+    at = int(session.pods.node[pod.row]) if node is None else node
+    where = session.nodes.name(at) if at >= 0 else pod.node_name
+    request = resource(session, session.request(pod))
+    return {
+        "UID": pod.uid,
+        "Job": pod.job,
+        "Name": pod.name,
+        "Namespace": pod.namespace,
+        "TaskRole": pod.role,
+        "Resreq": request,
+        "InitResreq": request,
+        "NodeName": where,
+        "Status": _BIT[state],
+        "Priority": pod.priority,
+        "BestEffort": pod.pod_class.best_effort,
+        "SchGated": pod.pod_class.gated,
+        "Pod": _pod(pod, where, state),
+    }
+
+
+def node(session: Session, row: int) -> dict[str, Any]:
+    """A node and the pods on it."""
+    nodes, record = session.nodes, session.nodes.facts.records[row]
+    pods = session.records(np.flatnonzero(session.pods.node == row))
+    return {
+        "Name": record.name,
+        "Node": {
+            "metadata": {"name": record.name, "labels": record.labels, "annotations": record.annotations},
+            "spec": {"unschedulable": record.unschedulable, "taints": msgspec.to_builtins(record.taints)},
+            "status": {"allocatable": record.allocatable, "capacity": record.capacity},
+        },
+        "State": {"Phase": _READY, "Reason": ""},
+        "Allocatable": resource(session, nodes.allocatable[:, row]),
+        "Capacity": resource(session, session.vector(record.capacity)),
+        "Idle": resource(session, nodes.idle[:, row]),
+        "Used": resource(session, nodes.used[:, row]),
+        "Releasing": resource(session, nodes.releasing[:, row]),
+        "Pipelined": resource(session, nodes.pipelined[:, row]),
+        "Tasks": {pod.uid: task(session, pod) for pod in pods},
+    }
+
+
+def job(session: Session, subject: Job) -> dict[str, Any]:
+    """A PodGroup and its pods."""
+    tasks = {pod.uid: task(session, pod) for pod in session.members(subject)}
+    by_status: dict[str, dict[str, Any]] = {}
+    for uid, each in tasks.items():
+        by_status.setdefault(str(each["Status"]), {})[uid] = each
+    return {
+        "UID": subject.key,
+        "PgUID": subject.pod_group.metadata.uid,
+        "Name": subject.name,
+        "Namespace": subject.namespace,
+        "Queue": subject.queue.name,
+        "Priority": subject.priority,
+        "MinAvailable": subject.min_available,
+        "TaskMinAvailable": dict(subject.min_by_role),
+        "Tasks": tasks,
+        "TaskStatusIndex": by_status,
+        "Allocated": resource(session, session.job_allocated[subject.index]),
+        "TotalRequest": resource(session, session.job_requested[subject.index]),
+        "CreationTimestamp": _time(subject.created),
+        "PodGroup": _crd(subject.pod_group) | {"Version": "v1beta1"},
+    }
+
+
+def queue(subject: Queue) -> dict[str, Any]:
+    """A queue."""
+    annotations = subject.resource.metadata.annotations
+    return {
+        "UID": subject.name,
+        "Name": subject.name,
+        "Weight": subject.spec.weight,
+        "Weights": annotations.get("volcano.sh/hierarchy-weights", ""),
+        "Hierarchy": annotations.get("volcano.sh/hierarchy", ""),
+        "Queue": _crd(subject.resource),
+    }
+
+
+def everything(session: Session) -> dict[str, Any]:
+    """All that the session knows."""
+    return {
+        "Jobs": {key: job(session, each) for key, each in session.jobs.items()},
+        "Nodes": {session.nodes.name(row): node(session, row) for row in session.nodes.rows.tolist()},
+        "Queues": {name: queue(each) for name, each in session.queues.items()},
+        "NamespaceInfo": {},
+        "RevocableNodes": {},
+        "NodeList": None,
+    }
+
+
+def resource(session: Session, amounts: Vector) -> dict[str, Any]:
+    """Amounts: milli-cpu, bytes, everything else in thousandths except the number of pods."""
+    others = {name: value for name, value in zip(session.dimensions, amounts.tolist(), strict=True) if value}
+    return {
+        "MilliCPU": float(amounts[CPU]),
+        "Memory": float(amounts[MEMORY]),
+        "ScalarResources": {name: value for name, value in others.items() if name not in ("cpu", "memory")},
+        "MaxTaskNum": 0,
+    }
+
+
+def _pod(pod: PodRecord, where: str, state: PodState) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "labels": dict(pod.labels),
+            "annotations": dict(pod.annotations),
+            "creationTimestamp": _time(pod.created),
+        },
+        "spec": msgspec.to_builtins(pod.pod_class.spec)
+        | {"nodeName": where, "priority": pod.spec_priority, "schedulerName": pod.scheduler_name},
+        "status": {"phase": _PHASE.get(state, "Pending")},
+    }
+
+
+def _crd(model: KubeModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _time(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else None
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+class Answer(BaseModel):
+    """Base of the answers: keys are compared without regard to case, unknown ones are skipped."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class PredicateAnswer(Answer):
+    status: str = ""
+    """Why the node is refused; empty when it is not."""
+    code: int = 0
+
+
+class PrioritizeAnswer(Answer):
+    scores: dict[str, float] | None = Field(default=None, alias="nodescore")
+    error: str = Field(default="", alias="errormessage")
+
+
+class VoteAnswer(Answer):
+    status: int = 0
+    """Above 0 permits, below rejects."""
+
+
+class ReadyAnswer(Answer):
+    status: bool = False
+
+
+class OverusedAnswer(Answer):
+    overused: bool = False
+
+
+class EventAnswer(Answer):
+    error: str = Field(default="", alias="errormessage")
+
+
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+
+
+def parse(model: type[AnyAnswer], answer: Mapping[str, Any]) -> AnyAnswer:
+    """An answer as its model. Raises ExtenderError."""
+    try:
+        return model.model_validate({key.casefold(): value for key, value in answer.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ExtenderError(f"the answer's {'.'.join(map(str, first['loc']))} is wrong: {first['msg']}") from None

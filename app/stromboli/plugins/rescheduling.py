@@ -1,0 +1,160 @@
+"""rescheduling: moves pods from busy nodes to idle ones, with the action shuffle.
+
+The strategy lowNodeUtilization compares the measured load of nodes with two sets of thresholds, in percent. Pods leave
+nodes above the target, the least important first, while the nodes below all lower thresholds have room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, Field
+
+from stromboli.api import duration, resources
+from stromboli.api.resources import CPU, MEMORY, Matrix, Rows, Vector
+from stromboli.framework.plugin import Arguments, Plugin
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+_INTERVAL = 300.0
+_NAMES = ("cpu", "memory")
+
+
+def _interval(written: object) -> float:
+    """Seconds; what cannot be read is the default."""
+    try:
+        return duration.parse(str(written))
+    except ValueError:
+        return _INTERVAL
+
+
+class Thresholds(BaseModel):
+    """Load in percent."""
+
+    cpu: int = 100
+    memory: int = 100
+
+    @property
+    def vector(self) -> Vector:
+        """cpu and memory."""
+        return np.array([self.cpu, self.memory], np.float64)
+
+
+class LowNodeUtilization(BaseModel):
+    """Parameters of the strategy. The defaults do nothing."""
+
+    thresholds: Thresholds = Thresholds()
+    """A node below all of them has room to offer."""
+    target: Thresholds = Field(default=Thresholds(), alias="targetThresholds")
+    """A node above one of them gives pods away."""
+
+
+class Strategy(BaseModel):
+    """What to look for."""
+
+    name: str
+    params: LowNodeUtilization = LowNodeUtilization()
+
+
+class ReschedulingArguments(Arguments):
+    """Arguments of rescheduling."""
+
+    interval: Annotated[float, BeforeValidator(_interval)] = _INTERVAL
+    """Time between two rounds."""
+    metrics_period: str = Field(default="5m", alias="metricsPeriod")
+    """The period of the averages to read; nodes without an average over this period count as idle."""
+    strategies: list[Strategy] = Field(default_factory=lambda: [Strategy(name="lowNodeUtilization")])
+
+
+class Rescheduling(Plugin):
+    name = "rescheduling"
+    Arguments: ClassVar[type[BaseModel]] = ReschedulingArguments
+
+    def open(self, session: Session) -> None:
+        self._session = session
+
+    def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
+        last = self._session.environment.rescheduled
+        if last is not None and last + self.arguments.interval >= self._session.now:
+            return []
+        victims: dict[int, PodRecord] = {}
+        for strategy in self.arguments.strategies:
+            if strategy.name == "lowNodeUtilization":
+                victims.update((pod.row, pod) for pod in self._from_busy_nodes(running, strategy.params))
+        return list(victims.values())
+
+    def _from_busy_nodes(self, running: Sequence[PodRecord], params: LowNodeUtilization) -> list[PodRecord]:
+        """The pods to move, from the busiest node on."""
+        load = self._load()
+        target = params.target.vector
+        unschedulable = self._session.nodes.facts.unschedulable
+        idle = (load < params.thresholds.vector[:, None]).all(axis=0) & ~unschedulable
+        busy = ~idle & (load > target[:, None]).any(axis=0)
+        if not idle.any() or idle.all() or not busy.any():
+            return []
+        room = self._room(np.flatnonzero(idle), load, target)
+        on_node: dict[int, list[PodRecord]] = {}
+        for pod in running:
+            on_node.setdefault(int(self._session.pods.node[pod.row]), []).append(pod)
+        nodes = np.flatnonzero(busy)
+        victims = []
+        for node in nodes[np.argsort(-load[:, nodes].sum(axis=0), kind="stable")].tolist():
+            victims += self._from_node(node, on_node.get(node, []), load[:, node], target, room)
+        return victims
+
+    def _from_node(
+        self, node: int, pods: list[PodRecord], load: Vector, target: Vector, room: Vector
+    ) -> list[PodRecord]:
+        """The pods to move from a node until its load is below the target; takes from `room` what they request."""
+        capacity = self._capacity(node)
+        victims = []
+        for pod in sorted(pods, key=_importance):
+            if not (load >= target).any() or (room == 0).any():
+                break
+            request = self._session.request(pod)[[CPU, MEMORY]]
+            room -= request
+            load = load - np.divide(request * 100, capacity, out=np.zeros(2), where=capacity > 0)
+            victims.append(pod)
+        return victims
+
+    def _load(self) -> Matrix:
+        """Measured load in percent, shape (2, nodes); 0 where there is no average over the period."""
+        records = self._session.nodes.facts.records
+        load = np.zeros((2, len(records)))
+        for index, record in enumerate(records):
+            usage = self._session.environment.node_usage.get(record.name)
+            if usage is not None and usage.period == self.arguments.metrics_period:
+                load[:, index] = usage.cpu, usage.memory
+        return load
+
+    def _room(self, idle: Rows, load: Matrix, target: Vector) -> Vector:
+        """What idle nodes can take until they reach the target, cpu and memory."""
+        percent = self._session.nodes.allocatable[[CPU, MEMORY]][:, idle] * 0.01
+        room: Vector = (np.trunc(target[:, None] * percent) - np.trunc(load[:, idle] * percent)).sum(axis=1)
+        return room
+
+    def _capacity(self, node: int) -> Vector:
+        capacity = self._session.nodes.facts.records[node].capacity
+        return np.array([resources.amount(name, capacity.get(name, 0)) for name in _NAMES], np.float64)
+
+
+def _importance(pod: PodRecord) -> tuple[Any, ...]:
+    """Smaller is moved first: no priority, a low one; best-effort, burstable, guaranteed."""
+    return pod.spec_priority is not None, pod.spec_priority or 0, _quality(pod)
+
+
+def _quality(pod: PodRecord) -> int:
+    """The quality of service class: 0 best-effort, 1 burstable, 2 guaranteed."""
+    spec = pod.pod_class.spec
+    guaranteed, anything = True, False
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        amounts = container.resources
+        requests, limits = (amounts.requests or {}, amounts.limits or {}) if amounts else ({}, {})
+        for name in _NAMES:
+            limit = resources.amount(name, limits.get(name, 0))
+            request = resources.amount(name, requests[name]) if name in requests else limit
+            anything = anything or request > 0 or limit > 0
+            guaranteed = guaranteed and limit > 0 and request == limit
+    return 2 if guaranteed and anything else int(anything)

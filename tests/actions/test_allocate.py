@@ -1,0 +1,496 @@
+"""allocate: gangs whole or not at all, elastic jobs in turns, topologies, shards, and batches that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stromboli.actions import allocate
+from stromboli.api import crds
+from stromboli.api.decisions import Bind
+from stromboli.discovery import discover
+from stromboli.engine import Engine, SessionResult
+from stromboli.framework.environment import Environment, Sharding
+from stromboli.framework.plugin import Plugin
+from stromboli.framework.registry import Registry
+from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord
+from tests import builders
+
+POLICY = builders.policy("priority gang", "predicates proportion nodeorder binpack network-topology-aware")
+
+
+class Careful(Plugin):
+    """Has every pod placed on its own, with everything asked anew."""
+
+    name = "careful"
+
+    def varies(self, pod: PodRecord) -> bool:
+        return True
+
+
+def decide(cluster: ClusterState, policy: str = POLICY, **environment: Any) -> SessionResult:
+    """One session."""
+    known = discover()
+    registry = Registry(known.actions, known.plugins | {Careful.name: Careful})
+    engine = Engine(policy, registry=registry)
+    return engine.decide(cluster.snapshot(), now=builders.NOON, environment=Environment(**environment))
+
+
+def bound(result: SessionResult) -> dict[str, str]:
+    """The node of each pod that was bound, in the order of decision."""
+    return {d.name: d.node for d in result.decisions if isinstance(d, Bind)}
+
+
+def pipelined(result: SessionResult) -> set[str]:
+    """The names of the pods that were promised a place."""
+    session = result.session
+    return {session.record(row).name for row in np.flatnonzero(session.pods.state == 2).tolist()}
+
+
+# -- gangs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_starts_whole_or_not_at_all() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        builders.node("n", cpu="4"),
+        builders.pod_group("small", 4, created=2),
+        builders.pod_group("big", 5, created=1),
+        builders.gang("big", 5),
+        builders.gang("small", 4),
+    )
+    result = decide(cluster)
+    assert sorted(bound(result)) == ["small-0", "small-1", "small-2", "small-3"]
+    assert result.session.jobs["default/big"].ready_count == 0
+
+
+def test_two_gangs_that_fit_alone_and_not_together() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        [builders.node(f"n{i}", cpu="2") for i in range(3)],
+        builders.pod_group("first", 4, created=1),
+        builders.pod_group("second", 4, created=2),
+        builders.gang("second", 4),
+        builders.gang("first", 4),
+    )
+    assert sorted(bound(decide(cluster))) == ["first-0", "first-1", "first-2", "first-3"]
+
+
+def test_elastic_jobs_grow_in_turns() -> None:
+    cluster = builders.state(
+        builders.queue("a", created=1),
+        builders.queue("b", created=2),
+        builders.node("n", cpu="6"),
+        builders.pod_group("a", queue="a"),
+        builders.pod_group("b", queue="b"),
+        builders.gang("a", 6),
+        builders.gang("b", 6),
+    )
+    assert list(bound(decide(cluster))) == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]
+
+
+def test_each_role_of_a_gang_has_its_minimum() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        builders.node("n", cpu="3"),
+        builders.pod_group("j", 3, minTaskMember={"driver": 1, "worker": 2}),
+        [builders.pod(f"w{i}", "j", annotations={"volcano.sh/task-spec": "worker"}) for i in range(3)],
+        builders.pod("z", "j", annotations={"volcano.sh/task-spec": "driver"}),
+    )
+    assert bound(decide(cluster)) == {}
+    cluster.upsert("Node", builders.node("n", cpu="4"))
+    assert sorted(bound(decide(cluster))) == ["w0", "w1", "w2", "z"]
+
+
+def test_a_gang_may_wait_for_terminating_pods() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        builders.node("n", cpu="2"),
+        builders.pod("going", node="n", cpu="1", deleted=True),
+        builders.pod_group("j", 2),
+        builders.gang("j", 2),
+        builders.pod_group("late", 1, created=9),
+        builders.pod("late-0", "late"),
+    )
+    result = decide(cluster)
+    assert bound(result) == {}, "what a waiting gang holds is not free for others"
+    assert pipelined(result) == {"j-1"}
+
+
+def test_a_pod_that_its_queue_refuses_does_not_stop_the_others() -> None:
+    cluster = builders.state(
+        builders.queue("default", capability={"cpu": "3"}),
+        builders.node("n", cpu="16"),
+        builders.pod_group("j", 2),
+        builders.pod("j-0-0", "j", cpu="2"),
+        builders.pod("j-0-1", "j", cpu="2"),
+        builders.pod("j-0-2", "j", cpu="1"),
+    )
+    result = decide(cluster, builders.policy("gang", "predicates capacity"))
+    assert sorted(bound(result)) == ["j-0-0", "j-0-2"]
+    assert result.session.trace.pods[cluster.pods.by_key["default/j-0-1"]].stage.name == "QueueShare"
+
+
+def test_a_role_that_found_no_node_is_not_tried_again() -> None:
+    role = {"volcano.sh/task-spec": "big"}
+    cluster = builders.state(
+        builders.queue("default"),
+        builders.node("n", cpu="2"),
+        builders.pod_group("j", 1),
+        [builders.pod(f"big-x-{i}", "j", cpu="3", annotations=role) for i in range(3)],
+        builders.pod("small-x-9", "j"),
+    )
+    result = decide(cluster)
+    assert list(bound(result)) == ["small-x-9"]
+    reasons = [result.session.trace.pods[cluster.pods.by_key[f"default/big-x-{i}"]].reason for i in range(3)]
+    assert reasons == ["NeverFits", "SameRoleFailed", "SameRoleFailed"]
+
+
+# -- nominated nodes -------------------------------------------------------------------------------------------------
+
+
+def test_a_nominated_node_goes_before_better_ones() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        [builders.node(f"n{i}", cpu=str(2 + 4 * i)) for i in range(2)],
+        builders.pod("full", node="n0", cpu="2", deleted=True),
+        builders.pod_group("j", 1),
+        nominated("j-0", "n0"),
+        builders.pod_group("k", 1),
+        nominated("k-0", "gone"),
+    )
+    result = decide(cluster)
+    assert bound(result) == {"k-0": "n1"}
+    assert pipelined(result) == {"j-0"}
+
+
+def nominated(name: str, node: str) -> Any:
+    """A pod for which a node was nominated."""
+    manifest = {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "annotations": {"scheduling.k8s.io/group-name": name.partition("-")[0]},
+        },
+        "spec": {
+            "schedulerName": "stromboli",
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        },
+        "status": {"phase": "Pending", "nominatedNodeName": node},
+    }
+    return builders.decode("Pod", manifest, name)
+
+
+# -- shards ----------------------------------------------------------------------------------------------------------
+
+
+def shard(name: str, desired: list[str], in_use: list[str]) -> dict[str, Any]:
+    """A NodeShard."""
+    return {"metadata": {"name": name}, "spec": {"nodesDesired": desired}, "status": {"nodesInUse": in_use}}
+
+
+def shared_cluster(desired: list[str], elsewhere: list[str] | None = None) -> ClusterState:
+    """Two nodes of two cpus, a gang of three, and the shards ours and theirs."""
+    cluster = builders.state(
+        builders.queue("default"),
+        [builders.node(f"n{i}", cpu="2") for i in range(2)],
+        builders.pod_group("j", 1),
+        builders.gang("j", 3),
+    )
+    cluster.upsert("NodeShard", shard("ours", desired, []))
+    cluster.upsert("NodeShard", shard("theirs", [], elsewhere or []))
+    return cluster
+
+
+def test_a_hard_shard_is_never_left() -> None:
+    result = decide(shared_cluster(["n1"]), sharding=Sharding("hard", "ours"))
+    assert bound(result) == {"j-0": "n1", "j-1": "n1"}
+    why = result.session.trace.pods[2]
+    assert why.nodes == {"node(s) were not in the scheduler's node shard": 1, "Insufficient cpu": 1}
+
+
+def test_a_soft_shard_is_filled_first() -> None:
+    result = decide(shared_cluster(["n1"]), sharding=Sharding("soft", "ours"))
+    assert bound(result) == {"j-0": "n1", "j-1": "n1", "j-2": "n0"}
+
+
+def test_nodes_that_others_still_use_are_not_ours_yet() -> None:
+    result = decide(shared_cluster(["n0", "n1"], ["n0"]), sharding=Sharding("hard", "ours"))
+    assert set(bound(result).values()) == {"n1"}
+    own = result.session.shard
+    assert own is not None
+    assert own.new_status is not None
+    assert (own.new_status.in_use, own.new_status.to_add, own.new_status.to_remove) == ({"n1"}, {"n0"}, set())
+
+
+def test_without_a_shard_of_its_name_nothing_is_ours() -> None:
+    result = decide(shared_cluster(["n0"]), sharding=Sharding("hard", "unknown"))
+    assert bound(result) == {}
+    assert result.session.shard is not None
+    assert result.session.shard.new_status is None
+
+
+# -- topology --------------------------------------------------------------------------------------------------------
+
+
+def racks(*counts: int, cpu: str = "2", per_spine: int = 2) -> Iterator[Any]:
+    """Nodes rN-M, racks rN of these sizes in tier 1, and spines of some racks in tier 2."""
+
+    def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> crds.HyperNode:
+        selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
+        return crds.HyperNode.parse({"metadata": {"name": name}, "spec": {"tier": tier, "members": selected}})
+
+    for rack, count in enumerate(counts):
+        names = [f"r{rack}-{i}" for i in range(count)]
+        yield from (builders.node(name, cpu=cpu) for name in names)
+        yield hyper_node(f"r{rack}", 1, "Node", names)
+    for first in range(0, len(counts), per_spine):
+        members = [f"r{rack}" for rack in range(first, min(first + per_spine, len(counts)))]
+        yield hyper_node(f"spine{first // per_spine}", 2, "HyperNode", members)
+
+
+def topological(count: int, *objs: Any, tier: int | None = 1, mode: str = "hard", **more: Any) -> ClusterState:
+    """A gang j with a topology."""
+    spec = {"mode": mode, **({} if tier is None else {"highestTierAllowed": tier})}
+    return builders.state(
+        builders.queue("default"),
+        *objs,
+        builders.pod_group("j", count, networkTopology=spec, **more),
+        builders.gang("j", count),
+    )
+
+
+def racks_of(result: SessionResult) -> set[str]:
+    """The racks in which pods of j were bound."""
+    return {node.partition("-")[0] for name, node in bound(result).items() if name.startswith("j-")}
+
+
+def where(result: SessionResult) -> str:
+    """The HyperNode of j."""
+    return result.session.topology.name(result.session.jobs["default/j"].allocated_hyper_node)
+
+
+def test_a_hard_gang_takes_the_rack_that_holds_it() -> None:
+    result = decide(topological(4, *racks(1, 2, 1)))
+    assert (racks_of(result), where(result)) == ({"r1"}, "r1")
+
+
+def test_a_hard_gang_waits_rather_than_spread() -> None:
+    result = decide(topological(4, *racks(1, 1, 1, 1)))
+    assert bound(result) == {}
+    why = result.session.trace.jobs["default/j"]
+    assert (why.reason, why.message) == ("NoHyperNodeFits", "no HyperNode up to tier 1 has room for PodGroup default/j")
+
+
+def test_a_hard_gang_says_when_there_is_no_hyper_node_of_its_tier() -> None:
+    result = decide(topological(4, *racks(2, 2), tier=0))
+    assert result.session.trace.jobs["default/j"].reason == "NoHyperNode"
+
+
+def test_the_next_tier_is_tried_when_no_rack_holds_a_gang() -> None:
+    result = decide(topological(6, *racks(1, 1, 2, 2), tier=2))
+    assert (racks_of(result), where(result)) == ({"r2", "r3"}, "spine1")
+
+
+def test_a_soft_gang_goes_to_one_rack_if_it_can_and_anywhere_if_not() -> None:
+    result = decide(topological(4, *racks(1, 2, 1), mode="soft", tier=None))
+    assert racks_of(result) == {"r1"}
+    result = decide(topological(7, *racks(1, 2, 1), mode="soft", tier=None))
+    assert len(bound(result)) == 7
+    assert where(result) == "<cluster-top-hypernode>"
+
+
+def test_a_gang_takes_the_fullest_rack_that_holds_it() -> None:
+    running = [builders.pod("other", node="r1-0", cpu="1")]
+    assert racks_of(decide(topological(2, *racks(2, 2, 2), running))) == {"r1"}
+
+
+def test_a_rack_without_room_for_min_resources_is_not_tried() -> None:
+    result = decide(topological(2, *racks(1, 2), minResources={"cpu": "3"}))
+    assert racks_of(result) == {"r1"}
+
+
+def test_a_running_job_stays_below_its_hyper_node() -> None:
+    cluster = topological(1, *racks(1, 1, 4), builders.pod("j-9", "j", node="r0-0", cpu="2"), tier=2)
+    assert (racks_of(decide(cluster)), where(decide(cluster))) == ({"r1"}, "spine0")
+
+
+def test_pods_go_where_most_of_their_group_is() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        *racks(2, 2, cpu="4"),
+        builders.pod_group("j", 1, networkTopology={"mode": "soft"}),
+        builders.pod("j-8", "j", node="r1-0", cpu="2"),
+        builders.pod("j-9", "j"),
+        builders.pod("filler", node="r0-0", cpu="3"),
+    )
+    assert racks_of(decide(cluster)) == {"r1"}
+
+
+def test_sub_groups_of_a_job_each_have_their_rack() -> None:
+    group = {
+        "name": "g",
+        "matchLabelKeys": ["g"],
+        "subGroupSize": 2,
+        "minSubGroups": 2,
+        "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
+    }
+    cluster = builders.state(
+        builders.queue("default"),
+        *racks(1, 1, 1, 1),
+        builders.pod_group("j", 4, networkTopology={"mode": "hard", "highestTierAllowed": 2}, subGroupPolicy=[group]),
+        builders.pod("other", node="r0-0", cpu="1"),
+        [builders.pod(f"j-{g}{i}", "j", labels={"g": g}) for g in "ab" for i in range(2)],
+    )
+    result = decide(cluster)
+    nodes = bound(result)
+    assert {nodes["j-a0"], nodes["j-b0"]} == {"r2-0", "r3-0"}
+    assert (nodes["j-a0"], nodes["j-b0"]) == (nodes["j-a1"], nodes["j-b1"])
+    assert where(result) == "spine1"
+    groups = result.session.jobs["default/j"].sub_jobs
+    assert sorted(result.session.topology.name(s.allocated_hyper_node) for s in groups.values()) == ["r2", "r3"]
+
+
+# -- trials leave no trace -------------------------------------------------------------------------------------------
+
+
+def columns(cluster: ClusterState, result: SessionResult) -> dict[str, Any]:
+    """All that a session counts."""
+    session = result.session
+    nodes, pods = session.nodes, session.pods
+    amounts = (nodes.idle, nodes.used, nodes.releasing, nodes.pipelined, nodes.scoring, pods.state, pods.node)
+    return {
+        "columns": [column.tolist() for column in amounts],
+        "jobs": {key: (job.counts, job.allocated_hyper_node) for key, job in session.jobs.items()},
+        "groups": {
+            key: [(s.counts, s.allocated_hyper_node) for s in job.sub_jobs.values()]
+            for key, job in session.jobs.items()
+        },
+        "allocated": {name: gauges.amounts["allocated"].tolist() for name, gauges in session.gauges.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        lambda: topological(9, *racks(2, 2), tier=2),
+        lambda: topological(5, *racks(2, 2), tier=1),
+        lambda: topological(9, *racks(2, 2), mode="soft"),
+        lambda: builders.state(
+            builders.queue("default"), *racks(2, 2), builders.pod_group("j", 9), builders.gang("j", 9)
+        ),
+        lambda: builders.state(
+            builders.queue("default"),
+            *racks(2, 2),
+            builders.pod_group(
+                "j", 4, subGroupPolicy=[{"name": "g", "matchLabelKeys": ["g"], "subGroupSize": 4, "minSubGroups": 3}]
+            ),
+            [builders.pod(f"j-{g}{i}", "j", labels={"g": g}) for g in "abc" for i in range(4)],
+        ),
+    ],
+)
+def test_what_is_taken_back_leaves_no_trace(cluster: Callable[[], ClusterState]) -> None:
+    fresh = cluster()
+    fresh.upsert("Pod", builders.pod("other", node="r0-0", cpu="1"))
+    fresh.upsert("Pod", builders.pod("going", node="r1-0", cpu="1", deleted=True))
+    after = columns(fresh, decide(fresh))
+    before = columns(fresh, decide(fresh, POLICY.replace("'allocate'", "'backfill'")))
+    assert after == before
+
+
+# -- batches and shortcuts change nothing ----------------------------------------------------------------------------
+
+TOPOLOGIES: list[dict[str, Any] | None] = [
+    None,
+    {"mode": "soft"},
+    {"mode": "hard", "highestTierAllowed": 1},
+    {"mode": "hard", "highestTierAllowed": 2},
+]
+GROUPS = [{"name": "g", "matchLabelKeys": ["g"], "subGroupSize": 2, "minSubGroups": 1}]
+
+JOBS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "count": st.integers(1, 8),
+            "minimum": st.integers(1, 8),
+            "cpus": st.sampled_from([("1",), ("2",), ("1", "2"), ("500m", "1")]),
+            "role": st.booleans(),
+            "queue": st.sampled_from("ab"),
+            "topology": st.sampled_from(TOPOLOGIES),
+            "groups": st.sampled_from([0, 0, 2]),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def random_cluster(
+    nodes: list[int], used: list[int], going: list[bool], jobs: list[dict[str, Any]], hyper_nodes: bool
+) -> ClusterState:
+    """Nodes in three racks of two spines, some of them busy, and jobs of identical and of different pods."""
+    cluster = builders.state(builders.queue("a", created=1), builders.queue("b", weight=2, created=2))
+    members: dict[str, list[str]] = {"r0": [], "r1": [], "r2": []}
+    for i, cpu in enumerate(nodes):
+        cluster.upsert("Node", builders.node(f"n{i}", cpu=str(cpu), memory=f"{4 * cpu}Gi"))
+        members[f"r{i % 3}"].append(f"n{i}")
+        if used[i] and used[i] <= cpu:
+            cluster.upsert("Pod", builders.pod(f"u{i}", node=f"n{i}", cpu=str(used[i]), deleted=going[i]))
+    spines = {"s0": ["r0", "r1"], "s1": ["r2"]}
+    for tier, kind, table in ((1, "Node", members), (2, "HyperNode", spines)):
+        for name, held in table.items():
+            selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in held]
+            spec = {"metadata": {"name": name}, "spec": {"tier": tier, "members": selected}}
+            if hyper_nodes and selected:
+                cluster.upsert("HyperNode", crds.HyperNode.parse(spec))
+    for number, job in enumerate(jobs):
+        name, count = f"j{number}", job["count"]
+        topology = {"networkTopology": job["topology"]} if job["topology"] else {}
+        groups = {"subGroupPolicy": GROUPS} if job["groups"] else {}
+        cluster.upsert(
+            "PodGroup",
+            builders.pod_group(
+                name, min(job["minimum"], count), queue=job["queue"], created=number, **topology, **groups
+            ),
+        )
+        for i in range(count):
+            cluster.upsert(
+                "Pod",
+                builders.pod(
+                    f"{name}-{i}",
+                    name,
+                    cpu=job["cpus"][i % len(job["cpus"])],
+                    labels={"g": str(i % job["groups"])} if job["groups"] else {},
+                    annotations={"volcano.sh/task-spec": "worker"} if job["role"] else {},
+                ),
+            )
+    return cluster
+
+
+@settings(max_examples=150)
+@given(
+    nodes=st.lists(st.integers(1, 6), min_size=1, max_size=9),
+    used=st.lists(st.integers(0, 3), min_size=9, max_size=9),
+    going=st.lists(st.booleans(), min_size=9, max_size=9),
+    jobs=JOBS,
+    hyper_nodes=st.booleans(),
+)
+def test_a_session_decides_as_one_that_places_each_pod_alone_and_tries_every_hyper_node(
+    nodes: list[int], used: list[int], going: list[bool], jobs: list[dict[str, Any]], hyper_nodes: bool
+) -> None:
+    cluster = random_cluster(nodes, used, going, jobs, hyper_nodes)
+    quick = decide(cluster)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allocate._Search, "_highest_scores", lambda _, __, rows: np.full(len(rows), np.inf))
+        careful = decide(cluster, POLICY.replace("name: predicates", "name: careful\n  - name: predicates"))
+    assert bound(quick) == bound(careful)
+    assert pipelined(quick) == pipelined(careful)
+    tree, jobs_of = quick.session.topology, careful.session.jobs
+    for key, job in quick.session.jobs.items():
+        assert tree.name(job.allocated_hyper_node) == tree.name(jobs_of[key].allocated_hyper_node)

@@ -1,0 +1,30 @@
+"""Durations as Go writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stromboli.api.duration import parse
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("0", 0.0),
+        ("30s", 30.0),
+        ("1h30m", 5400.0),
+        ("1h2m3s4ms5µs6ns", 3723.004005006),
+        ("1.5h", 5400.0),
+        (".5s", 0.5),
+        ("-2m", -120.0),
+        ("+1us", 1e-6),
+    ],
+)
+def test_durations(written: str, seconds: float) -> None:
+    assert parse(written) == pytest.approx(seconds, rel=1e-15)
+
+
+@pytest.mark.parametrize("written", ["", "30", "1d", "s", "1m 30s", "-", "1,5s", "9" * 80 + "s"])
+def test_what_is_no_duration(written: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse(written)

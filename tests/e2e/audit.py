@@ -1,0 +1,62 @@
+"""The API server's own record of who asked for what."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "Metadata", "resources": [{"group": "", "resources": ["pods/binding"]}]},
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:stromboli-system"]},
+    ],
+}
+
+
+class Audit:
+    """Bindings, and all that the chart's ServiceAccount asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._policy = directory / "audit-policy.json"
+        self._log = directory / "audit.log"
+        self._policy.write_text(json.dumps(POLICY))
+
+    @property
+    def apiserver_args(self) -> list[str]:
+        return [f"--audit-policy-file={self._policy}", f"--audit-log-path={self._log}"]
+
+    def bindings(self, namespace: str) -> Counter[tuple[str, int]]:
+        """How often the binding of each pod was answered with each status code."""
+        return Counter(
+            (event["objectRef"]["name"], event["responseStatus"]["code"])
+            for event in self._events()
+            if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
+        )
+
+    def accepted(self, namespace: str) -> Counter[str]:
+        """How often a binding of each pod was accepted."""
+        counts: Counter[str] = Counter()
+        for (pod, code), times in self.bindings(namespace).items():
+            if code == 201:
+                counts[pod] += times
+        return counts
+
+    def denied(self) -> list[str]:
+        """What the chart's ServiceAccount was not allowed to do."""
+        return [
+            f"{event['verb']} {event['requestURI']}"
+            for event in self._events()
+            if event.get("responseStatus", {}).get("code") == 403
+        ]
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        for line in self._log.read_text().splitlines():
+            # A server that is killed may leave half a line.
+            if line.endswith("}"):
+                yield json.loads(line)

@@ -1,0 +1,48 @@
+"""A Prometheus that scrapes the service, and answers queries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from tests.controlplane.cluster import Program, free_port
+
+
+class Prometheus(Program):
+    """A context manager; ready once it has scraped its target."""
+
+    def __init__(self, program: str, directory: Path, target: str) -> None:
+        scrape = {"job_name": "stromboli", "scrape_interval": "250ms", "scrape_timeout": "250ms"}
+        scrape["static_configs"] = [{"targets": [target]}]  # type: ignore[assignment]
+        config = directory / "prometheus.json"
+        config.write_text(json.dumps({"scrape_configs": [scrape]}))
+        address = f"127.0.0.1:{free_port()}"
+        super().__init__(
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory}/prometheus",
+                f"--web.listen-address={address}",
+            ],
+            directory / "prometheus.log",
+        )
+        self._http = httpx.Client(base_url=f"http://{address}", trust_env=False)
+
+    def __enter__(self) -> Self:
+        self.wait_until(lambda: self._http.get("/-/ready").is_success and self.query("up") == {"": 1})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._http.close()
+
+    def query(self, expression: str, by: str = "") -> dict[str, float]:
+        """What an instant query gives, by the value of a label."""
+        answer = self._http.get("/api/v1/query", params={"query": expression}).raise_for_status().json()
+        return {series["metric"].get(by, ""): float(series["value"][1]) for series in answer["data"]["result"]}

@@ -1,0 +1,72 @@
+"""`stromboli run` as a process of its own, as operators run it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Self
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.controlplane.cluster import Program, free_port
+
+STROMBOLI = Path(sys.executable).with_name("stromboli")
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Service(Program):
+    """The service on the cluster of a kubeconfig; started when this is made."""
+
+    def __init__(self, kubeconfig: Path, log: Path, *args: str) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        command = [str(STROMBOLI), "run", "--kubeconfig", str(kubeconfig), "--listen", self.address, *args]
+        super().__init__(command, log)
+        self.http = httpx.Client(base_url=f"http://{self.address}", trust_env=False)
+
+    def wait_ready(self) -> Self:
+        """Return when the first session has run; raises ClusterError with the end of the log."""
+        self.wait_until(lambda: self.http.get("/readyz").is_success)
+        return self
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Stop it and return its exit code."""
+        self.stop(how, grace=20)
+        self.http.close()
+        return self._process.wait()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one series; 0 when there is none, as for a counter that was never increased."""
+        for family in text_string_to_metric_families(self.http.get("/metrics").raise_for_status().text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return 0.0
+
+    @property
+    def text(self) -> str:
+        """What it has logged."""
+        return self.log.read_text(errors="replace")
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the process so far, from Linux's /proc."""
+        return cpu_seconds(self._process.pid)
+
+    def peak_rss(self) -> int:
+        """The most memory that the process has had, in bytes."""
+        return peak_rss(self._process.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, of which the children that it has waited for are no part."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def peak_rss(pid: int) -> int:
+    """The largest resident set of a process so far, in bytes."""
+    line = next(s for s in Path(f"/proc/{pid}/status").read_text().splitlines() if s.startswith("VmHWM:"))
+    return 1024 * int(line.split()[1])

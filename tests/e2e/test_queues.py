@@ -1,0 +1,116 @@
+"""Queues on a real cluster get what they deserve, and no more than they may have."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cluster import eventually
+from tests.e2e.conftest import Kubectl, Start
+from tests.e2e.prometheus import Prometheus
+from tests.e2e.service import STROMBOLI
+from tests.e2e.world import World
+
+pytestmark = pytest.mark.e2e
+
+#: CPUs that each queue of the example requests, and those that it gets
+REQUESTED = {"a": 80, "b": 60, "c": 30}
+DESERVED = {"a": 28, "b": 42, "c": 30}
+
+
+@pytest.fixture
+def contended(world: World) -> World:
+    """100 CPUs, and three queues that ask for 170 of them, in jobs of ten pods that start with two."""
+    world.nodes(10, cpu="10")
+    world.queue("a", weight=2, guarantee={"resource": {"cpu": "10"}}, capability={"cpu": "50"})
+    world.queue("b", weight=3)
+    world.queue("c", weight=5, guarantee={"resource": {"cpu": "20"}})
+    for queue, requested in REQUESTED.items():
+        for job in range(requested // 10):
+            world.gang(f"{queue}-{job}", 10, min_member=2, queue=queue)
+    return world
+
+
+def test_three_queues_share_100_cpus(contended: World, start: Start) -> None:
+    service = start()
+    eventually(lambda: held(contended) == DESERVED)
+
+    eventually(
+        lambda: all(
+            service.metric("volcano_queue_allocated_milli_cpu", queue_name=q) == 1000 * n for q, n in DESERVED.items()
+        )
+    )
+    for queue, cpus in DESERVED.items():
+        assert service.metric("volcano_queue_deserved_milli_cpu", queue_name=queue) == 1000 * cpus
+        assert service.metric("volcano_queue_share", queue_name=queue) == 1
+    assert held(contended) == DESERVED
+
+
+def test_simulate_says_what_will_be(contended: World, start: Start, kubectl: Kubectl, tmp_path: Path) -> None:
+    before = simulate(kubectl, tmp_path / "before.yaml")
+    start()
+    eventually(lambda: held(contended) == DESERVED)
+    after = simulate(kubectl, tmp_path / "after.yaml")
+
+    assert by_queue(before) == DESERVED
+    assert after == {}
+
+
+def test_prometheus_answers_what_queues_hold(contended: World, start: Start, tmp_path: Path) -> None:
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("there is no prometheus on this machine")
+    service = start()
+    ours = {queue: 1000.0 * cpus for queue, cpus in DESERVED.items()}
+
+    with Prometheus(program, tmp_path, service.address) as prometheus:
+        for name in ("allocated", "deserved"):
+            query = f'volcano_queue_{name}_milli_cpu{{queue_name=~"[abc]"}}'
+            eventually(lambda query=query: prometheus.query(query, by="queue_name") == ours)
+        assert prometheus.query('sum(volcano_queue_request_milli_cpu{queue_name=~"[abc]"})') == {"": 170_000}
+        bound = "sum(stromboli_bindings_total) by (result)"
+        eventually(lambda: prometheus.query(bound, by="result") == {"bound": 100})
+
+
+def test_a_queue_at_its_capability_takes_nothing_more_and_says_so(world: World, start: Start) -> None:
+    world.nodes(2, cpu="10")
+    world.queue("small", weight=1, capability={"cpu": "5"})
+    start()
+    world.gang("first", 4, queue="small")
+    eventually(lambda: world.bound() == {"first": 4})
+    world.gang("second", 2, queue="small")
+    world.gang("elsewhere", 2)
+
+    eventually(lambda: "queue small" in world.condition("second", "Unschedulable").get("message", ""))
+    assert "cpu" in world.condition("second", "Unschedulable")["message"]
+    eventually(lambda: world.bound() == {"first": 4, "elsewhere": 2})
+    world.gang("single", 1, queue="small")
+    eventually(lambda: world.bound() == {"first": 4, "elsewhere": 2, "single": 1})
+
+
+def held(world: World) -> Counter[str]:
+    """Pods with a node, each of one CPU, by queue."""
+    counts: Counter[str] = Counter()
+    for group, pods in world.bound().items():
+        counts[group.partition("-")[0]] += pods
+    return counts
+
+
+def simulate(kubectl: Kubectl, file: Path) -> dict[str, str]:
+    """The bindings that `stromboli simulate` foretells for what kubectl lists."""
+    kinds = "pods,podgroups.scheduling.volcano.sh,queues.scheduling.volcano.sh,nodes"
+    file.write_text(kubectl("get", kinds, "-o", "yaml"))
+    command = [str(STROMBOLI), "simulate", str(file), "--format", "outcome"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    bindings: dict[str, str] = json.loads(done.stdout)["outcome"]["bindings"]
+    return bindings
+
+
+def by_queue(bindings: dict[str, str]) -> Counter[str]:
+    return Counter(pod.rpartition("/")[2].partition("-")[0] for pod in bindings)

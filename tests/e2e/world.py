@@ -1,0 +1,177 @@
+"""A test's part of the cluster: a namespace, and nodes and queues that go with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e.watch import GROUP
+
+CORE = "/api/v1"
+SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
+Object = dict[str, Any]
+
+#: objects that are created at once
+_WRITERS = 8
+
+
+class World:
+    """Makes objects and looks at them. Use one at a time: every pod's scheduler sees all nodes."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.api = cluster.client(timeout=30)
+        self._pods = f"{CORE}/namespaces/{namespace}/pods"
+        self._groups = f"{SCHEDULING}/namespaces/{namespace}/podgroups"
+
+    def begin(self) -> None:
+        """Create the namespace."""
+        self.create(f"{CORE}/namespaces", {"metadata": {"name": self.namespace}})
+
+    def clear(self) -> None:
+        """Delete everything, and wait until no pod, queue or node of this test is left to disturb the next."""
+        now = {"gracePeriodSeconds": "0"}
+        for path in (self._pods, self._groups, f"{CORE}/nodes", f"{SCHEDULING}/queues"):
+            self.api.delete(path, params=now).raise_for_status()
+        self.api.delete(f"{CORE}/namespaces/{self.namespace}").raise_for_status()
+        for path in (self._pods, f"{CORE}/nodes", f"{SCHEDULING}/queues"):
+            eventually(lambda path=path: not self.items(path), 60)
+        self.api.close()
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, manifest: Mapping[str, Any]) -> Object:
+        answer = self.api.post(path, json=manifest)
+        assert answer.is_success, f"{path}: {answer.text}"
+        created: Object = answer.json()
+        return created
+
+    def nodes(self, count: int, cpu: str, prefix: str = "node", pods: int = 110) -> None:
+        """Nodes of one size, which kwok says are ready."""
+        amounts = {"cpu": cpu, "memory": "256Gi", "pods": str(pods)}
+        names = [f"{prefix}-{number}" for number in range(count)]
+        labels = "kubernetes.io/hostname"
+        self._create_all(
+            f"{CORE}/nodes",
+            [
+                {
+                    "metadata": {"name": name, "labels": {labels: name}},
+                    "status": {"capacity": amounts, "allocatable": amounts},
+                }
+                for name in names
+            ],
+        )
+
+    def queue(self, name: str, **spec: Any) -> None:
+        self.create(f"{SCHEDULING}/queues", _volcano("Queue", name, {"reclaimable": True, **spec}))
+
+    def group(self, name: str, min_member: int, queue: str = "default") -> None:
+        self.create(self._groups, _volcano("PodGroup", name, {"minMember": min_member, "queue": queue}))
+
+    def gang(
+        self, name: str, pods: int, *, cpu: str = "1", min_member: int | None = None, queue: str = "default"
+    ) -> None:
+        """A PodGroup and its pods, all of which it needs unless `min_member` says otherwise."""
+        self.group(name, pods if min_member is None else min_member, queue)
+        self.pods([pod(f"{name}-{number}", name, cpu=cpu) for number in range(pods)])
+
+    def pods(self, manifests: Sequence[Object]) -> None:
+        """Create pods, several at once."""
+        self._create_all(self._pods, manifests)
+
+    def _create_all(self, path: str, manifests: Sequence[Object]) -> None:
+        if len(manifests) <= _WRITERS:
+            for manifest in manifests:
+                self.create(path, manifest)
+            return
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            for _ in writers.map(lambda manifest: self.create(path, manifest), manifests):
+                pass
+
+    # -- what has become of them -----------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Object:
+        answer = self.api.get(path)
+        assert answer.is_success, f"{path}: {answer.text}"
+        found: Object = answer.json()
+        return found
+
+    def items(self, path: str) -> list[Object]:
+        found: list[Object] = self.get(path)["items"]
+        return found
+
+    def placed(self) -> dict[str, str]:
+        """The node of each pod that has one."""
+        return {name: node for name, node in self._placements() if node}
+
+    def _placements(self) -> Iterator[tuple[str, str]]:
+        for found in self.items(self._pods):
+            yield found["metadata"]["name"], found["spec"].get("nodeName", "")
+
+    def bound(self) -> Counter[str]:
+        """The number of pods with a node by group."""
+        found = self.items(self._pods)
+        return Counter(
+            pod["metadata"].get("annotations", {}).get(GROUP, "") for pod in found if pod["spec"].get("nodeName")
+        )
+
+    def group_status(self, name: str) -> Object:
+        status: Object = self.get(f"{self._groups}/{name}").get("status", {})
+        return status
+
+    def condition(self, group: str, type: str) -> Object:
+        """A condition that holds of a PodGroup, empty when it does not."""
+        found = self.group_status(group).get("conditions", [])
+        return next((c for c in found if c["type"] == type and c["status"] == "True"), {})
+
+    def groups(self) -> list[Object]:
+        return self.items(self._groups)
+
+    def events(self, namespace: str | None = None) -> list[Object]:
+        return self.items(f"/apis/events.k8s.io/v1/namespaces/{namespace or self.namespace}/events")
+
+
+def pod(
+    name: str,
+    group: str = "",
+    *,
+    cpu: str = "1",
+    scheduler: str = "stromboli",
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Object:
+    """The manifest of a pod; without a group it is a bare one."""
+    notes = {**({GROUP: group} if group else {}), **(annotations or {})}
+    container = {"name": "main", "image": "example.com/train:1", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": notes},
+        "spec": {"schedulerName": scheduler, "containers": [container], **spec},
+    }
+
+
+def _volcano(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": dict(spec),
+    }
+
+
+def define(api: httpx.Client, definitions: Sequence[Object]) -> None:
+    """Create custom resource definitions, and wait until they are served."""
+    for definition in definitions:
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        api.post(path, json=definition).raise_for_status()
+    for definition in definitions:
+        spec = definition["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        eventually(lambda path=path: api.get(path).is_success)

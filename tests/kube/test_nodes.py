@@ -1,0 +1,150 @@
+"""Node selectors, taints and images on a few nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.api import objects
+from stromboli.kube import node_affinity, taints
+from stromboli.kube.images import image_locality, normalized
+from stromboli.state.nodes import NodeFacts
+from tests import builders
+
+LABELS: list[dict[str, str]] = [{"disk": "ssd", "rank": "3"}, {"disk": "hdd", "rank": "10"}, {"rank": "x"}]
+
+
+def facts(*nodes: objects.Node) -> NodeFacts:
+    return builders.state(list(nodes)).snapshot().nodes.facts
+
+
+def three() -> NodeFacts:
+    return facts(*(builders.node(f"n{i}", labels=labels) for i, labels in enumerate(LABELS)))
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def selected(*terms: dict[str, Any]) -> list[int]:
+    selector = msgspec.convert({"nodeSelectorTerms": list(terms)}, objects.NodeSelector)
+    mask = node_affinity.selected_nodes(selector, three())
+    return [i for i, passes in enumerate(mask.tolist()) if passes]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "nodes"),
+    [
+        (expression("disk", "In", "ssd", "nvme"), [0]),
+        (expression("disk", "In", "ssd", "hdd"), [0, 1]),
+        (expression("disk", "In", "nvme"), []),
+        (expression("disk", "NotIn", "ssd"), [1, 2]),
+        (expression("disk", "NotIn", "nvme"), [0, 1, 2]),
+        (expression("disk", "Exists"), [0, 1]),
+        (expression("disk", "DoesNotExist"), [2]),
+        (expression("rank", "Gt", "3"), [1]),
+        (expression("rank", "Lt", "10"), [0]),
+        (expression("absent", "Lt", "10"), []),
+    ],
+)
+def test_operators(requirement: dict[str, Any], nodes: list[int]) -> None:
+    assert selected({"matchExpressions": [requirement]}) == nodes
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        expression("disk", "In"),
+        expression("disk", "Exists", "ssd"),
+        expression("rank", "Gt", "three"),
+        expression("rank", "Gt", "1", "2"),
+        expression("disk", "Like", "ssd"),
+    ],
+)
+def test_a_term_with_an_invalid_requirement_selects_nothing_and_leaves_other_terms_alone(
+    requirement: dict[str, Any],
+) -> None:
+    valid = {"matchExpressions": [expression("disk", "In", "hdd")]}
+    assert selected({"matchExpressions": [requirement]}) == []
+    assert selected({"matchExpressions": [requirement]}, valid) == [1]
+
+
+def test_fields_select_by_name() -> None:
+    named = {"matchFields": [expression("metadata.name", "In", "n1")]}
+    others = {"matchFields": [expression("metadata.name", "NotIn", "n1")]}
+    assert selected(named) == [1]
+    assert selected(others) == [0, 2]
+    assert selected({**others, "matchExpressions": [expression("disk", "Exists")]}) == [0]
+    assert selected({"matchFields": [expression("metadata.name", "In", "n1", "n2")]}) == []
+    assert selected({"matchFields": [expression("metadata.uid", "In", "n1")]}) == []
+
+
+def test_empty_terms_select_nothing() -> None:
+    assert selected() == []
+    assert selected({}) == []
+
+
+def tolerations(*raw: dict[str, str]) -> list[objects.Toleration]:
+    return msgspec.convert(list(raw), list[objects.Toleration])
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covers"),
+    [
+        ({"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}, True),
+        ({"key": "k", "value": "v"}, True),
+        ({"key": "k", "value": "w"}, False),
+        ({"key": "k", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "l", "operator": "Exists"}, False),
+        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "k", "operator": "Gt", "value": "v"}, False),
+    ],
+)
+def test_tolerations(toleration: dict[str, str], covers: bool) -> None:
+    taint = objects.Taint(key="k", value="v", effect="NoSchedule")
+    assert taints.tolerated(tolerations(toleration), taint) is covers
+
+
+def test_each_node_is_counted_for_the_first_taint_that_repels() -> None:
+    first, second = {"key": "a", "value": "1", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}
+    soft = {"key": "c", "effect": "PreferNoSchedule"}
+    nodes = facts(
+        builders.node("n0", taints=[first, second]),
+        builders.node("n1", taints=[soft, second]),
+        builders.node("n2", taints=[soft]),
+        builders.node("n3"),
+    )
+    found = {taint.key: mask.tolist() for taint, mask in taints.untolerated([], nodes)}
+    assert found == {"a": [True, False, False, False], "b": [False, True, False, False]}
+    unwanted = taints.unwanted([], nodes)
+    assert unwanted is not None
+    assert unwanted.tolist() == [0, 1, 1, 0]
+    assert taints.unwanted(tolerations({"operator": "Exists"}), nodes) is None
+
+
+def test_images_weigh_by_size_and_by_how_many_nodes_have_them() -> None:
+    mb = 1024 * 1024
+
+    def with_images(name: str, **sizes: int) -> objects.Node:
+        node = builders.node(name)
+        images = [objects.ContainerImage(names=[f"{k}:latest"], size_bytes=v * mb) for k, v in sizes.items()]
+        return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, images=images))
+
+    nodes = facts(with_images("n0", app=800, tool=40), with_images("n1", app=800), with_images("n2"))
+    spec = objects.PodSpec(containers=[objects.Container(image="app"), objects.Container(image="tool")])
+    # 800 MB on two of three nodes count 533 MB, 40 MB on one of three 13 MB; of 23 to 2000 MB
+    scores = image_locality(spec, nodes)
+    assert scores is not None
+    assert scores.tolist() == [(800 * 2 // 3 + 40 // 3 - 23) * 100 // 1977, (800 * 2 // 3 - 23) * 100 // 1977, 0]
+    assert image_locality(objects.PodSpec(containers=[objects.Container(image="other")]), nodes) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [("app", "app:latest"), ("app:1", "app:1"), ("host:5000/app", "host:5000/app:latest"), ("h/app:2", "h/app:2")],
+)
+def test_image_names_have_a_tag(name: str, full: str) -> None:
+    assert normalized(name) == full

@@ -1,0 +1,152 @@
+"""The rules in vectors against the plain way, on random clusters, before and after placements of the session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stromboli.framework.session import Session
+from stromboli.plugins.nodeorder import NodeOrder
+from stromboli.plugins.predicates import Predicates
+from stromboli.state.pods import PodRecord
+from tests.kube import clusters
+from tests.kube.oracle import World
+
+PLAIN = settings(max_examples=200, deadline=None, derandomize=True)
+
+
+def record(session: Session, pod: dict[str, Any]) -> PodRecord:
+    key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    return next(r for r in session.pods.records if r is not None and r.key == key)
+
+
+def passed(session: Session, pod: PodRecord) -> list[bool]:
+    plugin = next(p for p in session.plugins if isinstance(p, Predicates))
+    view = session.nodes.view(session.nodes.rows)
+    out = np.ones(len(view), np.bool_)
+    for _, mask in plugin.predicate(pod, view):
+        out &= mask
+    return out.tolist()
+
+
+def scores(session: Session, pod: PodRecord, weights: dict[str, int], rows: list[int]) -> list[float]:
+    """The set-dependent scores with only some of them switched on."""
+    off = dict.fromkeys(
+        ("nodeaffinity.weight", "podaffinity.weight", "tainttoleration.weight", "podtopologyspread.weight"), 0
+    )
+    plugin = NodeOrder(NodeOrder.Arguments.model_validate(off | weights))
+    plugin.open(session)
+    out = plugin.batch_node_order(pod, session.nodes.view(np.array(rows)))
+    return [0.0] * len(rows) if out is None else out.tolist()
+
+
+def relative(values: list[float] | list[int]) -> list[float]:
+    """Scores up to a constant, which changes no placement."""
+    return [value - values[0] for value in values]
+
+
+@PLAIN
+@given(clusters.worlds(clusters.node_rules, tainted=True))
+def test_filters_of_the_node_alone(case: tuple[World, dict[str, Any]]) -> None:
+    world, pod = case
+    session = clusters.opened(world, pod)
+    expected = [world.passes(pod, i) for i in range(len(world.nodes))]
+    assert passed(session, record(session, pod)) == expected
+
+
+@PLAIN
+@given(clusters.worlds(clusters.pod_rules))
+def test_filters_between_pods(case: tuple[World, dict[str, Any]]) -> None:
+    world, pod = case
+    session = clusters.opened(world, pod)
+    expected = [world.passes(pod, i) for i in range(len(world.nodes))]
+    assert passed(session, record(session, pod)) == expected
+
+
+@PLAIN
+@given(clusters.worlds(clusters.spread_rules, tainted=True))
+def test_filters_of_topology_spread(case: tuple[World, dict[str, Any]]) -> None:
+    world, pod = case
+    session = clusters.opened(world, pod)
+    expected = [world.passes(pod, i) for i in range(len(world.nodes))]
+    assert passed(session, record(session, pod)) == expected
+
+
+@PLAIN
+@given(clusters.worlds(st.one_of(clusters.pod_rules, clusters.spread_rules)), st.data())
+def test_placements_of_the_session_count_until_they_are_taken_back(
+    case: tuple[World, dict[str, Any]], data: st.DataObject
+) -> None:
+    world, pod = case
+    first = {**pod, "metadata": {**pod["metadata"], "name": "first"}}
+    session = clusters.opened(world, pod, first)
+    job = session.jobs[f"{pod['metadata']['namespace']}/group"]
+    sub_job = next(iter(job.sub_jobs.values()))
+    node = data.draw(st.integers(0, len(world.nodes) - 1))
+    before = [world.passes(pod, i) for i in range(len(world.nodes))]
+    assert passed(session, record(session, pod)) == before
+
+    statement = session.statement()
+    if data.draw(st.booleans()):
+        statement.allocate(sub_job, (record(session, first),), (node,))
+    else:
+        statement.pipeline(sub_job, record(session, first), node)
+    after = World(world.nodes, [*world.placed, (first, node)], world.namespaces)
+    assert passed(session, record(session, pod)) == [after.passes(pod, i) for i in range(len(world.nodes))]
+
+    statement.discard()
+    assert passed(session, record(session, pod)) == before
+
+
+@PLAIN
+@given(clusters.worlds(clusters.pod_rules), st.booleans())
+def test_evicted_pods_do_not_count(case: tuple[World, dict[str, Any]], asked_before: bool) -> None:
+    world, pod = case
+    running = [(p, w) for p, w in world.placed if "deletionTimestamp" not in p["metadata"]]
+    session = clusters.opened(world, pod)
+    if asked_before:
+        passed(session, record(session, pod))
+    statement = session.statement()
+    for victim, _ in running:
+        statement.evict(record(session, victim), "test")
+    left = World(world.nodes, [p for p in world.placed if p not in running], world.namespaces)
+    assert passed(session, record(session, pod)) == [left.passes(pod, i) for i in range(len(world.nodes))]
+    statement.discard()
+    assert passed(session, record(session, pod)) == [world.passes(pod, i) for i in range(len(world.nodes))]
+
+
+@PLAIN
+@given(
+    clusters.worlds(st.one_of(clusters.node_rules, clusters.pod_rules, clusters.spread_rules), tainted=True),
+    st.sampled_from(["node_affinity", "taint_toleration", "pod_affinity", "topology_spread"]),
+    st.data(),
+)
+def test_scores_over_the_nodes_to_choose_from(
+    case: tuple[World, dict[str, Any]], which: str, data: st.DataObject
+) -> None:
+    world, pod = case
+    session = clusters.opened(world, pod)
+    rows = sorted(data.draw(st.sets(st.integers(0, len(world.nodes) - 1), min_size=1)))
+    expected = getattr(world, which)(pod, rows)
+    argument = {"topology_spread": "podtopologyspread"}.get(which, which.replace("_", "")) + ".weight"
+    found = scores(session, record(session, pod), {argument: 2}, rows)
+    assert relative(found) == relative([2 * score for score in expected])
+
+
+@PLAIN
+@given(clusters.worlds(st.one_of(clusters.node_rules, clusters.pod_rules)))
+def test_pods_that_do_not_vary_pass_the_same_nodes_wherever_pods_like_them_go(
+    case: tuple[World, dict[str, Any]],
+) -> None:
+    world, pod = case
+    session = clusters.opened(world, pod)
+    predicates = next(p for p in session.plugins if isinstance(p, Predicates))
+    if predicates.varies(record(session, pod)):
+        return
+    alone = [world.passes(pod, i) for i in range(len(world.nodes))]
+    for node in range(len(world.nodes)):
+        crowded = World(world.nodes, [*world.placed, (pod, node)], world.namespaces)
+        assert [crowded.passes(pod, i) for i in range(len(world.nodes))] == alone

@@ -1,0 +1,168 @@
+"""The plugin: weights, and what counts as requested on a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from stromboli.framework.session import Session
+from stromboli.plugins.nodeorder import NodeOrder
+from stromboli.state.pods import PodRecord
+from tests import builders
+
+WEIGHTS = (
+    "leastrequested", "mostrequested", "balancedresource", "imagelocality",
+    "nodeaffinity", "podaffinity", "tainttoleration", "podtopologyspread",
+)  # fmt: skip
+SSD = [{"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}]
+
+
+def opened(*objs: Any) -> Session:
+    cluster = builders.state(builders.queue("default"), builders.pod_group("g"), *objs)
+    return builders.decide(cluster, builders.policy("predicates", actions="enqueue")).session
+
+
+def named(session: Session, name: str) -> PodRecord:
+    return next(r for r in session.pods.records if r is not None and r.name == name)
+
+
+def plugin(session: Session, **weights: int) -> NodeOrder:
+    """The plugin with only the given weights."""
+    given = {f"{name}.weight": weights.get(name, 0) for name in WEIGHTS}
+    out = NodeOrder(NodeOrder.Arguments.model_validate(given))
+    out.open(session)
+    return out
+
+
+def scores(plugin: NodeOrder, session: Session, name: str) -> list[float] | None:
+    out = plugin.node_order(named(session, name), session.nodes.view(session.nodes.rows))
+    return None if out is None else out.tolist()
+
+
+def two_nodes() -> Session:
+    return opened(
+        builders.node("n0", cpu="10", memory="10Gi"),
+        builders.node("n1", cpu="10", memory="20Gi"),
+        builders.pod("r", node="n0", cpu="4", memory="5Gi"),
+        builders.pod("p", "g", cpu="1", memory="1Gi"),
+        builders.pod("best-effort", "g", cpu="", memory=""),
+        builders.pod("q", "g", cpu="2", memory="2Gi"),
+    )
+
+
+def test_default_weights() -> None:
+    arguments = NodeOrder.Arguments()
+    assert arguments.model_dump() == {
+        "least_requested": 1, "most_requested": 0, "balanced_resource": 1, "node_affinity": 2,
+        "pod_affinity": 2, "taint_toleration": 3, "image_locality": 1, "pod_topology_spread": 2,
+    }  # fmt: skip
+
+
+def test_wrong_weights_are_errors() -> None:
+    with pytest.raises(ValidationError, match=r"leastrequested\.weigth"):
+        NodeOrder.Arguments.model_validate({"leastrequested.weigth": 1})
+    with pytest.raises(ValidationError, match="valid integer"):
+        NodeOrder.Arguments.model_validate({"leastrequested.weight": "much"})
+
+
+def test_scores_by_fullness() -> None:
+    session = two_nodes()
+    # n0: 5 of 10 cpu and 6 of 10 Gi with the pod, n1: 1 of 10 and 1 of 20
+    assert scores(plugin(session, leastrequested=1), session, "p") == [(50 + 40) // 2, (90 + 95) // 2]
+    assert scores(plugin(session, leastrequested=3), session, "p") == [3 * 45, 3 * 92]
+    assert scores(plugin(session, mostrequested=1), session, "p") == [(50 + 60) // 2, (10 + 5) // 2]
+
+
+def test_containers_without_requests_count_a_little() -> None:
+    session = two_nodes()
+    # 100 milli-cpu and 200 MiB: 4.1 of 10 cpu and 5.2 of 10 Gi
+    assert scores(plugin(session, leastrequested=1), session, "best-effort") == [(59 + 48) // 2, (99 + 99) // 2]
+
+
+def test_pods_without_requests_are_not_balanced() -> None:
+    session = two_nodes()
+    assert scores(plugin(session, balancedresource=1), session, "best-effort") is None
+    # n0 differs by 0.1 before and after: 75; n1 by nothing before and 0.05 after: 50 + (50 - 3) // 2
+    assert scores(plugin(session, balancedresource=1), session, "p") == [75, 73]
+
+
+def test_gpus_are_balanced_when_they_are_requested() -> None:
+    session = opened(
+        builders.node("n0", cpu="10", memory="10Gi", resources={"nvidia.com/gpu": "2"}),
+        builders.pod("p", "g", cpu="5", memory="5Gi", resources={"nvidia.com/gpu": "1"}),
+        builders.pod("q", "g", cpu="5", memory="5Gi"),
+        builders.pod("s", "g", cpu="5", memory="5Gi", resources={"nvidia.com/gpu": "2"}),
+    )
+    even = plugin(session, balancedresource=1)
+    assert scores(even, session, "p") == [75]
+    assert scores(even, session, "q") == [75]
+    # shares 0.5, 0.5 and 1: a standard deviation of 0.2357
+    assert scores(even, session, "s") == [50 + (50 + 76 - 100) // 2]
+
+
+def test_promised_pods_count_at_once_and_evicted_ones_no_more() -> None:
+    session = two_nodes()
+    order = plugin(session, leastrequested=1, balancedresource=1)
+    before = scores(order, session, "p")
+    statement = session.statement()
+    sub_job = next(iter(session.jobs["default/g"].sub_jobs.values()))
+
+    def tell(method: str) -> None:
+        # the session was opened without the plugin: hand it what was done
+        getattr(order, method)(statement.operations[-1])
+
+    statement.pipeline(sub_job, named(session, "q"), 1)
+    tell("on_allocate")
+    assert scores(order, session, "p") == scores_with(("r", "n0", "4", "5Gi"), ("q", "n1", "2", "2Gi"))
+    statement.evict(named(session, "r"), "test")
+    tell("on_deallocate")
+    assert scores(order, session, "p") == scores_with(("q", "n1", "2", "2Gi"))
+    operations = list(statement.operations)
+    statement.discard()
+    for operation in reversed(operations):
+        getattr(order, "on_allocate" if operation.reason else "on_deallocate")(operation)
+    assert scores(order, session, "p") == before
+
+
+def scores_with(*running: tuple[str, str, str, str]) -> list[float] | None:
+    """The scores of the pod p where these pods run."""
+    session = opened(
+        builders.node("n0", cpu="10", memory="10Gi"),
+        builders.node("n1", cpu="10", memory="20Gi"),
+        [builders.pod(name, node=node, cpu=cpu, memory=memory) for name, node, cpu, memory in running],
+        builders.pod("p", "g", cpu="1", memory="1Gi"),
+    )
+    return scores(plugin(session, leastrequested=1, balancedresource=1), session, "p")
+
+
+def test_nothing_to_prefer_is_no_score() -> None:
+    session = two_nodes()
+    order = plugin(session, **dict.fromkeys(WEIGHTS, 1))
+    assert order.batch_node_order(named(session, "p"), session.nodes.view(session.nodes.rows)) is None
+    assert not order.varies(named(session, "p"))
+
+
+def test_preferred_node_affinity_is_relative_to_the_nodes_to_choose_from() -> None:
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": SSD}}
+    session = opened(
+        builders.node("n0", labels={"disk": "ssd"}), builders.node("n1"), builders.node("n2", labels={"disk": "ssd"}),
+        builders.pod("p", "g", affinity=affinity),
+    )  # fmt: skip
+    order, pod = plugin(session, nodeaffinity=2), named(session, "p")
+    everywhere = order.batch_node_order(pod, session.nodes.view(session.nodes.rows))
+    assert everywhere is not None
+    assert everywhere.tolist() == [200, 0, 200]
+    assert order.batch_node_order(pod, session.nodes.view(session.nodes.rows[[0, 2]])) is None
+    assert not order.varies(pod)
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_pods_that_prefer_company_vary(kind: str) -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    weighted = [{"weight": 1, "podAffinityTerm": term}]
+    affinity = {kind: {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+    session = opened(builders.node("n0"), builders.pod("p", "g", affinity=affinity))
+    assert plugin(session, podaffinity=1).varies(named(session, "p"))
+    assert not plugin(session, podaffinity=0).varies(named(session, "p"))
