@@ -29,7 +29,10 @@ T = TypeVar("T")
 
 
 def discover(plugins_folder: Path | None = None) -> Registry:
-    """Everything that a policy can name. Raises PolicyError for a plugin that cannot be loaded or whose name is taken."""
+    """Everything that a policy can name.
+
+    Raises PolicyError for a plugin that cannot be loaded or whose name is taken.
+    """
     actions = {action.name: action for action in _in_package(stromboli.actions, Action)}
     plugins = {plugin.name: plugin for plugin in _in_package(stromboli.plugins, Plugin)}
     for where, plugin in (*_installed(), *(_in_folder(plugins_folder) if plugins_folder else ())):
@@ -68,7 +71,8 @@ def _installed() -> Iterable[tuple[str, type[Plugin]]]:
 def _in_folder(folder: Path) -> Iterable[tuple[str, type[Plugin]]]:
     for path in sorted(folder.glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"stromboli_plugins_{path.stem}", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

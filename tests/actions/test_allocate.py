@@ -146,7 +146,7 @@ def test_a_role_that_found_no_node_is_not_tried_again() -> None:
         [builders.pod(f"big-x-{i}", "j", cpu="3", annotations=role) for i in range(3)],
         builders.pod("small-x-9", "j"),
     )
-    result = decide(cluster)
+    result = decide(cluster, builders.policy("gang", "predicates"))
     assert list(bound(result)) == ["small-x-9"]
     reasons = [result.session.trace.pods[cluster.pods.by_key[f"default/big-x-{i}"]].reason for i in range(3)]
     assert reasons == ["NeverFits", "SameRoleFailed", "SameRoleFailed"]
@@ -319,18 +319,6 @@ def test_a_rack_without_room_for_min_resources_is_not_tried() -> None:
 def test_a_running_job_stays_below_its_hyper_node() -> None:
     cluster = topological(1, *racks(1, 1, 4), builders.pod("j-9", "j", node="r0-0", cpu="2"), tier=2)
     assert (racks_of(decide(cluster)), where(decide(cluster))) == ({"r1"}, "spine0")
-
-
-def test_pods_go_where_most_of_their_group_is() -> None:
-    cluster = builders.state(
-        builders.queue("default"),
-        *racks(2, 2, cpu="4"),
-        builders.pod_group("j", 1, networkTopology={"mode": "soft"}),
-        builders.pod("j-8", "j", node="r1-0", cpu="2"),
-        builders.pod("j-9", "j"),
-        builders.pod("filler", node="r0-0", cpu="3"),
-    )
-    assert racks_of(decide(cluster)) == {"r1"}
 
 
 def test_sub_groups_of_a_job_each_have_their_rack() -> None:

@@ -86,6 +86,10 @@ class Program:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process.poll() is None
 
@@ -168,6 +172,10 @@ class Cluster:
             path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
             answer = api.post(path, json={"spec": {"expirationSeconds": 7200}}).raise_for_status()
         return self._write_kubeconfig(f"{namespace}.{name}", answer.json()["status"]["token"], namespace)
+
+    def pid(self, program: str) -> int:
+        """The process id of a program that runs; KeyError when it was not started."""
+        return self._programs[program].pid
 
     # -- life ---
 

@@ -51,14 +51,6 @@ class Service(Program):
         """What it has logged."""
         return self.log.read_text(errors="replace")
 
-    def cpu_seconds(self) -> float:
-        """CPU time of the process so far, from Linux's /proc."""
-        return cpu_seconds(self._process.pid)
-
-    def peak_rss(self) -> int:
-        """The most memory that the process has had, in bytes."""
-        return peak_rss(self._process.pid)
-
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, of which the children that it has waited for are no part."""

@@ -11,11 +11,12 @@ import pytest
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start
-from tests.e2e.world import Object, World, pod
+from tests.e2e.world import SCHEDULING, Object, World, pod
 
 pytestmark = pytest.mark.e2e
 
 NAMESPACE = "stromboli-system"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/stromboli"
 
 
 @pytest.fixture
@@ -55,15 +56,11 @@ def test_the_charts_account_may_do_all_that_the_service_does(
     eventually(lambda: world.group_status("train").get("phase") == "Running")
     eventually(lambda: world.condition("large", "Unschedulable") != {})
     eventually(lambda: any(event["reason"] == "Scheduled" for event in world.events()))
-    eventually(lambda: world.get(f"{QUEUES}/default")["status"].get("running") == 2)
+    eventually(lambda: world.get(f"{SCHEDULING}/queues/default")["status"].get("running") == 2)
     assert world.get(LEASE)["spec"]["holderIdentity"]
     assert service.end() == 0
-    assert not world.get(LEASE)["spec"].get("holderIdentity")
+    assert not world.get(LEASE)["spec"].get("holderIdentity"), "the lease was kept"
     assert audit.denied() == []
-
-
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/stromboli"
 
 
 def deployed(world: World, directory: Path) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start
+from tests.e2e.service import cpu_seconds, peak_rss
 from tests.e2e.watch import PodWatch, percentile
 from tests.e2e.world import World, pod
 
@@ -83,5 +84,5 @@ def test_a_thousand_pods_in_gangs(world: World, start: Start, audit: Audit) -> N
         f"\n1,000 pods in {took:.1f} s ({1_000 / took:.0f} a second);"
         f" gang latency p50 {percentile(latencies, 50):.2f} s, p99 {percentile(latencies, 99):.2f} s;"
         f" from a gang's first binding to its last at most {max(partial):.2f} s;"
-        f" CPU {service.cpu_seconds():.1f} s, {service.peak_rss() / 2**20:.0f} MiB"
+        f" CPU {cpu_seconds(service.pid):.1f} s, {peak_rss(service.pid) / 2**20:.0f} MiB"
     )

@@ -9,18 +9,20 @@ from typing import Annotated
 import typer
 
 from stromboli.api.errors import PolicyError
+from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.policy import DEFAULT_POLICY
 
 
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Policy files (volcano-scheduler.conf).", metavar="PATH...")],
+    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
 ) -> None:
     """Name every mistake in policy files, with its path and what is allowed."""
     problems: list[str] = []
     for path in paths:
         try:
-            engine = Engine(path.read_text(), source=str(path))
+            engine = Engine(path.read_text(), registry=discover(plugins_dir), source=str(path))
         except PolicyError as error:
             problems.extend(error.problems)
         except OSError as error:

@@ -13,9 +13,11 @@ import uvloop
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli.simulate import Mode
+from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.extender import Published
 from stromboli.framework.policy import DEFAULT_POLICY
+from stromboli.framework.registry import Registry
 from stromboli.framework.rules import Compatibility
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
@@ -36,6 +38,7 @@ def run(
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file (volcano-scheduler.conf), followed.")] = None,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
+    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
     listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
@@ -63,7 +66,7 @@ def run(
     )
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, compatibility.value if compatibility else None))
+            runner.run(_serve(settings, discover(plugins_dir), compatibility.value if compatibility else None))
     except (StromboliError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
@@ -91,11 +94,13 @@ class _Watcher(Metrics):
         return []
 
 
-async def _serve(settings: Settings, compatibility: Compatibility | None) -> None:
+async def _serve(settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
     """The service and its HTTP side, in one loop, until either ends."""
     watcher = _Watcher()
     watcher.service = service = Service(
-        settings, lambda text: Engine(text or DEFAULT_POLICY, compatibility=compatibility), watcher
+        settings,
+        lambda text: Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility),
+        watcher,
     )
     app = make_app(
         lambda: watcher.published,

@@ -50,6 +50,7 @@ def simulate(
     policy: Annotated[Path | None, typer.Option(help="Policy file, for plain manifests.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="Table for people, outcome for programs.")] = Format.table,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
+    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
     cycles: Annotated[int | None, typer.Option(min=1, help="Number of sessions in a row.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
     scheduler_name: Annotated[
@@ -63,7 +64,11 @@ def simulate(
     loaded = load(paths, sys.stdin)
     problems = loaded.problems
     mode: Compatibility | None = compatibility.value if compatibility else None
-    registry = discover()
+    try:
+        registry = discover(plugins_dir)
+    except PolicyError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
     if loaded.objects:
         try:
             text = policy.read_text() if policy else DEFAULT_POLICY

@@ -76,7 +76,7 @@ class _GroupPlacement:
 
     def _place(self, pod: PodRecord, count: int) -> bool:
         """Place up to `count` pods like this one; False when there is no node for it."""
-        kernel, sheet = self._session.kernel, self._sheet
+        kernel = self._session.kernel
         if pod.nominated_node:
             nominated = self._session.nominated(pod, self._within)
             if nominated is not None:
@@ -86,8 +86,7 @@ class _GroupPlacement:
         for within in limits:
             nodes = self._together(pod, kernel.batch(pod, count, within))
             if nodes:
-                self._statement.allocate(sheet.sub_job, sheet.take(len(nodes)), nodes)
-                self._gather(nodes)
+                self._allocate(nodes)
                 return True
         return any(self._assign(kernel.best(pod, within)) for within in limits)
 
@@ -109,14 +108,31 @@ class _GroupPlacement:
         if place is None:
             return False
         node, now = place
-        sheet = self._sheet
-        pod = sheet.take(1)[0]
         if now:
-            self._statement.allocate(sheet.sub_job, (pod,), (node,))
-        else:
-            self._statement.pipeline(sheet.sub_job, pod, node)
-        self._gather((node,))
+            self._allocate((node,))
+        elif not self._refuses(node):
+            sheet = self._sheet
+            self._statement.pipeline(sheet.sub_job, sheet.take(1)[0], node)
+            self._gather((node,))
         return True
+
+    def _allocate(self, nodes: Sequence[int]) -> None:
+        """Give the next pods these nodes, up to one that a plugin refuses."""
+        sheet = self._sheet
+        if self._session.points.all("refusal"):
+            if self._refuses(nodes[0]):
+                return
+            nodes = nodes[:1]
+        self._statement.allocate(sheet.sub_job, sheet.take(len(nodes)), nodes)
+        self._gather(nodes)
+
+    def _refuses(self, node: int) -> bool:
+        """Whether a plugin refuses the next pod its node after all; the pod is then passed over."""
+        sheet = self._sheet
+        why = self._session.points.objection("refusal", sheet.pods[sheet.at], node)
+        if why is not None:
+            self._session.trace.pod(sheet.take(1)[0].row, why)
+        return why is not None
 
     def _gather(self, nodes: Sequence[int]) -> None:
         """Remember around which HyperNode the group is now."""

@@ -222,10 +222,11 @@ class Kernel:
         """The node for a pod and whether it has room now (True) or only later; None when there is no node."""
         board = self.board(pod)
         at = self._candidates(board, board.fits_idle, within)
-        if len(at):
-            return self._choose(board, at), True
-        at = self._candidates(board, board.fits_future, within)
-        return (self._choose(board, at), False) if len(at) else None
+        now = len(at) > 0
+        if not now:
+            at = self._candidates(board, board.fits_future, within)
+        node = self._choose(board, at) if len(at) else None
+        return None if node is None else (node, now)
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
         """The node for a pod that requests nothing: all that it needs is to be one of the node's pods."""
@@ -240,6 +241,8 @@ class Kernel:
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
         varies = self.varies(pod)
+        if count > 1 and any(method(pod) for method in self._points.all("one_by_one")):
+            count = 1
         board = self._new_board(pod) if varies else self._known_board(pod)
         if count == 1 and within is None and not board.relative:
             top = board.top()
@@ -248,7 +251,8 @@ class Kernel:
         if len(at) == 0:
             return []
         if count == 1 or varies:
-            return [self._choose(board, at)]
+            node = self._choose(board, at)
+            return [] if node is None else [node]
         offsets = self.set_scores(pod, board.rows[at]) if board.relative else None
         scores = board.scores[at] if offsets is None else board.scores[at] + offsets
         best = _best(scores, count)
@@ -260,12 +264,16 @@ class Kernel:
             room = room & within[board.rows]
         return np.flatnonzero(room)
 
-    def _choose(self, board: Board, at: Rows) -> int:
+    def _choose(self, board: Board, at: Rows) -> int | None:
+        """The best of some nodes; None when a plugin scores all of them minus infinity: it could not score."""
         if len(at) == 1:
             return int(board.rows[at[0]])
         scores = board.scores[at]
         offsets = self.set_scores(board.pod, board.rows[at]) if board.relative else None
-        return int(board.rows[at[np.argmax(scores if offsets is None else scores + offsets)]])
+        if offsets is not None:
+            scores = scores + offsets
+        best = int(np.argmax(scores))
+        return int(board.rows[at[best]]) if scores[best] > -np.inf else None
 
 
 class _Batch:

@@ -221,6 +221,17 @@ class Plugin:
         """A score for each of some HyperNodes, for all pods of a group together."""
         raise NotImplementedError
 
+    def one_by_one(self, pod: PodRecord) -> bool:
+        """Whether a placement changes its node's score beyond what the node's amounts say; other nodes keep theirs.
+
+        Such pods are placed one at a time. Switched by `enableNodeOrder`.
+        """
+        raise NotImplementedError
+
+    def refusal(self, pod: PodRecord, node: int) -> Reason | None:
+        """Why a pod does not get the node that was chosen for it; it is then passed over."""
+        raise NotImplementedError
+
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """Annotations that go on a pod with its binding to a node."""
         raise NotImplementedError

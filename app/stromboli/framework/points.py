@@ -22,6 +22,7 @@ _SWITCH = {
     "job_missing": "job_ready",
     "sub_job_missing": "sub_job_ready",
     "batch_node_order": "node_order",
+    "one_by_one": "node_order",
     "victim_tasks": "victim",
     "neighbourhoods": "node_order",
 }
@@ -33,6 +34,7 @@ _WITHOUT_SWITCH = frozenset(
         "varies",
         "identity",
         "bind_annotations",
+        "refusal",
         "on_allocate",
         "on_deallocate",
         "open",

@@ -1,8 +1,8 @@
 """pdb: no more victims than PodDisruptionBudgets allow.
 
 A budget is what `status.disruptionsAllowed` says; every budget that selects a pod must have room for it. Evictions of
-the session count, whoever they were for. Under Volcano's rules each question is answered as if it was the first, and
-pods without labels are never victims.
+the session count, whoever they were for. Under Volcano's rules each question is answered as if it was the first, pods
+without labels are never victims, and an empty selector selects nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stromboli.api import objects
-from stromboli.framework.matching import Selector, label_selector
+from stromboli.framework.matching import NOTHING, Selector, label_selector
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Kind, Placement
@@ -35,7 +35,6 @@ class Budget:
         """Whether an eviction of the pod uses up some of it."""
         return (
             self.namespace == pod.namespace
-            and bool(self.selector.requirements)
             and pod.name not in self.disrupted
             and self.selector.matches(pod.labels)
         )
@@ -47,7 +46,8 @@ class Pdb(Plugin):
     def open(self, session: Session) -> None:
         self._strict = session.rules.budgets
         self._budgets = [
-            _budget(manifest) for manifest in session.snapshot.objects.get("PodDisruptionBudget", {}).values()
+            _budget(manifest, empty_selects_all=self._strict)
+            for manifest in session.snapshot.objects.get("PodDisruptionBudget", {}).values()
         ]
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
@@ -77,9 +77,7 @@ class Pdb(Plugin):
         left = {id(budget): budget.allowed for budget in self._budgets}
         victims = []
         for pod in candidates:
-            if not pod.labels:
-                if self._strict:
-                    victims.append(pod)
+            if not pod.labels and not self._strict:
                 continue
             covering = self._covering(pod)
             if self._strict and any(left[id(budget)] < 1 for budget in covering):
@@ -94,12 +92,14 @@ class Pdb(Plugin):
         return [budget for budget in self._budgets if budget.covers(pod)]
 
 
-def _budget(manifest: Mapping[str, Any]) -> Budget:
+def _budget(manifest: Mapping[str, Any], *, empty_selects_all: bool) -> Budget:
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
-    selector = msgspec.convert(spec.get("selector"), objects.LabelSelector | None)
+    selector = label_selector(msgspec.convert(spec.get("selector"), objects.LabelSelector | None))
+    if not selector.requirements and not empty_selects_all:
+        selector = NOTHING
     return Budget(
         namespace=metadata.get("namespace") or "default",
-        selector=label_selector(selector),
+        selector=selector,
         disrupted=frozenset(status.get("disruptedPods") or ()),
         allowed=int(status.get("disruptionsAllowed") or 0),
     )

@@ -122,7 +122,7 @@ class Usage(Plugin):
         self._weights = np.array([self.arguments.cpu_weight, self.arguments.memory_weight], np.float64)
         self._count_running()
 
-    def varies(self, pod: PodRecord) -> bool:
+    def one_by_one(self, pod: PodRecord) -> bool:
         return True
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:

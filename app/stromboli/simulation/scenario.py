@@ -61,7 +61,7 @@ class Scenario:
             now=_moment(document.get("now"), where),
             node_usage=document.get("nodeUsage") or {},
             sharding=Sharding(**document["sharding"]) if document.get("sharding") else None,
-            extender=ScriptedExtender.parse(document["extender"], where) if document.get("extender") else None,
+            extender=ScriptedExtender.parse(document["extender"], where) if "extender" in document else None,
             rescheduled_ago=document.get("lastRescheduleAgeSeconds"),
         )
 

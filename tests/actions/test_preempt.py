@@ -1,0 +1,244 @@
+"""preempt: pods of a starving job evict pods of their own queue, under Volcano's rules and under strict ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stromboli.api import objects
+from stromboli.api.decisions import Evict, Nominate
+from stromboli.api.resources import TOLERANCE
+from stromboli.api.status import PodState
+from stromboli.engine import SessionResult
+from tests import builders
+from tests.builders import gang, node, pod, pod_group, queue
+
+ONE_TIER = builders.policy("priority gang conformance", actions="preempt")
+TWO_TIERS = builders.policy("gang conformance", "drf", actions="preempt")
+BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])
+
+
+def classes() -> list[objects.PriorityClass]:
+    return [
+        objects.PriorityClass(metadata=objects.Metadata(name=name), value=value)
+        for name, value in (("low", 10), ("middle", 50), ("high", 100))
+    ]
+
+
+def preempt(*objs: Any, policy: str = ONE_TIER, compatibility: Any = "strict") -> SessionResult:
+    return builders.decide(builders.state(classes(), queue("default"), *objs), policy, compatibility=compatibility)
+
+
+def evicted(result: SessionResult) -> list[str]:
+    return sorted(d.name for d in result.decisions if isinstance(d, Evict))
+
+
+def nominated(result: SessionResult) -> dict[str, str]:
+    return {d.name: d.node for d in result.decisions if isinstance(d, Nominate)}
+
+
+def running(group: str, on: str, cpu: str = "1", of: str = "low", **more: Any) -> list[Any]:
+    """A group of the class `of` with one running pod that is called like the group."""
+    return [pod_group(group, 0, phase="Running", priorityClassName=of), pod(group, group, cpu=cpu, node=on, **more)]
+
+
+def starving(count: int = 1, cpu: str = "1", **more: Any) -> list[Any]:
+    """A gang of the highest class that waits."""
+    return [pod_group("wants", count, priorityClassName="high"), *gang("wants", count, cpu=cpu, **more)]
+
+
+@BOTH
+def test_the_least_important_pod_gives_way(compatibility: Any) -> None:
+    scene = [node("n", cpu="2"), running("low", "n"), running("middle", "n", of="middle"), starving()]
+    result = preempt(*scene, compatibility=compatibility)
+    assert evicted(result) == ["low"]
+    assert nominated(result) == {"wants-0": "n"}
+    (decision,) = [d for d in result.decisions if isinstance(d, Evict)]
+    assert (decision.action, decision.beneficiary, decision.node) == ("preempt", "default/wants", "n")
+
+
+@BOTH
+def test_a_gang_preempts_whole_or_not_at_all(compatibility: Any) -> None:
+    result = preempt(node("n", cpu="2"), running("low", "n", cpu="2"), starving(3), compatibility=compatibility)
+    assert evicted(result) == []
+    assert not (result.session.pods.state == PodState.Pipelined).any()
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "protected",
+    [
+        pytest.param({"annotations": {"volcano.sh/preemptable": "false"}}, id="not preemptable"),
+        pytest.param({"labels": {"volcano.sh/preemptable": "false"}}, id="not preemptable, by label"),
+        pytest.param({"priority": 2_000_000_000}, id="critical"),
+    ],
+)
+def test_some_are_never_victims(compatibility: Any, protected: dict[str, Any]) -> None:
+    result = preempt(node("n", cpu="1"), running("low", "n", **protected), starving(), compatibility=compatibility)
+    assert evicted(result) == []
+
+
+@BOTH
+def test_a_pod_that_may_not_preempt_does_not(compatibility: Any) -> None:
+    polite = starving(preemptionPolicy="Never")
+    assert evicted(preempt(node("n", cpu="1"), running("low", "n"), polite, compatibility=compatibility)) == []
+
+
+@BOTH
+def test_other_queues_are_left_alone(compatibility: Any) -> None:
+    other = [
+        queue("other"),
+        pod_group("low", 0, queue="other", phase="Running", priorityClassName="low"),
+        pod("low", "low", node="n"),
+    ]
+    assert evicted(preempt(node("n", cpu="1"), other, starving(), compatibility=compatibility)) == []
+
+
+@BOTH
+def test_the_pod_binds_once_the_victim_is_gone(compatibility: Any) -> None:
+    policy = builders.policy("priority gang", actions="allocate, preempt")
+    cluster = builders.state(classes(), queue("default"), node("n", cpu="1"), running("low", "n"), starving())
+    first = builders.decide(cluster, policy, compatibility=compatibility)
+    assert evicted(first) == ["low"]
+    cluster.upsert("Pod", pod("low", "low", node="n", deleted=True))
+    assert evicted(builders.decide(cluster, policy, compatibility=compatibility)) == []
+    cluster.delete("Pod", "default/low")
+    assert builders.decide(cluster, policy, compatibility=compatibility).session.bound == {"default/wants-0": "n"}
+
+
+@BOTH
+def test_pods_of_one_job_preempt_each_other_by_their_own_priority(compatibility: Any) -> None:
+    result = preempt(
+        node("n", cpu="1"),
+        pod_group("job", 1, phase="Running", priorityClassName="low"),
+        pod("runs", "job", node="n", priority=1),
+        pod("waits", "job", priority=2),
+        policy=builders.policy("priority", actions="preempt"),
+        compatibility=compatibility,
+    )
+    assert evicted(result) == ["runs"]
+
+
+@BOTH
+def test_the_node_whose_victims_matter_least_can_be_asked_for(compatibility: Any) -> None:
+    policy = builders.policy("priority gang", actions="preempt") + (
+        "\nconfigurations:\n- name: preempt\n  arguments:\n"
+        "    enableTopologyAwarePreemption: true\n    minCandidateNodesPercentage: 100"
+    )
+    scene = [[node("a", cpu="2"), node("b", cpu="2")], starving(cpu="2")]
+    scene += [running("dear", "a", cpu="2", priority=20), running("cheap", "b", cpu="2", priority=10)]
+    assert evicted(preempt(*scene, policy=policy, compatibility=compatibility)) == ["cheap"]
+
+
+# -- where strict rules differ ---------------------------------------------------------------------------------------
+
+
+def test_veto_a_critical_pod_is_a_victim_only_where_a_lower_tier_may_overrule() -> None:
+    scene = [
+        node("n", cpu="2"),
+        pod_group("system", 0, phase="Running", priorityClassName="low"),
+        gang("system", 2, node="n", priority=2_000_000_000),
+        starving(),
+    ]
+    assert evicted(preempt(*scene, policy=TWO_TIERS, compatibility="volcano")) == ["system-1"]
+    assert evicted(preempt(*scene, policy=TWO_TIERS, compatibility="strict")) == []
+
+
+def test_whole_gang_a_gang_is_evicted_whole_and_not_in_part() -> None:
+    scene = [
+        [node("a", cpu="1"), node("b", cpu="1")],
+        pod_group("both", 2, phase="Running", priorityClassName="low"),
+        [pod("both-0", "both", node="a"), pod("both-1", "both", node="b")],
+        starving(),
+    ]
+    assert evicted(preempt(*scene, compatibility="volcano")) == []
+    assert evicted(preempt(*scene, policy=TWO_TIERS, compatibility="volcano")) == ["both-0"]
+    assert evicted(preempt(*scene, compatibility="strict")) == ["both-0", "both-1"]
+
+
+def test_whole_gang_what_is_above_the_minimum_goes_alone() -> None:
+    scene = [
+        [node("a", cpu="2"), node("b", cpu="1")],
+        pod_group("some", 2, phase="Running", priorityClassName="low"),
+        [pod("some-0", "some", node="a"), pod("some-1", "some", node="a"), pod("some-2", "some", node="b")],
+        starving(),
+    ]
+    assert len(evicted(preempt(*scene))) == 1
+
+
+def test_whole_gang_a_gang_with_a_protected_pod_stays_whole() -> None:
+    scene = [
+        [node("a", cpu="1"), node("b", cpu="1")],
+        pod_group("both", 2, phase="Running", priorityClassName="low"),
+        pod("both-0", "both", node="a"),
+        pod("both-1", "both", node="b", annotations={"volcano.sh/preemptable": "false"}),
+        starving(),
+    ]
+    assert evicted(preempt(*scene)) == []
+
+
+def test_only_what_helps_pods_that_need_not_go_are_given_back() -> None:
+    scene = [
+        node("n", cpu="5"),
+        running("small", "n", cpu="1"),
+        running("large", "n", cpu="4", of="middle"),
+        starving(cpu="4"),
+    ]
+    assert evicted(preempt(*scene, compatibility="volcano")) == ["large", "small"]
+    assert evicted(preempt(*scene, compatibility="strict")) == ["large"]
+
+
+def test_only_what_helps_fewer_victims_on_another_node_are_better() -> None:
+    scene = [
+        [node("a", cpu="2"), node("b", cpu="2")],
+        *[running("a1", "a"), running("a2", "a"), running("b1", "b", cpu="2")],
+        starving(cpu="2"),
+    ]
+    assert evicted(preempt(*scene, compatibility="volcano")) == ["a1", "a2"]
+    assert evicted(preempt(*scene, compatibility="strict")) == ["b1"]
+
+
+def test_only_what_helps_a_discarded_promise_nominates_nobody() -> None:
+    """Volcano writes the node of a try that was taken back."""
+    scene = [
+        *[node("n", cpu="2"), running("low", "n", cpu="2")],
+        pod_group("wants", 2, priorityClassName="high"),
+        [pod("wants-0", "wants"), pod("wants-1", "wants", cpu="2")],
+    ]
+    for compatibility, names in (("volcano", ["wants-0"]), ("strict", [])):
+        result = preempt(*scene, compatibility=compatibility)
+        assert evicted(result) == []
+        assert sorted(nominated(result)) == names
+
+
+# -- what holds whatever the scene -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_strict_no_gang_is_left_in_part_and_all_that_was_promised_fits(data: st.DataObject) -> None:
+    nodes = [node(f"n{i}", cpu="4") for i in range(data.draw(st.integers(1, 3)))]
+    room = {each.metadata.name: 4 for each in nodes}
+    objs: list[Any] = [*nodes]
+    for g in range(data.draw(st.integers(1, 4))):
+        size = data.draw(st.integers(1, 4))
+        priority = data.draw(st.sampled_from(["low", "middle", "high"]))
+        objs.append(pod_group(f"g{g}", data.draw(st.integers(0, size)), phase="Running", priorityClassName=priority))
+        for i in range(size):
+            cpu, on = data.draw(st.integers(1, 2)), data.draw(st.sampled_from(sorted(room)))
+            if room[on] >= cpu:
+                room[on] -= cpu
+                objs.append(pod(f"g{g}-{i}", f"g{g}", cpu=str(cpu), node=on))
+            else:
+                objs.append(pod(f"g{g}-{i}", f"g{g}", cpu=str(cpu)))
+    objs += starving(data.draw(st.integers(1, 4)), cpu=str(data.draw(st.integers(1, 3))))
+    session = preempt(*objs).session
+    for job in session.jobs.values():
+        held, gone = job.ready_count, sum(key.startswith(f"{job.key}-") for key in session.evicted)
+        if gone:
+            assert held == 0 or held >= job.min_available
+    assert (session.nodes.future_idle() > -TOLERANCE).all()
+    assert not session.evicted or session.promised

@@ -1,0 +1,86 @@
+"""pdb: no more victims than PodDisruptionBudgets allow, in a call under Volcano's rules, in a session under strict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.api import objects
+from stromboli.api.decisions import Evict
+from tests import builders
+from tests.builders import gang, node, pod, pod_group
+from tests.plugins import sessions
+
+POLICY = builders.policy("priority gang pdb", actions="preempt")
+
+
+def budget(allowed: int, name: str = "db", selector: Any = None, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}} if selector is None else selector},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+
+
+def evicted(budgets: list[dict[str, Any]], *objs: Any, compatibility: Any = "strict") -> list[str]:
+    high = objects.PriorityClass(metadata=objects.Metadata(name="high"), value=100)
+    result = sessions.decide(
+        high, *objs, by=POLICY, compatibility=compatibility, objects={"PodDisruptionBudget": budgets}
+    )
+    return sorted(d.name for d in result.decisions if isinstance(d, Evict))
+
+
+def scene(nodes: int = 1, wanted: int = 1, **victim: Any) -> list[Any]:
+    """A pod on each node, and a gang that wants some of the nodes."""
+    return [
+        [node(f"n{i}", cpu="1") for i in range(nodes)],
+        pod_group("db", 0, phase="Running"),
+        [pod(f"db-{i}", "db", node=f"n{i}", **{"labels": {"app": "db"}, **victim}) for i in range(nodes)],
+        pod_group("wants", wanted, priorityClassName="high"),
+        gang("wants", wanted),
+    ]
+
+
+@pytest.mark.parametrize("compatibility", ["volcano", "strict"])
+def test_a_budget_protects_what_it_selects(compatibility: Any) -> None:
+    def result(budgets: list[dict[str, Any]]) -> list[str]:
+        return evicted(budgets, *scene(), compatibility=compatibility)
+
+    assert result([budget(0)]) == []
+    assert result([budget(1)]) == ["db-0"]
+    assert result([budget(1), budget(0, name="second")]) == []
+    assert result([budget(0, selector={"matchLabels": {"app": "web"}})]) == ["db-0"]
+    assert result([budget(0, disruptedPods={"db-0": "2024-01-01T00:00:00Z"})]) == ["db-0"]
+    assert result([budget(0) | {"metadata": {"name": "db", "namespace": "elsewhere"}}]) == ["db-0"]
+
+
+def test_budgets_count_per_session_or_anew_for_every_node() -> None:
+    assert evicted([budget(1)], *scene(2, 2), compatibility="volcano") == ["db-0", "db-1"]
+    assert evicted([budget(1)], *scene(2, 2), compatibility="strict") == []
+    assert evicted([budget(2)], *scene(2, 2), compatibility="strict") == ["db-0", "db-1"]
+
+
+def test_a_try_that_is_taken_back_gives_the_budget_back() -> None:
+    """The gang of two finds one place only; the single pod that comes after it may use the budget."""
+    later = [pod_group("later", 1, priorityClassName="high", created=9), pod("later-0", "later")]
+    assert evicted([budget(1)], *scene(2, 2), *later, compatibility="strict") == ["db-0"]
+
+
+def test_pods_without_labels_are_free_or_spared() -> None:
+    assert evicted([], *scene(labels={}), compatibility="volcano") == []
+    assert evicted([], *scene(labels={}), compatibility="strict") == ["db-0"]
+
+
+def test_an_empty_selector_selects_all_or_nothing() -> None:
+    assert evicted([budget(0, selector={})], *scene(), compatibility="volcano") == ["db-0"]
+    assert evicted([budget(0, selector={})], *scene(), compatibility="strict") == []
+
+
+def test_a_budget_is_no_reason_to_evict() -> None:
+    by = builders.policy("gang pdb", actions="shuffle")
+    for compatibility, names in (("volcano", {"default/db-0"}), ("strict", set())):
+        result = sessions.decide(
+            *scene(), by=by, compatibility=compatibility, objects={"PodDisruptionBudget": [budget(1)]}
+        )
+        assert result.session.evicted.keys() == names
