@@ -22,8 +22,8 @@ import numpy as np
 from stromboli.api.resources import Rows, Vector
 from stromboli.api.status import PodState
 from stromboli.framework import domains, reasons
-from stromboli.framework.group_placement import place_group
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.group_placement import place_as_nominated, place_group
+from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement, Statement
@@ -85,13 +85,7 @@ class Allocate(Action):
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
         sheet = worksheets[job.key]
         if not needs_domain(job):
-            group = sheet.pop()
-            statement = place_group(session, group, session.topology.top)
-            sheet.push(group)
-            if statement is None or session.job_missing(job) > 0:
-                return False
-            statement.commit()
-            return bool(sheet)
+            return self._place_anywhere(session, job, sheet)
         solution = _Search(session, job).solve(sheet)
         if solution is None:
             tier = domains.binding_tier(session, job)
@@ -104,6 +98,20 @@ class Allocate(Action):
             return False
         solution.commit(session.topology, job)
         return bool(solution.sheet)
+
+
+    def _place_anywhere(self, session: Session, job: Job, sheet: JobWorksheet) -> bool:
+        group = sheet.pop()
+        statement = None
+        if group.sub_job.nominated_hyper_node != NOWHERE:
+            statement = place_as_nominated(session, group)
+        statement = statement or place_group(session, group, session.topology.top)
+        sheet.push(group)
+        if statement is None or session.job_missing(job) > 0:
+            return False
+        statement.commit()
+        group.sub_job.nominated_hyper_node = NOWHERE
+        return bool(sheet)
 
 
 def needs_domain(job: Job) -> bool:
@@ -149,6 +157,7 @@ class _Solution:
         for uid, hyper_node in self.of_groups.items():
             sub_job = job.sub_jobs[uid]
             sub_job.allocated_hyper_node = tree.lca(sub_job.allocated_hyper_node, hyper_node)
+            sub_job.nominated_hyper_node = NOWHERE
 
 
 class _Search:
@@ -163,11 +172,24 @@ class _Search:
         session, job = self._session, self._job
         least = domains.least_placements(session, job)
         pods = [pod for group in sheet for pod in group.left()]
-        for gradient in domains.gradients(session, job, session.topology.top):
+        gradients = domains.gradients(session, job, session.topology.top)
+        nominated = self._nominated(sheet)
+        if any(nominated in gradient for gradient in gradients):
+            solution = self._try(sheet.copy(), nominated)
+            if solution is not None:
+                return solution
+        for gradient in gradients:
             best = self._best(sheet, domains.with_room(session, gradient, pods, least))
             if best is not None:
                 return best
         return None
+
+    def _nominated(self, sheet: JobWorksheet) -> int:
+        """The HyperNode around those that were nominated for groups."""
+        found = NOWHERE
+        for group in sheet:
+            found = self._session.topology.lca(found, group.sub_job.nominated_hyper_node)
+        return found
 
     def _best(self, sheet: JobWorksheet, candidates: Rows) -> _Solution | None:
         """The solution with the highest score, of equals the one in the first HyperNode."""
@@ -237,6 +259,12 @@ class _Search:
     def _place_group(self, group: Worksheet, root: int) -> tuple[Statement, float] | None:
         """Place pods of a group in the best HyperNode of the first gradient below `root` that takes them."""
         session, sub_job = self._session, group.sub_job
+        nominated = sub_job.nominated_hyper_node
+        if root in session.topology.ancestors(nominated):
+            statement = place_as_nominated(session, group)
+            if statement:
+                sub_job.allocated_hyper_node = session.topology.lca(sub_job.allocated_hyper_node, nominated)
+                return statement, 0.0
         least = domains.least_placements(session, sub_job)
         for gradient in domains.gradients(session, sub_job, root):
             candidates = domains.with_room(session, gradient, group.left(), least)

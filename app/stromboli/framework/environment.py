@@ -58,3 +58,5 @@ class Environment:
     rescheduled: float | None = None
     #: None when all nodes are its own
     sharding: Sharding | None = None
+    #: HyperNode by uid of the group for which an earlier session evicted victims there
+    nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)

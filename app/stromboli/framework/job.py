@@ -79,6 +79,10 @@ class SubJob:
     allocated_hyper_node: int = NOWHERE
     #: HyperNode around which its next pod is placed: the same, with the pods of the current try
     anchor: int = NOWHERE
+    #: HyperNode in which victims were evicted for all its pods; each of them has a nominated node there
+    nominated_hyper_node: int = NOWHERE
+    #: whether the nominated nodes of its pods did not work out
+    nominations_void: bool = False
 
     @property
     def ready_count(self) -> int:

@@ -18,7 +18,7 @@ from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
 from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
 from stromboli.framework import reasons
 from stromboli.framework.environment import Environment
-from stromboli.framework.job import Job, Queue, SubJob
+from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
 from stromboli.framework.nodes import SessionNodes
 from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Plugin
@@ -349,6 +349,15 @@ class Session:
                 found = why
         return found
 
+    def nominated_hyper_nodes(self) -> dict[str, str]:
+        """What the next session has to know of the HyperNodes that were nominated, by uid of the group."""
+        return {
+            sub_job.uid: self.topology.name(sub_job.nominated_hyper_node)
+            for job in self.jobs.values()
+            for sub_job in job.sub_jobs.values()
+            if sub_job.nominated_hyper_node != NOWHERE
+        }
+
     def nominated(self, pod: PodRecord, within: Mask | None = None) -> tuple[int, bool] | None:
         """The node that was nominated for a pod, when the pod may go there now (True) or later (False)."""
         node = self.nodes.facts.index.get(pod.nominated_node)
@@ -432,6 +441,8 @@ class Session:
         )
         for sub_job, rows in make_sub_jobs(job):
             job.sub_jobs[sub_job.uid] = sub_job
+            nominated = self.environment.nominated_hyper_nodes.get(sub_job.uid, "")
+            sub_job.nominated_hyper_node = self.topology.index.get(nominated, NOWHERE)
             for pod_row in rows:
                 self._sub_job_of_row[pod_row] = sub_job
         if has_topology(job):

@@ -33,11 +33,7 @@ class Budget:
 
     def covers(self, pod: PodRecord) -> bool:
         """Whether an eviction of the pod uses up some of it."""
-        return (
-            self.namespace == pod.namespace
-            and pod.name not in self.disrupted
-            and self.selector.matches(pod.labels)
-        )
+        return self.namespace == pod.namespace and pod.name not in self.disrupted and self.selector.matches(pod.labels)
 
 
 class Pdb(Plugin):

@@ -97,14 +97,13 @@ def _pod_group(session: Session, key: str) -> dict[str, Any]:
         status = pod_group.status
     else:
         status = closing.pod_group_status(job)
-    hyper_nodes = {sub.allocated_hyper_node for sub in job.sub_jobs.values()} if job else set()
     return {
         "inSession": job is not None,
         "phase": status.phase,
         "running": status.running,
         "succeeded": status.succeeded,
         "failed": status.failed,
-        "allocatedHyperNode": next(iter(hyper_nodes)) if len(hyper_nodes) == 1 else "",
+        "allocatedHyperNode": session.topology.name(job.allocated_hyper_node) if job else "",
         "conditions": [{"type": c.type, "status": c.status, "reason": c.reason} for c in status.conditions],
     }
 
