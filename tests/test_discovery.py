@@ -119,3 +119,9 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, source: str, message: str)
     with pytest.raises(PolicyError, match=r"mine\.py: ") as error:
         discover(tmp_path)
     assert message in str(error.value)
+
+
+def test_the_page_of_plugins_is_what_the_code_says(repository: Path) -> None:
+    from stromboli.cli.plugins import page
+
+    assert (repository / "docs" / "plugins.md").read_text() == page()

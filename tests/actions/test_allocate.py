@@ -345,6 +345,38 @@ def test_sub_groups_of_a_job_each_have_their_rack() -> None:
     assert sorted(result.session.topology.name(s.allocated_hyper_node) for s in groups.values()) == ["r2", "r3"]
 
 
+@pytest.mark.parametrize("topology", [None, {"mode": "hard", "highestTierAllowed": 1}])
+def test_a_gang_goes_where_victims_were_evicted_for_it(topology: dict[str, Any] | None) -> None:
+    more = {"networkTopology": topology} if topology else {}
+    cluster = builders.state(
+        builders.queue("default"),
+        *racks(1, 1),
+        builders.pod("fuller", node="r0-0", cpu="500m"),
+        builders.pod_group("j", 2, **more),
+        [nominated(f"j-{i}", "r1-0") for i in range(2)],
+    )
+    names = {"default/j": "r1"}
+    result = decide(cluster, nominated_hyper_nodes=names)
+    assert racks_of(result) == {"r1"}
+    assert result.session.nominated_hyper_nodes() == {}
+    cluster.upsert("Pod", builders.pod("going", node="r1-0", cpu="1", deleted=True))
+    waiting = decide(cluster, nominated_hyper_nodes=names)
+    assert (bound(waiting), pipelined(waiting)) == ({}, {"j-1"})
+    assert waiting.session.nominated_hyper_nodes() == names
+
+
+def test_nominations_are_void_when_one_pod_cannot_go_there() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        *racks(1, 1),
+        builders.pod("taken", node="r1-0", cpu="1"),
+        builders.pod_group("j", 2, networkTopology={"mode": "hard", "highestTierAllowed": 1}),
+        [nominated(f"j-{i}", "r1-0") for i in range(2)],
+    )
+    result = decide(cluster, nominated_hyper_nodes={"default/j": "r1"})
+    assert (racks_of(result), result.session.nominated_hyper_nodes()) == ({"r0"}, {})
+
+
 # -- trials leave no trace -------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,7 @@ class Run:
     gang_p99: float
     #: from a gang's first binding to its last, the longest
     gang_partial: float
+    #: from when `seconds` begins
     cpu_seconds: float
     apiserver_cpu_seconds: float
     peak_rss: float
@@ -79,24 +80,21 @@ def measure(scheduler: str, nodes: int, pods: int, *, waiting: bool) -> Run:
         gangs = [f"gang-{number}" for number in range(pods // GANG)]
         for gang in gangs:
             world.group(gang, GANG)
-        if scheduler == "kube-scheduler":
-            name = "default-scheduler"
-        else:
-            name = scheduler
+        name = "default-scheduler" if scheduler == "kube-scheduler" else scheduler
         manifests = [pod(f"{gang}-{number}", gang, scheduler=name) for gang in gangs for number in range(GANG)]
         with PodWatch(cluster, "default") as watch:
             if waiting:
                 asyncio.run(create(cluster, manifests))
                 watch.wait(lambda: len(watch.created) == pods, 600)
-            before = cpu_seconds(cluster.pid("kube-apiserver"))
-            began = time.monotonic()
+            server = cluster.pid("kube-apiserver")
+            began, used, server_used = time.monotonic(), 0.0, cpu_seconds(server)
             with running(scheduler, cluster, Path(scratch), ready=not waiting) as pid:
                 if not waiting:
-                    before, began = cpu_seconds(cluster.pid("kube-apiserver")), time.monotonic()
+                    began, used, server_used = time.monotonic(), cpu_seconds(pid), cpu_seconds(server)
                     asyncio.run(create(cluster, manifests))
                 watch.wait(lambda: len(watch.bound) == pods, 600)
-                used, rss = cpu_seconds(pid), peak_rss(pid)
-                server = cpu_seconds(cluster.pid("kube-apiserver")) - before
+                used, server_used = cpu_seconds(pid) - used, cpu_seconds(server) - server_used
+                rss = peak_rss(pid)
         first, last = min(watch.bound.values()), max(watch.bound.values())
         latencies = watch.latencies(began if waiting else None)
         partial = max(steps[-1][0] - steps[0][0] for steps in watch.history().values())
@@ -114,7 +112,7 @@ def measure(scheduler: str, nodes: int, pods: int, *, waiting: bool) -> Run:
         gang_p99=percentile(latencies, 99),
         gang_partial=partial,
         cpu_seconds=used,
-        apiserver_cpu_seconds=server,
+        apiserver_cpu_seconds=server_used,
         peak_rss=rss / 2**20,
     )
 

@@ -12,9 +12,7 @@ from tests import builders
 from tests.plugins import sessions
 
 
-def protected(
-    *, after: float, phase: str = "Running", status: str = "True", **metadata: dict[str, str]
-) -> bool:
+def protected(*, after: float, phase: str = "Running", status: str = "True", **metadata: dict[str, str]) -> bool:
     """Whether a pod that was scheduled `after` seconds ago is spared."""
     scheduled = datetime.fromtimestamp(builders.NOON - after, UTC).isoformat()
     condition = objects.PodCondition("PodScheduled", status, last_transition_time=scheduled)

@@ -20,7 +20,7 @@ ARGUMENTS = {"metricsPeriod": "10m", "interval": "5m", "strategies": [STRATEGY]}
 def moved(
     *objs: Any, arguments: dict[str, Any] = ARGUMENTS, last: float | None = None, **load: tuple[float, float]
 ) -> list[str]:
-    """The pods that are to move, the first to go first; `load` gives cpu and memory of each node, of 10 cpu and 10Gi."""
+    """The pods that are to move, the first to go first; `load` gives cpu and memory of nodes of 10 cpu and 10Gi."""
     usage = {name: NodeUsage(cpu, memory, builders.NOON) for name, (cpu, memory) in load.items()}
     ago = None if last is None else builders.NOON - last
     result = sessions.decide(

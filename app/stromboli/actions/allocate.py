@@ -99,7 +99,6 @@ class Allocate(Action):
         solution.commit(session.topology, job)
         return bool(solution.sheet)
 
-
     def _place_anywhere(self, session: Session, job: Job, sheet: JobWorksheet) -> bool:
         group = sheet.pop()
         statement = None

@@ -6,6 +6,7 @@ import typer
 
 from stromboli.cli import config
 from stromboli.cli.demo import demo
+from stromboli.cli.plugins import plugins
 from stromboli.cli.run import run
 from stromboli.cli.simulate import simulate
 
@@ -19,7 +20,7 @@ def make_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         add_completion=False,
     )
-    for command in (run, simulate, demo):
+    for command in (run, simulate, demo, plugins):
         app.command()(command)
     policies = typer.Typer(help="Check policies.", no_args_is_help=True)
     policies.command()(config.check)

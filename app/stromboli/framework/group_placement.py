@@ -36,11 +36,15 @@ def place_as_nominated(session: Session, sheet: Worksheet) -> Statement | None:
     for pod in sheet.left():
         allowed, _ = session.allocatable(sub_job.job.queue, pod)
         place = session.nominated(pod, within) if allowed else None
-        if place is None:
+        if place is None or session.points.objection("refusal", pod, place[0]) is not None:
             statement.discard()
             sub_job.nominated_hyper_node, sub_job.nominations_void = NOWHERE, True
             return None
-        _assign(statement, sub_job, pod, place)
+        node, now = place
+        if now:
+            statement.allocate(sub_job, (pod,), (node,))
+        else:
+            statement.pipeline(sub_job, pod, node)
     sheet.take(len(sheet.left()))
     return statement
 
@@ -97,10 +101,10 @@ class _GroupPlacement:
     def _place(self, pod: PodRecord, count: int) -> bool:
         """Place up to `count` pods like this one; False when there is no node for it."""
         kernel = self._session.kernel
-        if pod.nominated_node and not sheet.sub_job.nominations_void:
+        if pod.nominated_node and not self._sheet.sub_job.nominations_void:
             nominated = self._session.nominated(pod, self._within)
             if nominated is not None:
-                return self._assign_next(nominated)
+                return self._assign(nominated)
             count = 1
         limits = sharding.by_preference(self._session.shard, self._within)
         for within in limits:
@@ -108,7 +112,7 @@ class _GroupPlacement:
             if nodes:
                 self._allocate(nodes)
                 return True
-        return any(self._assign_next(kernel.best(pod, within)) for within in limits)
+        return any(self._assign(kernel.best(pod, within)) for within in limits)
 
     def _together(self, pod: PodRecord, nodes: list[int]) -> list[int]:
         """The nodes up to the first that is in another neighbourhood than the one before it.
@@ -123,13 +127,36 @@ class _GroupPlacement:
                 nodes = nodes[: left[0]] if len(left) else nodes
         return nodes
 
-    def _assign_next(self, place: tuple[int, bool] | None) -> bool:
+    def _assign(self, place: tuple[int, bool] | None) -> bool:
         """Give the next pod a node, now or later."""
         if place is None:
             return False
-        _assign(self._statement, self._sheet.sub_job, self._sheet.take(1)[0], place)
-        self._gather((place[0],))
+        node, now = place
+        if now:
+            self._allocate((node,))
+        elif not self._refuses(node):
+            sheet = self._sheet
+            self._statement.pipeline(sheet.sub_job, sheet.take(1)[0], node)
+            self._gather((node,))
         return True
+
+    def _allocate(self, nodes: Sequence[int]) -> None:
+        """Give the next pods these nodes, up to one that a plugin refuses."""
+        sheet = self._sheet
+        if self._session.points.all("refusal"):
+            if self._refuses(nodes[0]):
+                return
+            nodes = nodes[:1]
+        self._statement.allocate(sheet.sub_job, sheet.take(len(nodes)), nodes)
+        self._gather(nodes)
+
+    def _refuses(self, node: int) -> bool:
+        """Whether a plugin refuses the next pod its node after all; the pod is then passed over."""
+        sheet = self._sheet
+        why = self._session.points.objection("refusal", sheet.pods[sheet.at], node)
+        if why is not None:
+            self._session.trace.pod(sheet.take(1)[0].row, why)
+        return why is not None
 
     def _gather(self, nodes: Sequence[int]) -> None:
         """Remember around which HyperNode the group is now."""
@@ -138,15 +165,6 @@ class _GroupPlacement:
             return
         for hyper_node in set(tree.lowest[list(nodes)].tolist()):
             sub_job.anchor = tree.lca(sub_job.anchor, hyper_node)
-
-
-def _assign(statement: Statement, sub_job: SubJob, pod: PodRecord, place: tuple[int, bool]) -> None:
-    """Give a pod a node, now or later."""
-    node, now = place
-    if now:
-        statement.allocate(sub_job, (pod,), (node,))
-    else:
-        statement.pipeline(sub_job, pod, node)
 
 
 def _worth_continuing(session: Session, sub_job: SubJob) -> bool:

@@ -57,7 +57,9 @@ Filters: TypeAlias = Iterable[tuple[str, Mask]]
 class Arguments(BaseModel):
     """Base of the models that read a plugin's `arguments`: unknown keys are errors, values keep their type."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
 
 
 class Plugin:

@@ -287,7 +287,7 @@ class Session:
             self._bind(placement)
         elif placement.kind is Kind.Evict:
             for pod, node in zip(placement.pods, placement.nodes, strict=True):
-                self.evicted[pod.key] = name = self.nodes.name(node)
+                self.evicted[pod.key] = name = self.nodes.name(node) if node >= 0 else pod.node_name
                 self.decisions.append(
                     Evict(pod.namespace, pod.name, pod.uid, name, placement.reason, placement.beneficiary)
                 )

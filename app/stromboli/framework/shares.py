@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, Mask, Vector
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector
 from stromboli.framework.reasons import describe
 
 if TYPE_CHECKING:
@@ -24,13 +24,9 @@ def share(amount: Vector, of: Vector) -> Vector:
 
 
 def dominant_share(amount: Vector, of: Vector) -> float:
-    """The largest share over the dimensions of two vectors."""
-    largest = 0.0
-    for have, whole in zip(amount.tolist(), of.tolist(), strict=True):
-        part = have / whole if whole else float(have != 0)
-        if part > largest:
-            largest = part
-    return largest
+    """The largest share over the dimensions of which there is anything."""
+    shares = [have / whole for have, whole in zip(amount.tolist(), of.tolist(), strict=True) if whole >= TOLERANCE]
+    return max(shares, default=0.0)
 
 
 def asked(request: Vector) -> Mask:

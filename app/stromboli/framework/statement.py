@@ -39,7 +39,7 @@ class Placement:
     job: Job | None
     sub_job: SubJob | None
     pods: Sequence[PodRecord]
-    #: index of the node of each pod
+    #: index of the node of each pod; -1 for a victim whose node is not there
     nodes: Sequence[int]
     #: what one pod requests, shape (dimensions,)
     request: Vector
@@ -141,7 +141,7 @@ _TARGET = {Kind.Allocate: PodState.Allocated, Kind.Pipeline: PodState.Pipelined}
 def _apply(session: Session, placement: Placement) -> None:
     if placement.kind is Kind.Evict:
         _set_state(session, placement, placement.before, PodState.Releasing)
-        session.nodes.release(placement.nodes[0], placement.request, 1)
+        _release(session, placement, +1)
         _tell(session, "on_deallocate", placement)
         return
     target = _TARGET[placement.kind]
@@ -154,13 +154,18 @@ def _apply(session: Session, placement: Placement) -> None:
 def _undo(session: Session, placement: Placement) -> None:
     if placement.kind is Kind.Evict:
         _set_state(session, placement, PodState.Releasing, placement.before)
-        session.nodes.release(placement.nodes[0], placement.request, -1)
+        _release(session, placement, -1)
         _tell(session, "on_allocate", placement)
         return
     _set_state(session, placement, _TARGET[placement.kind], PodState.Pending)
     session.pods.node[[pod.row for pod in placement.pods]] = -1
     _count_on_nodes(session, placement, -1)
     _tell(session, "on_deallocate", placement)
+
+
+def _release(session: Session, placement: Placement, sign: int) -> None:
+    if placement.nodes[0] >= 0:
+        session.nodes.release(placement.nodes[0], placement.request, sign)
 
 
 def _count_on_nodes(session: Session, placement: Placement, sign: int) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PREEMPTABLE = "volcano.sh/preemptable"
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 #: how many nodes that work are compared under strict rules
-CHOICES = 16
+CHOICES = 8
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 _LIFT = 2**31
 
@@ -362,8 +362,9 @@ class Search:
 
     def _spare(self, node: int, units: list[Statement]) -> list[Statement]:
         """Give back, from the highest, what the pod can do without."""
-        needed = []
-        for unit in reversed(units):
+        # Without the last the pod did not fit, unless nobody asked before the first went.
+        needed = [] if self._way.needs_victims else units[-1:]
+        for unit in reversed(units[: len(units) - len(needed)]):
             evictions = unit.save()
             unit.discard()
             if not self._fits(node):

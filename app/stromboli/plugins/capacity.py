@@ -19,9 +19,11 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
 from stromboli.framework import reasons, shares
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.matching import derived
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
+from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 
 ROOT = "root"
@@ -54,13 +56,7 @@ class Account:
 
     def update_share(self) -> None:
         """Work out the share anew: 1 for a queue that deserves nothing."""
-        self.share = (
-            1.0
-            if self.undeserving
-            else shares.dominant_share(
-                self.allocated[self.deserved >= TOLERANCE], self.deserved[self.deserved >= TOLERANCE]
-            )
-        )
+        self.share = 1.0 if self.undeserving else shares.dominant_share(self.allocated, self.deserved)
 
     @property
     def undeserving(self) -> bool:
@@ -435,8 +431,8 @@ class Capacity(Plugin):
     def _root_limit(self, root: Account) -> Vector:
         """The root is not limited by the cluster's size, only in the resources that the cluster has."""
         if not root.queue.spec.capability:
-            known = self._session.total > 0
-            known[[CPU, MEMORY]] = True
+            named = derived(self._session.nodes.facts, _named_by_nodes)
+            known = np.array([name in named for name in self._session.dimensions])
             unlimited = np.where(known, float(2**63 - 1), 0.0)
             unlimited[[CPU, MEMORY]] = np.inf
             return unlimited
@@ -487,6 +483,11 @@ class PlaceInTree:
 
     def __hash__(self) -> int:
         return id(self._account)
+
+
+def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
+    """The resources that any node lists, be it with nothing of them."""
+    return frozenset(("cpu", "memory")).union(*(record.allocatable for record in facts.records))
 
 
 def _total(vectors: Iterable[Vector]) -> Vector:

@@ -40,8 +40,6 @@ class Proportion(Plugin):
         self._deserved = self._divide()
         if session.rules.tolerance:
             self._deserved = division.in_base_units(self._deserved)
-        self._counted = (session.total > 0) | (self._guarantee > 0).any(axis=0)
-        self._counted[[CPU, MEMORY]] = True
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
         #: queues whose allocated amount was changed, even if it was changed back
@@ -154,7 +152,8 @@ class Proportion(Plugin):
             held = self._allocated[row].copy()
             gauges.amounts.update(allocated=held, request=self._request[row], inqueue=self._inqueue_at_start[row])
             gauges.weight = queue.spec.weight
-            gauges.share = self._share(queue)
+            divided = self._weight.any() or queue.name in self._changed
+            gauges.share = self._share(queue) if divided else 0.0
             gauges.overused = self._asked_overused.get(queue.name)
             if self._weight.any():
                 gauges.amounts["deserved"] = self._deserved[row]
@@ -163,7 +162,7 @@ class Proportion(Plugin):
 
     def _share(self, queue: Queue) -> float:
         row = self._row[queue.name]
-        return shares.dominant_share(self._allocated[row][self._counted], self._deserved[row][self._counted])
+        return shares.dominant_share(self._allocated[row], self._deserved[row])
 
     def _divide(self) -> Matrix:
         session = self._session
