@@ -123,6 +123,21 @@ def test_a_gang_may_wait_for_terminating_pods() -> None:
     assert pipelined(result) == {"j-1"}
 
 
+def test_what_was_promised_is_not_given_to_others_meanwhile() -> None:
+    cluster = builders.state(
+        builders.queue("default"),
+        builders.node("n", cpu="4"),
+        builders.pod("stays", node="n", cpu="1"),
+        builders.pod("going", node="n", cpu="2", deleted=True),
+        builders.pod_group("first", 1, created=1),
+        builders.pod("first-0", "first", cpu="3"),
+        builders.pod_group("second", 1, created=2),
+        builders.gang("second", 2),
+    )
+    result = decide(cluster, builders.policy("gang", "predicates"))
+    assert (bound(result), pipelined(result)) == ({}, {"first-0"})
+
+
 def test_a_pod_that_its_queue_refuses_does_not_stop_the_others() -> None:
     cluster = builders.state(
         builders.queue("default", capability={"cpu": "3"}),

@@ -64,7 +64,7 @@ class Run:
     gang_p99: float
     #: from a gang's first binding to its last, the longest
     gang_partial: float
-    #: from when `seconds` begins
+    #: of the scheduler and of the API server, from when `seconds` begins
     cpu_seconds: float
     apiserver_cpu_seconds: float
     peak_rss: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from stromboli.cli import config
+from stromboli.cli import bench, config
 from stromboli.cli.demo import demo
 from stromboli.cli.plugins import plugins
 from stromboli.cli.run import run
@@ -26,6 +26,11 @@ def make_app() -> typer.Typer:
     policies.command()(config.check)
     policies.command()(config.default)
     app.add_typer(policies, name="config")
+    benchmarks = typer.Typer(help="Benchmarks.", no_args_is_help=True)
+    benchmarks.command()(bench.engine)
+    # A group of one command would be the command itself.
+    benchmarks.callback()(lambda: None)
+    app.add_typer(benchmarks, name="bench")
     return app
 
 
