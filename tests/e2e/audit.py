@@ -36,7 +36,7 @@ class Audit:
         return Counter(
             (event["objectRef"]["name"], event["responseStatus"]["code"])
             for event in self._events()
-            if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
+            if event["requestURI"].startswith(f"/api/v1/namespaces/{namespace}/pods/") and event["verb"] == "create"
         )
 
     def accepted(self, namespace: str) -> Counter[str]:

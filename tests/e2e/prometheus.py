@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
@@ -16,8 +16,8 @@ class Prometheus(Program):
     """A context manager; ready once it has scraped its target."""
 
     def __init__(self, program: str, directory: Path, target: str) -> None:
-        scrape = {"job_name": "stromboli", "scrape_interval": "250ms", "scrape_timeout": "250ms"}
-        scrape["static_configs"] = [{"targets": [target]}]  # type: ignore[assignment]
+        scrape: dict[str, Any] = {"job_name": "stromboli", "static_configs": [{"targets": [target]}]}
+        scrape |= {"scrape_interval": "250ms", "scrape_timeout": "250ms"}
         config = directory / "prometheus.json"
         config.write_text(json.dumps({"scrape_configs": [scrape]}))
         address = f"127.0.0.1:{free_port()}"

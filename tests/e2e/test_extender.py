@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,14 +33,22 @@ def test_kube_scheduler_keeps_gangs_whole(
     extender |= {"urlPrefix": f"http://{service.address}", "ignorable": False}
     cluster.start_scheduler({"extenders": [extender], "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 1})
 
+    world.pods([pod("foreign", scheduler=PROFILE)])
+    eventually(lambda: world.bound() == {"": 1})
     for name, members in (("whole", 6), ("large", 5)):
         world.group(name, members)
         world.pods([pod(f"{name}-{number}", name, scheduler=PROFILE) for number in range(members)])
-    world.pods([pod("foreign", scheduler=PROFILE)])
 
-    eventually(lambda: world.bound() == {"whole": 6, "": 1}, 60)
+    eventually(lambda: stirred(world).bound() == {"whole": 6, "": 1}, 60)
     eventually(lambda: world.condition("large", "Unschedulable") != {})
-    eventually(lambda: "NotEnoughResources" in world.condition("large", "Unschedulable")["reason"])
-    assert service.metric("stromboli_bindings_total", result="bound") == 0
     world.nodes(2, cpu="1", prefix="another")
-    eventually(lambda: world.bound() == {"whole": 6, "large": 5, "": 1}, 60)
+    eventually(lambda: stirred(world).bound() == {"whole": 6, "large": 5, "": 1}, 60)
+    assert service.metric("stromboli_bindings_total", result="bound") == 0
+
+
+def stirred(world: World) -> World:
+    """Let something happen: kube-scheduler asks again about a refused pod at an event, and a test has few of them."""
+    headers = {"Content-Type": "application/merge-patch+json"}
+    patch = {"metadata": {"labels": {"stirred": secrets.token_hex(4)}}}
+    world.api.patch("/api/v1/nodes/node-0", json=patch, headers=headers).raise_for_status()
+    return world

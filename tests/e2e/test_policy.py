@@ -9,7 +9,7 @@ import pytest
 
 from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
-from tests.e2e.world import World
+from tests.e2e.world import Object, World
 
 pytestmark = pytest.mark.e2e
 
@@ -67,5 +67,5 @@ def replace(file: Path, text: str) -> None:
     os.replace(new, file)
 
 
-def events(world: World, reason: str) -> list[dict[str, object]]:
+def events(world: World, reason: str) -> list[Object]:
     return [event for event in world.events("default") if event["reason"] == reason]

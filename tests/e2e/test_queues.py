@@ -69,9 +69,12 @@ def test_prometheus_answers_what_queues_hold(contended: World, start: Start, tmp
     ours = {queue: 1000.0 * cpus for queue, cpus in DESERVED.items()}
 
     with Prometheus(program, tmp_path, service.address) as prometheus:
-        for name in ("allocated", "deserved"):
-            query = f'volcano_queue_{name}_milli_cpu{{queue_name=~"[abc]"}}'
-            eventually(lambda query=query: prometheus.query(query, by="queue_name") == ours)
+
+        def of_queues(amount: str) -> dict[str, float]:
+            return prometheus.query(f'volcano_queue_{amount}_milli_cpu{{queue_name=~"[abc]"}}', by="queue_name")
+
+        eventually(lambda: of_queues("allocated") == ours)
+        assert of_queues("deserved") == ours
         assert prometheus.query('sum(volcano_queue_request_milli_cpu{queue_name=~"[abc]"})') == {"": 170_000}
         bound = "sum(stromboli_bindings_total) by (result)"
         eventually(lambda: prometheus.query(bound, by="result") == {"bound": 100})

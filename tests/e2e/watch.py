@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from math import ceil
 from types import TracebackType
 from typing import Self
 
@@ -153,4 +154,4 @@ class PodWatch:
 
 def percentile(values: list[float], percent: float) -> float:
     """The smallest of the ascending values that so many percent of them do not exceed."""
-    return values[max(0, -(-len(values) * percent // 100).__trunc__() - 1)]
+    return values[max(0, ceil(len(values) * percent / 100) - 1)]

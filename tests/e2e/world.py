@@ -40,8 +40,8 @@ class World:
         for path in (self._pods, self._groups, f"{CORE}/nodes", f"{SCHEDULING}/queues"):
             self.api.delete(path, params=now).raise_for_status()
         self.api.delete(f"{CORE}/namespaces/{self.namespace}").raise_for_status()
-        for path in (self._pods, f"{CORE}/nodes", f"{SCHEDULING}/queues"):
-            eventually(lambda path=path: not self.items(path), 60)
+        places = (self._pods, f"{CORE}/nodes", f"{SCHEDULING}/queues")
+        eventually(lambda: not any(self.items(place) for place in places), 60)
         self.api.close()
 
     # -- objects ---------------------------------------------------------------------------------------------------
@@ -52,9 +52,9 @@ class World:
         created: Object = answer.json()
         return created
 
-    def nodes(self, count: int, cpu: str, prefix: str = "node", pods: int = 110) -> None:
+    def nodes(self, count: int, cpu: str, prefix: str = "node") -> None:
         """Nodes of one size, which kwok says are ready."""
-        amounts = {"cpu": cpu, "memory": "256Gi", "pods": str(pods)}
+        amounts = {"cpu": cpu, "memory": "256Gi", "pods": "110"}
         names = [f"{prefix}-{number}" for number in range(count)]
         labels = "kubernetes.io/hostname"
         self._create_all(
@@ -171,7 +171,9 @@ def define(api: httpx.Client, definitions: Sequence[Object]) -> None:
     for definition in definitions:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         api.post(path, json=definition).raise_for_status()
-    for definition in definitions:
-        spec = definition["spec"]
-        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        eventually(lambda path=path: api.get(path).is_success)
+    eventually(lambda: all(api.get(_collection(definition)).is_success for definition in definitions))
+
+
+def _collection(definition: Object) -> str:
+    spec = definition["spec"]
+    return f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"

@@ -33,6 +33,22 @@ def test_readiness(compatibility: str, expected: int) -> None:
     assert bound(cluster, GANG, compatibility) == expected
 
 
+@pytest.mark.parametrize(("compatibility", "expected"), [("volcano", "new"), ("strict", "begun")])
+def test_begun_first(compatibility: Any, expected: str) -> None:
+    """A scheduler died while it bound a gang, and there is room for the rest of it or for another."""
+    cluster = state(
+        node("n1", cpu="3"),
+        queue("default"),
+        pod_group("begun", min_member=2),
+        pod("begun-0", "begun", node="n1", phase="Running"),
+        pod("begun-1", "begun"),
+        pod_group("new", min_member=2),
+        [pod(f"new-{i}", "new") for i in range(2)],
+    )
+    session = decide(cluster, policy("gang drf", "predicates"), compatibility=compatibility).session
+    assert {key.removeprefix("default/").partition("-")[0] for key in session.bound} == {expected}
+
+
 @pytest.mark.parametrize(("compatibility", "expected"), [("volcano", 1), ("strict", 0)])
 def test_closed_queue(compatibility: str, expected: int) -> None:
     """A best-effort pod in a queue that takes nothing new."""

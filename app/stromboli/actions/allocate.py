@@ -116,7 +116,7 @@ class Allocate(Action):
 def needs_domain(job: Job) -> bool:
     """Whether a HyperNode has to be found for a job."""
     bound = job.highest_tier is not None or any(s.highest_tier is not None for s in job.sub_jobs.values())
-    return bound or bool(job.pod_group.spec.sub_group_policy)
+    return bound or job.divided
 
 
 @dataclass(slots=True)
@@ -224,7 +224,7 @@ class _Search:
         """
         session, job, tree = self._session, self._job, self._session.topology
         lowest = bool((tree.tiers[candidates] == tree.tiers.min()).all())
-        if job.pod_group.spec.sub_group_policy or not (lowest or job.counts[PodState.Pending] == job.size):
+        if job.divided or not (lowest or job.counts[PodState.Pending] == job.size):
             return np.full(len(candidates), np.inf)
         sub_job = next(iter(sheet)).sub_job
         if lowest:

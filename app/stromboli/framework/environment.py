@@ -56,6 +56,8 @@ class Environment:
     extender: ExtenderTransport | None = None
     #: when the rescheduling plugin last looked for victims, seconds since the epoch; None for never
     rescheduled: float | None = None
+    #: when the tdm plugin last had pods leave closed zones, seconds since the epoch; None for never
+    revocable_evicted: float | None = None
     #: None when all nodes are its own
     sharding: Sharding | None = None
     #: HyperNode by uid of the group for which an earlier session evicted victims there

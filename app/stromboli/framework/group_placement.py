@@ -81,7 +81,7 @@ class _GroupPlacement:
         """Place the next identical pods; False when the rest of the group need not be tried."""
         session, sheet = self._session, self._sheet
         sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
-        count, refusal = session.allocatable(sub_job.job.queue, pod, sheet.run_length(missing))
+        count, refusal = session.allocatable(sub_job.job.queue, pod, sheet.run_length(missing, session.kernel.varies))
         if count == 0:
             sheet.take(1)
             if refusal is not None:
@@ -172,7 +172,7 @@ def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
     job = sub_job.job
     if job.min_available == job.size or sub_job.min_available >= sub_job.size:
         return False
-    if job.pod_group.spec.sub_group_policy:
+    if job.divided:
         return True
     roles = job.pod_group.spec.min_task_member
     if job.min_available < sum(roles.values()):

@@ -141,6 +141,16 @@ class Job:
     #: whether this session found that the job cannot run now
     unschedulable: bool = False
 
+    #: minTaskMember, when it is in force: with less than its sum as minMember it is not
+    min_by_role: Mapping[str, int] = field(init=False)
+    #: whether it has sub group policies
+    divided: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        roles = self.pod_group.spec.min_task_member
+        self.min_by_role = roles if self.min_available >= sum(roles.values()) else {}
+        self.divided = bool(self.pod_group.spec.sub_group_policy)
+
     @property
     def namespace(self) -> str:
         return self.pod_group.metadata.namespace
@@ -184,12 +194,6 @@ class Job:
     def scheduled_count(self) -> int:
         """Pods that have a node or had one; bindings of this session are not confirmed and do not count."""
         return sum([self.counts[s] for s in _SCHEDULED])
-
-    @property
-    def min_by_role(self) -> Mapping[str, int]:
-        """minTaskMember, when it is in force: with less than its sum as minMember it is not."""
-        roles = self.pod_group.spec.min_task_member or {}
-        return roles if self.min_available >= sum(roles.values()) else {}
 
     def held_by_role(self, *, best_effort: bool, promised: bool = False) -> dict[str, int]:
         """Number of pods of each role that hold a place, with pending best-effort pods and promised places if asked."""

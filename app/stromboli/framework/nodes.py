@@ -76,7 +76,18 @@ class SessionNodes:
     up with what is new.
     """
 
-    __slots__ = ("allocatable", "facts", "idle", "log", "pipelined", "releasing", "rows", "scoring", "used")
+    __slots__ = (
+        "_promised",
+        "allocatable",
+        "facts",
+        "idle",
+        "log",
+        "pipelined",
+        "releasing",
+        "rows",
+        "scoring",
+        "used",
+    )
 
     def __init__(self, columns: NodeColumns) -> None:
         self.facts = columns.facts
@@ -88,6 +99,7 @@ class SessionNodes:
         self.scoring = columns.scoring
         self.rows: Rows = np.arange(len(columns.facts))
         self.log: list[int] = []
+        self._promised = False
 
     def __len__(self) -> int:
         return len(self.facts)
@@ -100,6 +112,11 @@ class SessionNodes:
         """What is idle now or will be when terminating pods have gone and pipelined ones have come."""
         out: Matrix = self.idle[:, rows] + self.releasing[:, rows] - self.pipelined[:, rows]
         return out
+
+    def room(self, rows: Rows) -> Matrix:
+        """What pods can have now: what is idle, less what others were promised beyond what terminating pods leave."""
+        idle: Matrix = self.idle[:, rows]
+        return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
     def view(self, rows: Rows) -> NodeView:
         """Some nodes as they are now."""
@@ -116,6 +133,7 @@ class SessionNodes:
 
     def promise(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
         """Reserve what terminating pods leave on a node; a negative count gives it back."""
+        self._promised = True
         self.pipelined[:, row] += request * count
         self.scoring[0, row] += scoring[0] * count
         self.scoring[1, row] += scoring[1] * count

@@ -73,8 +73,8 @@ class Board:
         self._fits_future: Mask | None
         self._compute()
         self._seen = len(kernel.nodes.log)
-        #: whether scores depend on which nodes there are to choose from
-        self.relative = len(rows) > 1 and kernel.set_scores(pod, rows) is not None
+        #: whether scores depend on which nodes there are to choose from, or on what their neighbours got
+        self.relative = len(rows) > 1 and (kernel.follows(pod) or kernel.set_scores(pod, rows) is not None)
 
     def refresh(self) -> None:
         """Look again at the nodes that changed since the last call."""
@@ -120,7 +120,7 @@ class Board:
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
         self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
-        self.fits_idle[at] = fitting = fits(self.request, nodes.idle[:, dirty])
+        self.fits_idle[at] = fitting = fits(self.request, nodes.room(dirty))
         self._fits_future = None
         if self._heap is not None:
             for index, score, fit in zip(at.tolist(), scores.tolist(), fitting.tolist(), strict=True):
@@ -129,7 +129,7 @@ class Board:
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
-        self.fits_idle = fits(self.request, nodes.idle[:, rows])
+        self.fits_idle = fits(self.request, nodes.room(rows))
         self._fits_future = None
         self.scores = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
@@ -156,6 +156,10 @@ class Kernel:
         """Pods with the same identity have the same predicates and scores."""
         methods = self._points.all("identity")
         return (pod.pod_class.id, *[method(pod) for method in methods]) if methods else pod.pod_class.id
+
+    def follows(self, pod: PodRecord) -> bool:
+        """Whether placements raise the scores of their neighbours."""
+        return any(method(pod) is not None for method in self._points.all("neighbourhoods"))
 
     def feasible(self, pod: PodRecord) -> Mask:
         """The nodes that all predicates pass, room not considered."""
@@ -225,7 +229,7 @@ class Kernel:
         now = len(at) > 0
         if not now:
             at = self._candidates(board, board.fits_future, within)
-        node = self._choose(board, at) if len(at) else None
+        node = self._choose(pod, board, at) if len(at) else None
         return None if node is None else (node, now)
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
@@ -233,7 +237,7 @@ class Kernel:
         board = self.board(pod)
         places = self.nodes.idle[PODS, board.rows] >= 1 - TOLERANCE
         at = self._candidates(board, places, within)
-        return self._choose(board, at) if len(at) else None
+        return self._choose(pod, board, at) if len(at) else None
 
     def batch(self, pod: PodRecord, count: int, within: Mask | None = None) -> list[int]:
         """Nodes with room now for up to `count` pods of one class, in order of placement.
@@ -251,7 +255,7 @@ class Kernel:
         if len(at) == 0:
             return []
         if count == 1 or varies:
-            node = self._choose(board, at)
+            node = self._choose(pod, board, at)
             return [] if node is None else [node]
         offsets = self.set_scores(pod, board.rows[at]) if board.relative else None
         scores = board.scores[at] if offsets is None else board.scores[at] + offsets
@@ -264,12 +268,12 @@ class Kernel:
             room = room & within[board.rows]
         return np.flatnonzero(room)
 
-    def _choose(self, board: Board, at: Rows) -> int | None:
+    def _choose(self, pod: PodRecord, board: Board, at: Rows) -> int | None:
         """The best of some nodes; None when a plugin scores all of them minus infinity: it could not score."""
         if len(at) == 1:
             return int(board.rows[at[0]])
         scores = board.scores[at]
-        offsets = self.set_scores(board.pod, board.rows[at]) if board.relative else None
+        offsets = self.set_scores(pod, board.rows[at]) if board.relative else None
         if offsets is not None:
             scores = scores + offsets
         best = int(np.argmax(scores))
@@ -285,7 +289,7 @@ class _Batch:
         self._rows = rows
         #: the part of the score that stays while the set of nodes stays
         self._offsets = offsets
-        self._room = _copies_that_fit(board.request, kernel.nodes.idle[:, rows]).tolist()
+        self._room = copies_that_fit(board.request, kernel.nodes.room(rows)).tolist()
 
     def run(self, scores: Vector, count: int) -> list[int]:
         columns = [[score] for score in scores.tolist()]
@@ -336,7 +340,7 @@ def _best(scores: Vector, count: int) -> Rows:
     return np.sort(np.concatenate([chosen, equal]))
 
 
-def _copies_that_fit(request: Vector, idle: Vector) -> Vector:
+def copies_that_fit(request: Vector, idle: Vector) -> Vector:
     """How many copies of a request each node has room for, shape (nodes,), with the same tolerance as `fits`."""
     asked = np.flatnonzero(request > 0)
     if not len(asked):

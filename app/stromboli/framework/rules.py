@@ -21,6 +21,8 @@ class Rules:
 
     #: what any tier vetoes stays vetoed
     veto: bool = True
+    #: a gang that holds places but lacks some comes before the gangs that hold none
+    begun_first: bool = True
     #: a gang keeps minMember or is evicted whole
     whole_gang_eviction: bool = True
     #: nobody is evicted unless the preemptor then fits
@@ -53,6 +55,8 @@ class Rules:
     extender_errors: bool = True
     #: a pod that a queue refused is tried again when room came back
     refused_once: bool = True
+    #: a pod whose resource claim does not exist waits for it as part of its job
+    missing_claims: bool = True
 
 
 RULES = tuple(field.name for field in fields(Rules))

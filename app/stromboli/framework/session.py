@@ -91,6 +91,8 @@ class Session:
         self.now = now
         self.dimensions = snapshot.dimensions
         self.pods = snapshot.pods
+        if not rules.missing_claims:
+            self._leave_out_pods_without_claims()
         self.nodes = SessionNodes(snapshot.nodes)
         #: sum of what all nodes can allocate
         self.total: Vector = self.nodes.allocatable.sum(axis=1)
@@ -221,13 +223,13 @@ class Session:
 
     def sub_job_missing(self, sub_job: SubJob) -> int:
         """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
-        if not sub_job.job.pod_group.spec.sub_group_policy:
+        if not sub_job.job.divided:
             return self.job_missing(sub_job.job)
         return self.points.largest("sub_job_missing", sub_job)
 
     def sub_job_pipelined(self, sub_job: SubJob) -> bool:
         """Whether a group may keep what it was promised."""
-        if not sub_job.job.pod_group.spec.sub_group_policy:
+        if not sub_job.job.divided:
             return self.job_pipelined(sub_job.job)
         return self.points.vote("sub_job_pipelined", sub_job)[0]
 
@@ -368,6 +370,17 @@ class Session:
         return self.kernel.best(pod, only)
 
     # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _leave_out_pods_without_claims(self) -> None:
+        """Pods that name a resource claim that does not exist are in no job, as in Volcano's cache."""
+        claims = self.snapshot.objects.get("ResourceClaim", {})
+        lacking = [
+            pod_class.id
+            for pod_class in self.snapshot.classes
+            for named in pod_class.spec.resource_claims or ()
+            if named.resource_claim_name and f"{pod_class.namespace}/{named.resource_claim_name}" not in claims
+        ]
+        self.pods.job[np.isin(self.pods.pod_class, lacking) & (self.pods.job >= 0)] = -1
 
     def _open_queues(self) -> dict[str, Queue]:
         return {

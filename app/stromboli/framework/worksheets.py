@@ -6,7 +6,7 @@ A try takes pods from a copy; only what was decided takes them from the original
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stromboli.framework.job import Job, SubJob
@@ -35,12 +35,20 @@ class Worksheet:
         """The pods that are still to be tried."""
         return self.pods[self.at :]
 
-    def run_length(self, limit: int) -> int:
-        """How many pods from here on are of one class and role, `limit` at most."""
+    def run_length(self, limit: int, varies: Callable[[PodRecord], bool]) -> int:
+        """How many pods from here on are alike, `limit` at most: of one class and role.
+
+        Labels are not part of a class, but a pod whose labels matter to others (`varies`) stands alone.
+        """
         first = self.pods[self.at]
         end = min(len(self.pods), self.at + limit)
         at = self.at + 1
-        while at < end and self.pods[at].pod_class is first.pod_class and self.pods[at].role == first.role:
+        while at < end:
+            pod = self.pods[at]
+            if pod.pod_class is not first.pod_class or pod.role != first.role:
+                break
+            if pod.labels != first.labels and varies(pod):
+                break
             at += 1
         return at - self.at
 

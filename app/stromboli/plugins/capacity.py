@@ -7,7 +7,7 @@ fit its queue and every ancestor; flat queues are a tree of depth one whose root
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import total_ordering
 from typing import ClassVar
@@ -17,12 +17,14 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.api.status import ALLOCATED_STATES
 from stromboli.framework import reasons, shares
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.matching import derived
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
+from stromboli.kube.dra.quota import Amounts, ByClaim, ClaimedDevices, DeviceQuota, Shortage
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 
@@ -47,6 +49,8 @@ class Account:
     elastic: Vector
     #: dimensions in which something is deserved
     deserves: Mask
+    #: devices that claims ask for, which are no dimension
+    devices: DeviceQuota
     #: the dominant part of what it deserves, as the order of queues sees it
     share: float = 0.0
     parent: Account | None = None
@@ -101,6 +105,10 @@ class CapacityArguments(Arguments):
     """How many levels above a queue count when it takes back what it deserves, with `enableHierarchy`: 1 is the parent.
     A queue then takes on behalf of an ancestor that has less than it deserves, and from relatives whose ancestors have
     more."""
+    dynamic_resource_allocation: bool = Field(default=True, alias="capacity.DynamicResourceAllocationEnable")
+    """Whether `deviceclass/CLASS: N` in a queue's capability limits the devices that its pods' claims hold."""
+    consumable_capacity: bool = Field(default=True, alias="capacity.DRAConsumableCapacityEnable")
+    """Whether `DIMENSION.deviceclass/CLASS: Q` limits the capacity that they take of those devices."""
 
 
 class Capacity(Plugin):
@@ -116,6 +124,8 @@ class Capacity(Plugin):
         }
         if self.hierarchy:
             self._link()
+        self._devices = ClaimedDevices(session.snapshot.objects, capacity=self.arguments.consumable_capacity)
+        self._limits_devices = any(account.devices for account in self._accounts.values())
         for account in self._accounts.values():
             for job in account.queue.jobs:
                 self._count(account, job)
@@ -147,7 +157,19 @@ class Capacity(Plugin):
                 why = self._over(
                     account, Stage.QueueShare, account.allocated, account.allocated + (fit + 1) * request, request
                 )
+        if room and self._limits_devices and pod.pod_class.spec.resource_claims:
+            over = self._over_devices(queue, pod)
+            return (1, why) if over is None else (0, over)
         return room, why
+
+    def _over_devices(self, queue: Queue, pod: PodRecord) -> Reason | None:
+        """Why a queue has no room for the devices of one pod; each pod of a class has claims of its own."""
+        wanted = self._devices.of(pod)
+        for account in self._accounts[queue.name].path:
+            shortage = account.devices.over(wanted)
+            if shortage is not None:
+                return _no_devices(account.queue, Stage.QueueShare, shortage)
+        return None
 
     # -- victims ---------------------------------------------------------------------------------------------------
 
@@ -232,16 +254,29 @@ class Capacity(Plugin):
         why = self._refusal(job.queue)
         if why is not None:
             return why
-        if job.min_resources is None:
-            return Vote.Permit
+        devices = self._least_devices(job)
         for account in self._accounts[job.queue.name].path:
-            held = account.allocated + account.inqueue - account.elastic
-            over = self._over(account, Stage.Admission, held, held + job.min_resources, job.min_resources)
-            if over is not None:
-                return over
+            if job.min_resources is not None:
+                held = account.allocated + account.inqueue - account.elastic
+                over = self._over(account, Stage.Admission, held, held + job.min_resources, job.min_resources)
+                if over is not None:
+                    return over
+            shortage = account.devices.over_admission(devices)
+            if shortage is not None:
+                return _no_devices(account.queue, Stage.Admission, shortage)
         return Vote.Permit
 
+    def _least_devices(self, job: Job) -> Amounts:
+        """The devices that a job needs to start, when devices are limited at all."""
+        if not self._limits_devices:
+            return {}
+        spec = job.pod_group.spec
+        return self._devices.least(self._session.members(job), spec.min_member, spec.min_task_member)
+
     def job_enqueued(self, job: Job) -> None:
+        devices = self._least_devices(job)
+        for account in self._accounts[job.queue.name].path if devices else ():
+            account.devices.admit(devices)
         if job.min_resources is not None:
             claim = shares.reserved(self._session, job, beyond_allocated=False)
             for account in self._accounts[job.queue.name].path:
@@ -277,9 +312,18 @@ class Capacity(Plugin):
 
     def on_allocate(self, placement: Placement) -> None:
         self._change(placement, placement.total)
+        self._change_devices(placement, DeviceQuota.add)
 
     def on_deallocate(self, placement: Placement) -> None:
         self._change(placement, -placement.total)
+        self._change_devices(placement, DeviceQuota.remove)
+
+    def _change_devices(self, placement: Placement, change: Callable[[DeviceQuota, ByClaim], None]) -> None:
+        if placement.job is None or not self._limits_devices or not placement.pods[0].pod_class.spec.resource_claims:
+            return
+        for pod in placement.pods:
+            for account in self._accounts[placement.job.queue.name].path:
+                change(account.devices, self._devices.of(pod))
 
     def _change(self, placement: Placement, amount: Vector) -> None:
         if placement.job is None:
@@ -343,6 +387,7 @@ class Capacity(Plugin):
             inqueue=session.vector(None),
             elastic=session.vector(None),
             deserves=deserves,
+            devices=DeviceQuota(queue.spec.capability if self.arguments.dynamic_resource_allocation else None),
         )
 
     def _link(self) -> None:
@@ -407,6 +452,11 @@ class Capacity(Plugin):
             each.elastic += elastic
             if claim is not None:
                 each.inqueue += claim
+        if self._limits_devices:
+            for pod in session.members(job):
+                if pod.pod_class.spec.resource_claims and session.pods.state[pod.row] in ALLOCATED_STATES:
+                    for each in account.path:
+                        each.devices.add(self._devices.of(pod))
 
     def _set_limits(self) -> None:
         queues = self._session.queues.values()
@@ -493,6 +543,16 @@ def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
 def _total(vectors: Iterable[Vector]) -> Vector:
     out: Vector = np.sum(list(vectors), axis=0)
     return out
+
+
+def _no_devices(queue: Queue, stage: Stage, shortage: Shortage) -> Reason:
+    return Reason(
+        stage,
+        "QueueCapabilityExceeded",
+        f"queue {queue.name} has no room in {shortage.resource}",
+        Actionable.Wait,
+        shortage.detail,
+    )
 
 
 def _not_a_leaf(queue: Queue) -> Reason:

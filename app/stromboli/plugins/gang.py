@@ -56,7 +56,7 @@ class Gang(Plugin):
         if roles:
             held = job.held_by_role(best_effort=self._generous)
             missing = max(missing, sum(max(0, need - held.get(role, 0)) for role, need in roles.items()))
-        if job.pod_group.spec.sub_group_policy:
+        if job.divided:
             missing = max(missing, self._missing_groups(job, promised=False))
         return missing
 
@@ -69,7 +69,7 @@ class Gang(Plugin):
         if enough and roles:
             held = job.held_by_role(best_effort=self._generous, promised=True)
             enough = all(held.get(role, 0) >= need for role, need in roles.items())
-        if enough and job.pod_group.spec.sub_group_policy:
+        if enough and job.divided:
             enough = self._missing_groups(job, promised=True) <= 0
         return Vote.Permit if enough else Vote.Reject
 
@@ -100,8 +100,11 @@ class Gang(Plugin):
 
     # -- order -----------------------------------------------------------------------------------------------------
 
-    def job_order(self, job: Job) -> bool:
-        return self._held(job) >= job.min_available
+    def job_order(self, job: Job) -> tuple[bool, bool]:
+        """Gangs below their minimum come first; first of all those that hold nodes in vain until they are complete."""
+        held = self._held(job)
+        begun = self._session.rules.begun_first and held > 0
+        return held >= job.min_available, not begun
 
     def sub_job_order(self, sub_job: SubJob) -> bool:
         return self.sub_job_missing(sub_job) <= 0

@@ -13,6 +13,7 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Kind, Placement
 from stromboli.kube import node_affinity, taints
+from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.ports import Ports, host_ports
@@ -109,13 +110,15 @@ class Predicates(Plugin):
         self._ports = Ports(session, self._placed)
         self._volume_limits = VolumeLimits(facts, storage, self._placed)
         self._volume_binding = VolumeBinding(facts, storage)
+        self._dynamic_resources = DynamicResources(session)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         everywhere = len(nodes) == len(nodes.facts)
         by_node = self._by_node(pod, nodes.facts)
         if self._templates is not None:
             by_node = self._templates.answer(pod, by_node)
-        for filters in (by_node, self._by_placed_pods(pod), self._by_volumes(pod, nodes.facts)):
+        by_volumes, by_devices = self._by_volumes(pod, nodes.facts), self._dynamic_resources.filters(pod)
+        for filters in (by_node, self._by_placed_pods(pod), by_volumes, by_devices):
             for cause, mask in filters:
                 yield cause, mask if everywhere else mask[nodes.rows]
 
@@ -127,19 +130,22 @@ class Predicates(Plugin):
             or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
             or (enabled.node_volume_limits and self._volume_limits.concerns(pod))
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
+            or self._dynamic_resources.concerns(pod)
         )
 
     def on_allocate(self, placement: Placement) -> None:
         self._placed.add(placement)
-        if placement.kind is not Kind.Evict and placement.pods[0].pod_class.claims:
+        if placement.kind is not Kind.Evict and _has_claims(placement):
             for pod, node in zip(placement.pods, placement.nodes, strict=True):
                 self._volume_binding.assume(pod, node)
+                self._dynamic_resources.assume(pod, node)
 
     def on_deallocate(self, placement: Placement) -> None:
         self._placed.remove(placement)
-        if placement.kind is not Kind.Evict and placement.pods[0].pod_class.claims:
-            for pod in placement.pods:
+        if placement.kind is not Kind.Evict and _has_claims(placement):
+            for pod, node in zip(placement.pods, placement.nodes, strict=True):
                 self._volume_binding.forget(pod)
+                self._dynamic_resources.forget(pod, node)
 
     def _by_node(self, pod: PodRecord, facts: NodeFacts) -> Filters:
         enabled, spec = self.arguments, pod.pod_class.spec
@@ -174,3 +180,9 @@ class Predicates(Plugin):
             yield from zone_filters(pod, facts, self._storage)
         if enabled.volume_binding:
             yield from self._volume_binding.filters(pod)
+
+
+def _has_claims(placement: Placement) -> bool:
+    """Whether the pods claim volumes or devices."""
+    pod_class = placement.pods[0].pod_class
+    return bool(pod_class.claims or pod_class.spec.resource_claims)

@@ -2,10 +2,20 @@
 
 A node with the label `volcano.sh/revocable-zone` takes pods only while its zone is open, and only those that agree to
 be evicted when it closes; these go there first. Times are UTC.
+
+When a zone closes, the action shuffle evicts its pods round by round. A job never loses more at a time than its
+PodGroup's annotation `volcano.sh/jdb-min-available` or `volcano.sh/jdb-max-unavailable` leaves (a number or a
+percentage of its pods), and one pod when it has neither. The same holds for preemption, which leaves revocable nodes
+alone: pods that evict others may not go there.
+
+Under strict rules a job has one limit over all zones, below its minimum it loses nothing, and a limit that cannot be
+read protects all its pods. Volcano counts anew in every zone, takes one pod below the minimum, and reads a zero.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -19,10 +29,13 @@ from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
+from stromboli.framework.victims import PREEMPTABLE, preemptable
 from stromboli.state.pods import PodRecord
 
 _ZONE = "volcano.sh/revocable-zone"
-_PREEMPTABLE = "volcano.sh/preemptable"
+_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+_AMOUNT = re.compile(r"([+-]?[0-9]+)(%?)")
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _SCORE = 100.0
 
@@ -80,12 +93,18 @@ class Tdm(Plugin):
         now = datetime.fromtimestamp(session.now, UTC)
         facts = session.nodes.facts
         numbers = facts.label_values(_ZONE)
-        zones = self.arguments.zones.items()
-        open_zones = [numbers[name] for name, hours in zones if name in numbers and hours.contain(now)]
+        zones = {numbers[name]: hours for name, hours in self.arguments.zones.items() if name in numbers}
+        open_zones = [number for number, hours in zones.items() if hours.contain(now)]
         zone = facts.label(_ZONE)
+        self._session = session
+        self._zone = zone
         #: nodes that are in no zone, and those whose zone is open
         self._plain: Mask = (zone == -1) | (zone == numbers.get("", -1))
         self._open: Mask = np.isin(zone, open_zones) & ~self._plain
+        #: nodes whose zone the policy names and that is closed
+        self._closed: Mask = np.isin(zone, list(zones)) & ~self._open & ~self._plain
+        #: when pods were last told to leave closed zones, seconds since the epoch; None for never
+        self.evicted = session.environment.revocable_evicted
         #: whether pending best-effort pods count as if they had a place
         self._generous = not session.rules.readiness
 
@@ -110,16 +129,88 @@ class Tdm(Plugin):
     def job_starving(self, job: Job) -> bool:
         return not _preemptable(job) and job.counts[PodState.Pending] > 0
 
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        if _revocable(pod) or self._yields(pod):
+            return []
+        states = self._session.pods.state
+        return self._within_limits(
+            (other.job, other)
+            for other in candidates
+            if states[other.row] == PodState.Running and self._is_on(other, self._plain)
+        )
+
+    def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
+        session = self._session
+        if self.evicted is not None and self.evicted + self.arguments.evict_period > session.now:
+            return []
+        leaving = [pod for pod in running if preemptable(pod) and self._is_on(pod, self._closed)]
+        leaving.sort(key=session.task_key, reverse=True)
+        victims = self._within_limits((self._account(pod), pod) for pod in leaving)
+        if victims:
+            self.evicted = session.now
+        return victims
+
+    def _yields(self, pod: PodRecord) -> bool:
+        """Whether a pod agrees to be evicted and so evicts nobody.
+
+        Where this plugin's no is final it takes the pod's word for that: silence would be the end of preemption.
+        """
+        silent = PREEMPTABLE not in pod.annotations and PREEMPTABLE not in pod.labels
+        return preemptable(pod) and not (silent and self._session.rules.veto)
+
+    def _is_on(self, pod: PodRecord, nodes: Mask) -> bool:
+        node = self._session.pods.node[pod.row]
+        return bool(node >= 0 and nodes[node])
+
+    def _account(self, pod: PodRecord) -> Hashable:
+        """Pods that share one limit when their zones close."""
+        if self._session.rules.budgets:
+            return pod.job
+        return pod.job, int(self._zone[self._session.pods.node[pod.row]])
+
+    def _within_limits(self, pods: Iterable[tuple[Hashable, PodRecord]]) -> list[PodRecord]:
+        """The first pods of each account, which belong to one job, as many as that may lose."""
+        accounts: dict[Hashable, list[PodRecord]] = {}
+        for account, pod in pods:
+            accounts.setdefault(account, []).append(pod)
+        jobs, strict = self._session.jobs, self._session.rules.budgets
+        return [pod for own in accounts.values() for pod in own[: _expendable(jobs[own[0].job], strict=strict)]]
+
 
 def _revocable(pod: PodRecord) -> bool:
     """Whether a pod may run on nodes that can be taken away."""
     annotations = pod.pod_class.annotations
     if _ZONE in annotations:
         return annotations[_ZONE] == "*"
-    return annotations.get(_PREEMPTABLE) in _TRUE
+    return annotations.get(PREEMPTABLE) in _TRUE
 
 
 def _preemptable(job: Job) -> bool:
     """Whether the job says that it may be evicted; without a word it does not."""
     metadata = job.pod_group.metadata
-    return metadata.annotations.get(_PREEMPTABLE, metadata.labels.get(_PREEMPTABLE)) in _TRUE
+    return metadata.annotations.get(PREEMPTABLE, metadata.labels.get(PREEMPTABLE)) in _TRUE
+
+
+def _expendable(job: Job, *, strict: bool) -> int:
+    """How many running pods a job may lose now. Evictions of the session are in its counts."""
+    annotations, counts = job.pod_group.metadata.annotations, job.counts
+    running = counts[PodState.Running]
+    if least := annotations.get(_MIN_AVAILABLE):
+        available = _amount(least, job.size)
+        if strict:
+            return 0 if available is None else max(running - available, 0)
+        spare = running - (available or 0)
+        return spare if spare >= 0 else 1
+    if most := annotations.get(_MAX_UNAVAILABLE):
+        unavailable = job.size - counts[PodState.Succeeded] - counts[PodState.Failed] - running
+        return max((_amount(most, job.size) or 0) - unavailable, 0)
+    return 1
+
+
+def _amount(written: str, size: int) -> int | None:
+    """A number of pods, or a percentage of `size` rounded up; None when it is neither."""
+    match = _AMOUNT.fullmatch(written)
+    if match is None:
+        return None
+    number = int(match[1])
+    return -(-number * size // 100) if match[2] else number

@@ -47,6 +47,7 @@ def outcome(run: Run) -> dict[str, Any]:
         "jobs": jobs,
         "perQueue": queues,
         "cycles": run.cycles if len(run.cycles) > 1 else [],
+        **_node_shard(session),
     }
 
 
@@ -68,6 +69,15 @@ def reason_as_data(reason: Reason) -> dict[str, Any]:
     if reason.nodes:
         out["nodes"] = reason.nodes
     return out
+
+
+def _node_shard(session: Session) -> dict[str, Any]:
+    """The status that this scheduler's NodeShard should have; absent when it has it."""
+    status = session.shard.new_status if session.shard else None
+    if status is None:
+        return {}
+    fields = {"nodesInUse": status.in_use, "nodesToAdd": status.to_add, "nodesToRemove": status.to_remove}
+    return {"nodeShard": {field: sorted(nodes) for field, nodes in fields.items()}}
 
 
 def _nominated(run: Run) -> dict[str, str]:

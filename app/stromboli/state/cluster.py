@@ -58,7 +58,7 @@ class ClusterState:
             "Pod": (self._upsert_pod, self._delete_pod),
             "Node": (self._upsert_node, self._delete_node),
             "PodGroup": (self._upsert_pod_group, self._delete_pod_group),
-            "Queue": _entries(self.queues),
+            "Queue": (self._upsert_queue, _entries(self.queues)[1]),
             "HyperNode": _entries(self.hyper_nodes),
             "PriorityClass": _entries(self.priority_classes),
         }
@@ -256,6 +256,11 @@ class ClusterState:
             self._strays[name].add(pod)
 
     # -- jobs ------------------------------------------------------------------------------------------------------
+
+    def _upsert_queue(self, queue: Queue) -> None:
+        self.queues[object_key(queue)] = queue
+        # What a queue is limited in is a dimension, whether a node has it or not.
+        self.dimensions.vector(queue.spec.capability)
 
     def _upsert_pod_group(self, pod_group: PodGroup) -> None:
         self.pod_groups[self._job_row(pod_group.key)] = pod_group

@@ -1,0 +1,256 @@
+"""Resource claims, slices and device classes, read from the session's plain objects when they are first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import field
+
+from stromboli.api import quantity
+from stromboli.api.errors import InvalidQuantityError, StromboliError
+from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
+
+_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+
+
+class ClaimError(StromboliError):
+    """Why a claim can be satisfied nowhere."""
+
+
+# -- claims ----------------------------------------------------------------------------------------------------------
+
+
+class CelSelector(Record, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(Record, frozen=True):
+    cel: CelSelector | None = None
+
+
+class CapacityRequirements(Record, frozen=True):
+    requests: ResourceList | None = None
+
+
+class DeviceRequest(Record, frozen=True):
+    """What one request asks for; the name is set for alternatives of `firstAvailable` only."""
+
+    device_class_name: str = ""
+    name: str = ""
+    selectors: list[DeviceSelector] | None = None
+    allocation_mode: str | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+    tolerations: list[Toleration] | None = None
+    capacity: CapacityRequirements | None = None
+
+    @property
+    def all_devices(self) -> bool:
+        """Whether it wants whatever matches."""
+        return self.allocation_mode == "All"
+
+    @property
+    def exact_count(self) -> int:
+        """How many devices it wants otherwise."""
+        return self.count or 1
+
+    @property
+    def amounts(self) -> dict[str, Fraction]:
+        """What every device must have of each capacity. Raises ClaimError."""
+        requests = (self.capacity.requests if self.capacity else None) or {}
+        try:
+            return {name: quantity.parse(value) for name, value in requests.items()}
+        except InvalidQuantityError as error:
+            raise ClaimError(str(error)) from None
+
+
+class Request(Record, frozen=True):
+    name: str
+    exactly: DeviceRequest | None = None
+    first_available: list[DeviceRequest] | None = None
+
+
+class Constraint(Record, frozen=True):
+    requests: list[str] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaim(Record, frozen=True):
+    requests: list[Request] | None = None
+    constraints: list[Constraint] | None = None
+
+
+class ClaimSpec(Record, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class AllocatedDevice(Record, frozen=True):
+    driver: str
+    pool: str
+    device: str
+    request: str = ""
+    admin_access: bool | None = None
+
+
+class AllocatedDevices(Record, frozen=True):
+    results: list[AllocatedDevice] | None = None
+
+
+class Allocation(Record, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None
+
+
+class Consumer(Record, frozen=True):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(Record, frozen=True):
+    allocation: Allocation | None = None
+    reserved_for: list[Consumer] | None = None
+
+
+class ResourceClaim(Record, frozen=True):
+    metadata: Metadata
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def key(self) -> str:
+        """`NAMESPACE/NAME`."""
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+
+class DeviceClassSpec(Record, frozen=True):
+    selectors: list[DeviceSelector] | None = None
+
+
+class DeviceClass(Record, frozen=True):
+    metadata: Metadata
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+# -- slices ----------------------------------------------------------------------------------------------------------
+
+
+class Attribute(Record, frozen=True):
+    """A value of one of four types."""
+
+    string: str | None = None
+    integer: int | None = field(default=None, name="int")
+    boolean: bool | None = field(default=None, name="bool")
+    version: str | None = None
+
+
+class Capacity(Record, frozen=True):
+    value: str | int | float = 0
+
+
+class Device(Record, frozen=True):
+    name: str
+    attributes: dict[str, Attribute] | None = None
+    capacity: dict[str, Capacity] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: list[Taint] | None = None
+    consumes_counters: list[Any] | None = None
+
+
+class Pool(Record, frozen=True):
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class SliceSpec(Record, frozen=True):
+    driver: str
+    pool: Pool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: list[Device] | None = None
+
+
+class ResourceSlice(Record, frozen=True):
+    metadata: Metadata
+    spec: SliceSpec
+
+
+R = TypeVar("R", bound=Record)
+
+
+class DeviceObjects:
+    """The objects of one session; what cannot be read is left out."""
+
+    def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
+        self._plain = plain
+        self._read: dict[tuple[str, str], Record | None] = {}
+        self._generated: dict[tuple[str, str], str] | None = None
+
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """A claim, None when there is none of that name."""
+        return self._get(ResourceClaim, f"{namespace}/{name}")
+
+    def generated_claim(self, pod_uid: str, pod_claim: str) -> ResourceClaim | None:
+        """The claim that was made from a template for a pod's claim of some name; None when there is none yet."""
+        if self._generated is None:
+            self._generated = dict(self._owners())
+        key = self._generated.get((pod_uid, pod_claim))
+        return None if key is None else self._get(ResourceClaim, key)
+
+    def allocations(self) -> Iterator[Allocation]:
+        """What all claims have been given."""
+        for key, plain in self._plain.get("ResourceClaim", {}).items():
+            if (plain.get("status") or {}).get("allocation"):
+                claim = self._get(ResourceClaim, key)
+                if claim is not None and claim.status.allocation is not None:
+                    yield claim.status.allocation
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        """A class, None when there is none of that name."""
+        return self._get(DeviceClass, name)
+
+    def slices(self) -> list[ResourceSlice]:
+        """The slices of all pools that are complete, the newest generation of each, in order of name."""
+        found = [self._get(ResourceSlice, name) for name in sorted(self._plain.get("ResourceSlice", {}))]
+        pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+        for each in found:
+            if each is not None:
+                of_pool = pools.setdefault((each.spec.driver, each.spec.pool.name), [])
+                if of_pool and of_pool[0].spec.pool.generation < each.spec.pool.generation:
+                    of_pool.clear()
+                if not of_pool or of_pool[0].spec.pool.generation == each.spec.pool.generation:
+                    of_pool.append(each)
+        return [each for p in pools.values() if len(p) == p[0].spec.pool.resource_slice_count for each in p]
+
+    def _owners(self) -> Iterator[tuple[tuple[str, str], str]]:
+        for key, plain in self._plain.get("ResourceClaim", {}).items():
+            metadata = plain.get("metadata") or {}
+            name: str = (metadata.get("annotations") or {}).get(_POD_CLAIM) or ""
+            for owner in metadata.get("ownerReferences") or () if name else ():
+                if owner.get("controller"):
+                    yield (owner.get("uid") or "", name), key
+
+    def _get(self, kind: type[R], key: str) -> R | None:
+        name = kind.__name__
+        if (name, key) not in self._read:
+            plain = self._plain.get(name, {}).get(key)
+            self._read[name, key] = None if plain is None else _convert(plain, kind)
+        found = self._read[name, key]
+        assert found is None or isinstance(found, kind)
+        return found
+
+
+def _convert(plain: Any, kind: type[R]) -> R | None:
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,189 @@
+"""How much of the devices of each class a queue may hold.
+
+A queue's capability names `deviceclass/CLASS: N`, a number of devices, and `DIMENSION.deviceclass/CLASS: Q`, an amount
+of a capacity that claims take of them. A class that is not named is not limited, nor is the number of devices when it
+is 0. Requests for all devices and those with alternatives do not count: what they will be is not known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from stromboli.api import quantity
+from stromboli.api.resources import ResourceAmounts
+from stromboli.kube.dra.claims import ClaimsOfPods
+from stromboli.kube.dra.objects import ClaimError, DeviceRequest, ResourceClaim
+from stromboli.state.pods import PodRecord
+
+_CLASS = "deviceclass/"
+
+
+@dataclass(slots=True)
+class Amount:
+    """An amount of one device class."""
+
+    count: int = 0
+    #: by dimension
+    capacity: dict[str, Fraction] = field(default_factory=dict)
+
+    def add(self, other: Amount, sign: int = 1) -> None:
+        """Add another amount, or with sign -1 take it off."""
+        self.count += sign * other.count
+        for dimension, value in other.capacity.items():
+            self.capacity[dimension] = self.capacity.get(dimension, Fraction(0)) + sign * value
+
+
+#: by device class
+Amounts = dict[str, Amount]
+#: what each claim of a pod asks for, by the claim's key
+ByClaim = Mapping[str, Amounts]
+
+
+class ClaimedDevices:
+    """What the claims of pods ask for, looked up once for each claim of a session."""
+
+    def __init__(self, plain: Mapping[str, Mapping[str, Any]], *, capacity: bool) -> None:
+        """`capacity` says whether amounts of capacity count besides the devices."""
+        self._claims = ClaimsOfPods(plain)
+        self._capacity = capacity
+        self._known: dict[str, Amounts] = {}
+
+    def of(self, pod: PodRecord) -> ByClaim:
+        """What a pod's claims ask for; those that do not exist ask for nothing."""
+        out = {}
+        for claim in self._claims.existing(pod):
+            if claim.key not in self._known:
+                self._known[claim.key] = self._amounts(claim)
+            if self._known[claim.key]:
+                out[claim.key] = self._known[claim.key]
+        return out
+
+    def least(self, pods: Sequence[PodRecord], min_member: int, by_role: Mapping[str, int]) -> Amounts:
+        """What a job asks for at least: that of as many of its pods, in order of name, as it needs to start.
+
+        With a minimum by role it is that of each role's first pod, as many times.
+        """
+        with_claims = sorted((pod for pod in pods if self.of(pod)), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+        if not by_role:
+            return total(amounts for pod in with_claims[: max(0, min_member)] for amounts in self.of(pod).values())
+        first: dict[str, PodRecord] = {}
+        for pod in with_claims:
+            first.setdefault(pod.role, pod)
+        return total(
+            amounts
+            for role, pod in first.items()
+            for amounts in self.of(pod).values()
+            for _ in range(by_role.get(role, 0))
+        )
+
+    def _amounts(self, claim: ResourceClaim) -> Amounts:
+        out: Amounts = {}
+        for request in claim.spec.devices.requests or ():
+            asked = request.exactly
+            if asked is not None and asked.device_class_name and not asked.all_devices:
+                out.setdefault(asked.device_class_name, Amount()).add(self._amount(asked))
+        return out
+
+    def _amount(self, asked: DeviceRequest) -> Amount:
+        count = asked.exact_count
+        try:
+            amounts = asked.amounts if self._capacity else {}
+        except ClaimError:
+            # It is refused where devices are picked.
+            amounts = {}
+        return Amount(count, {dimension: value * count for dimension, value in amounts.items()})
+
+
+class Shortage(NamedTuple):
+    """What a queue has no room in, and the numbers that were compared."""
+
+    resource: str
+    detail: str
+
+
+class DeviceQuota:
+    """The account of one queue. A claim that several of its pods share counts once."""
+
+    def __init__(self, capability: ResourceAmounts | None) -> None:
+        self._limits: Amounts = {}
+        for name, value in (capability or {}).items():
+            dimension, found, device_class = name.partition(_CLASS)
+            if found and device_class and not dimension:
+                self._limits.setdefault(device_class, Amount()).count = quantity.units(value)
+            elif found and device_class and len(dimension) > 1 and dimension.endswith("."):
+                limit = self._limits.setdefault(device_class, Amount())
+                limit.capacity[dimension.removesuffix(".")] = quantity.parse(value)
+        self._held: Amounts = {}
+        self._admitted: Amounts = {}
+        self._users: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        """Whether it limits anything."""
+        return bool(self._limits)
+
+    def over(self, wanted: ByClaim) -> Shortage | None:
+        """What there is too little of for the claims of a pod, those aside that other pods of the queue use already."""
+        return self._over(total(amounts for claim, amounts in wanted.items() if not self._users[claim]), {})
+
+    def over_admission(self, wanted: Amounts) -> Shortage | None:
+        """The same for a whole job, after those that were admitted in this session."""
+        return self._over(wanted, self._admitted)
+
+    def add(self, wanted: ByClaim) -> None:
+        """A pod with these claims got a place."""
+        for claim, amounts in wanted.items():
+            if not self._users[claim]:
+                _add(self._held, amounts)
+            self._users[claim] += 1
+
+    def remove(self, wanted: ByClaim) -> None:
+        """A pod with these claims lost its place."""
+        for claim, amounts in wanted.items():
+            self._users[claim] -= 1
+            if not self._users[claim]:
+                _add(self._held, amounts, -1)
+
+    def admit(self, wanted: Amounts) -> None:
+        """A job that will ask for this was admitted."""
+        _add(self._admitted, wanted)
+
+    def _over(self, wanted: Amounts, admitted: Amounts) -> Shortage | None:
+        for device_class, asked in wanted.items():
+            limit = self._limits.get(device_class)
+            if limit is None:
+                continue
+            used = total({device_class: each.get(device_class, _NOTHING)} for each in (self._held, admitted))
+            used[device_class].add(asked)
+            after = used[device_class]
+            if limit.count > 0 and after.count > limit.count:
+                return _exceeded(f"{_CLASS}{device_class}", limit.count, after.count - asked.count, asked.count)
+            for dimension, more in asked.capacity.items():
+                # A dimension that is not named beside others of its class is a limit of nothing.
+                most, then = limit.capacity.get(dimension, Fraction(0)), after.capacity[dimension]
+                if then > most:
+                    return _exceeded(f"{dimension}.{_CLASS}{device_class}", most, then - more, more)
+        return None
+
+
+_NOTHING = Amount()
+
+
+def total(parts: Iterable[Amounts]) -> Amounts:
+    """The sum of some amounts."""
+    out: Amounts = {}
+    for amounts in parts:
+        _add(out, amounts)
+    return out
+
+
+def _add(to: Amounts, amounts: Amounts, sign: int = 1) -> None:
+    for device_class, amount in amounts.items():
+        to.setdefault(device_class, Amount()).add(amount, sign)
+
+
+def _exceeded(name: str, limit: int | Fraction, held: int | Fraction, asked: int | Fraction) -> Shortage:
+    return Shortage(name, f"{name}: holds {held}, may have {limit}, {asked} more asked")

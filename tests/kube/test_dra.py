@@ -1,0 +1,431 @@
+"""Dynamic resource allocation: what selectors mean, which devices claims get, and what a queue may hold of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from stromboli.api.decisions import Bind
+from stromboli.framework import closing
+from stromboli.framework.session import Session
+from stromboli.kube.dra import cel, operations
+from tests import builders
+
+DRIVER = "gpu.example.com"
+POLICY = builders.policy("gang", "predicates binpack")
+QUOTA = builders.policy("gang", "predicates capacity", actions="enqueue, allocate")
+
+
+def device_class(name: str = "gpu", expression: str = f'device.driver == "{DRIVER}"') -> dict[str, Any]:
+    return {
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+
+
+def device(name: str, **attributes: Any) -> dict[str, Any]:
+    memory = attributes.pop("memory", "80Gi")
+    more = attributes.pop("more", {})
+    kinds = {str: "string", bool: "bool", int: "int"}
+    return {
+        "name": name,
+        "attributes": {key: {kinds[type(value)]: value} for key, value in attributes.items()},
+        "capacity": {"memory": {"value": memory}},
+        **more,
+    }
+
+
+def resource_slice(node: str, *devices: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    where = {} if {"allNodes", "nodeSelector"} & spec.keys() else {"nodeName": node}
+    return {
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"slice-{node}"},
+        "spec": {
+            "driver": DRIVER,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(devices),
+            **where,
+            **spec,
+        },
+    }
+
+
+def request(name: str = "r", *selectors: str, **exactly: Any) -> dict[str, Any]:
+    cels = {"selectors": [{"cel": {"expression": text}} for text in selectors]} if selectors else {}
+    return {"name": name, "exactly": {"deviceClassName": "gpu", **cels, **exactly}}
+
+
+def claim(name: str, *requests: dict[str, Any], **more: Any) -> dict[str, Any]:
+    devices = {"requests": list(requests or (request(),)), **more.pop("devices", {})}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", **more.pop("metadata", {})}
+    return {"kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}, **more}
+
+
+def allocation(node: str, *devices: str, **result: Any) -> dict[str, Any]:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    results = [{"request": "r", "driver": DRIVER, "pool": node, "device": name, **result} for name in devices]
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
+
+
+def pod(name: str, *claims: str, group: str = "g", node: str = "", **more: Any) -> Any:
+    named = [{"name": each, "resourceClaimName": each} for each in claims]
+    return builders.pod(name, group, node=node, resourceClaims=named, **more)
+
+
+def run(*objs: Any, policy: str = POLICY, **capability: Any) -> tuple[dict[str, str], Session]:
+    """Bindings of one session on nodes n0 and n1, of which binpack prefers the smaller n0; and the session."""
+    spec = {"capability": capability} if capability else {}
+    groups = [] if any(type(obj).__name__ == "PodGroup" for obj in objs) else [builders.pod_group("g")]
+    nodes = [builders.node("n0"), builders.node("n1", cpu="16")]
+    cluster = builders.state(nodes, builders.queue("default", **spec), groups)
+    for obj in objs:
+        cluster.upsert(obj["kind"] if isinstance(obj, dict) else type(obj).__name__, obj)
+    result = builders.decide(cluster, policy)
+    return {d.name: d.node for d in result.decisions if isinstance(d, Bind)}, result.session
+
+
+def why(session: Session, name: str) -> str:
+    return closing.explain(session)[f"default/{name}"].message
+
+
+# -- selectors -------------------------------------------------------------------------------------------------------
+
+VARIABLES = {
+    "device": {
+        "driver": DRIVER,
+        "attributes": operations.Domains(
+            {
+                DRIVER: {
+                    "model": "h100",
+                    "index": 3,
+                    "healthy": True,
+                    "runtime": operations.Version("12.2.0"),
+                    "name": "NVIDIA A100-SXM4-40GB",
+                }
+            }
+        ),
+        "capacity": operations.Domains({DRIVER: {"memory": operations.Quantity(Fraction(80 * 1024**3))}}),
+    }
+}
+A, C = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (f'device.driver == "{DRIVER}"', True),
+        (f"device.driver != '{DRIVER}'", False),
+        (f'{A}.model == "h100"', True),
+        (f'{A}["model"] in ["a100", "h100"]', True),
+        (f'!({A}.model in ["a100"])', True),
+        (f"{A}.index >= 2 && {A}.index < 4", True),
+        (f"{A}.index == 2 || {A}.healthy", True),
+        (f"{A}.index == -3", False),
+        (f"{A}.healthy == 1", False),
+        (f'{C}.memory.compareTo(quantity("60Gi")) >= 0', True),
+        (f'{C}.memory.isLessThan(quantity("80Gi"))', False),
+        (f'{C}.memory == quantity("81920Mi")', True),
+        (f'{A}.runtime.isGreaterThan(semver("12.1.9"))', True),
+        (f'{A}.runtime.isLessThan(semver("12.2.0-rc.1"))', False),
+        (f'{A}.name.lowerAscii().matches("^.*a100.*$")', True),
+        (f'{A}.name.startsWith("NVIDIA") && {A}.name.contains("SXM4")', True),
+        (f'has({A}.model) && !has({A}.serial) && !has(device.attributes["other"].model)', True),
+        (f'"model" in {A} ? {A}.model == "h100" : false', True),
+        (f'cel.bind(own, {A}, own.model == "h100" && own.index == 3)', True),
+        (f'{A}.serial == "x" || {A}.index == 3', True),
+        (f'{A}.index == 0 && {A}.serial == "x"', False),
+    ],
+)
+def test_expressions(expression: str, expected: bool) -> None:
+    assert cel.parse(expression)(VARIABLES) is expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        (f'{A}.serial == "x"', "no such key: serial"),
+        (f"{A}.model < {C}.memory", "< does not compare string with quantity"),
+        (f'{A}.model.compareTo(quantity("1"))', "compareTo does not take string, quantity"),
+        (f'{A}.runtime.compareTo(quantity("1"))', "compareTo does not take version, quantity"),
+        (f'{A}.name.matches("(a+)+$")', "may take too long"),
+        (f'{A}.name.matches(".*.*.*.*x")', "may take too long"),
+        (f'{A}.name.matches("[")', "is not valid"),
+        (f'{A}.name.matches("a{{99999999999}}")', "is not valid"),
+        (f'{A}.name.matches("{"(" * 900}")', "may take too long"),
+        (f'{A}.runtime == semver("1.2")', "'1.2' is not a semantic version"),
+        (f'{A}.runtime == semver("1.2.{"3" * 5000}")', "is not a semantic version"),
+        ('quantity("lots")', "is not a Kubernetes quantity"),
+        ("[[1]] == [[1]]", "lists of lists"),
+        ("other.driver == 'x'", "there is no other"),
+        ("device.driver && true", "string is neither true nor false"),
+    ],
+)
+def test_expressions_without_an_answer(expression: str, problem: str) -> None:
+    with pytest.raises(operations.CelError, match=problem):
+        cel.parse(expression)(VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("device.driver ==", "'the end' is not supported here"),
+        ("device.driver = 'x'", "is not supported"),
+        ("[1, 2].exists(x, x == 1)", "the function exists is not supported"),
+        ("url('x')", "the function url is not supported"),
+        ("1 + 2", "is not supported"),
+        ("9" * 5000, "is not supported"),
+        ("(" * 500 + "true" + ")" * 500, "nested too deeply"),
+        ("device" + ".a" * 500, "too many steps"),
+        ("'a'.startsWith()", "startsWith with 1 arguments"),
+        ("", "is not supported here"),
+    ],
+)
+def test_unsupported_expressions(expression: str, problem: str) -> None:
+    with pytest.raises(operations.CelError, match=problem):
+        cel.parse(expression)
+
+
+def test_a_long_chain_of_terms_is_no_problem() -> None:
+    assert cel.parse(" && ".join([f'{A}.model == "h100"'] * 500))(VARIABLES) is True
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------
+
+A100, H100 = device("gpu-0", model="a100", memory="40Gi"), device("gpu-0", model="h100")
+SLICES = (
+    device_class(),
+    resource_slice("n0", A100),
+    resource_slice("n1", H100, device("gpu-1", model="h100"), device("gpu-2", model="a100", memory="40Gi")),
+)
+
+
+def test_a_claim_goes_where_a_device_matches() -> None:
+    wanted = claim("c", request("r", f'{A}.model == "h100"', f'{C}.memory.compareTo(quantity("60Gi")) >= 0'))
+    assert run(*SLICES, wanted, pod("p", "c"))[0] == {"p": "n1"}
+
+
+def test_a_claim_gets_as_many_devices_as_it_counts() -> None:
+    assert run(*SLICES, claim("c", request(count=3)), pod("p", "c"))[0] == {"p": "n1"}
+    assert run(*SLICES, claim("c", request(count=4)), pod("p", "c"))[0] == {}
+
+
+def test_devices_that_an_earlier_pod_got_are_gone_for_the_next() -> None:
+    claims = [claim(f"c{i}") for i in range(5)]
+    bound, session = run(*SLICES, *claims, *[pod(f"p{i}", f"c{i}") for i in range(5)])
+    assert sorted(bound.values()) == ["n0", "n1", "n1", "n1"]
+    assert why(session, "p4") == "no node takes the pod: cannot allocate all claims"
+
+
+def test_a_discarded_gang_gives_its_devices_back() -> None:
+    gang = [builders.pod_group("big", 5), builders.pod_group("small", 1, created=9)]
+    pods = [pod(f"b{i}", f"b{i}", group="big") for i in range(5)]
+    claims = [claim(f"b{i}") for i in range(5)]
+    bound, _ = run(*SLICES, *gang, *claims, *pods, claim("s", request(count=3)), pod("s", "s", group="small"))
+    assert bound == {"s": "n1"}
+
+
+def test_a_claim_that_is_being_allocated_takes_no_second_pod() -> None:
+    bound, session = run(*SLICES, claim("c"), pod("p0", "c"), pod("p1", "c"))
+    assert bound == {"p0": "n0"}
+    assert 'resourceclaim "c" is in the process of being allocated' in why(session, "p1")
+
+
+def test_an_allocated_claim_is_shared_where_it_is() -> None:
+    shared = claim("c", status=allocation("n1", "gpu-1"))
+    assert run(*SLICES, shared, pod("p0", "c"), pod("p1", "c"))[0] == {"p0": "n1", "p1": "n1"}
+
+
+def test_devices_of_allocated_claims_are_taken() -> None:
+    taken = claim("taken", status=allocation("n0", "gpu-0"))
+    assert run(*SLICES, taken, claim("c"), pod("p", "c"))[0] == {"p": "n1"}
+    watched = claim("taken", status=allocation("n0", "gpu-0", adminAccess=True))
+    assert run(*SLICES, watched, claim("c"), pod("p", "c"))[0] == {"p": "n0"}
+
+
+def test_a_placed_pod_whose_claim_has_no_status_yet_holds_devices() -> None:
+    placed = pod("run", "c0", node="n0")
+    assert run(*SLICES, claim("c0"), placed, claim("c1"), pod("p", "c1"))[0] == {"p": "n1"}
+
+
+def test_a_claim_with_256_pods_is_full() -> None:
+    reserved = [{"resource": "pods", "name": f"x{i}", "uid": f"x{i}"} for i in range(256)]
+    full = claim("c", status={**allocation("n1", "gpu-1"), "reservedFor": reserved})
+    assert "as many pods as can share it" in why(run(*SLICES, full, pod("p", "c"))[1], "p")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (claim("other"), 'resourceclaim "c" not found'),
+        (claim("c", metadata={"deletionTimestamp": "2024-01-01T00:00:00Z"}), 'resourceclaim "c" is being deleted'),
+        (claim("c", request(deviceClassName="fpga")), 'device class "fpga" not found'),
+        (claim("c", request("r", "device.x.map(y, y)")), "the selector device.x.map"),
+        (claim("c", request("r", f'{A}.serial == "x"')), "no such key: serial"),
+        (claim("c", request(count=33)), "a claim can hold 32 devices, not 33"),
+        (claim("c", {"name": "r"}), "asks for nothing that is supported"),
+        (claim("c", request(capacity={"requests": {"memory": "much"}})), "'much' is not a Kubernetes quantity"),
+    ],
+)
+def test_claims_that_nothing_can_satisfy_say_why(wanted: Any, problem: str) -> None:
+    bound, session = run(*SLICES, wanted, pod("p", "c"))
+    assert bound == {}
+    assert problem in why(session, "p")
+
+
+def test_two_claims_of_a_pod_are_satisfied_together() -> None:
+    only_h100 = claim("c1", request("r", f'{A}.model == "h100"'), request("s", f'{A}.model == "h100"'))
+    any_two = claim("c0", request(count=2))
+    assert run(*SLICES, any_two, only_h100, pod("p", "c0", "c1"))[0] == {}
+    assert run(*SLICES, claim("c0"), only_h100, pod("p", "c0", "c1"))[0] == {"p": "n1"}
+
+
+def test_alternatives_are_tried_in_order() -> None:
+    subs = [{"name": "two", **request(count=4)["exactly"]}, {"name": "one", **request()["exactly"]}]
+    first = claim("c", {"name": "r", "firstAvailable": subs})
+    assert run(*SLICES, first, pod("p", "c"))[0] == {"p": "n0"}
+
+
+def test_all_devices_are_all_that_match_and_must_be_free() -> None:
+    every = claim("c", request("r", f'{A}.model == "h100"', allocationMode="All"))
+    assert run(*SLICES, every, pod("p", "c"))[0] == {"p": "n1"}
+    assert run(*SLICES, claim("t", status=allocation("n1", "gpu-1")), every, pod("p", "c"))[0] == {}
+
+
+def test_admin_access_looks_at_devices_that_others_hold() -> None:
+    taken = [claim(f"t{node}", status=allocation(node, *names)) for node, names in (("n0", ["gpu-0"]),)]
+    admin = claim("c", request("r", f'{A}.model == "a100"', adminAccess=True))
+    assert run(*SLICES, *taken, admin, claim("d"), pod("p", "c"), pod("q", "d"))[0] == {"p": "n0", "q": "n1"}
+
+
+def test_constraints_between_devices() -> None:
+    def constrained(**constraint: str) -> dict[str, Any]:
+        return claim("c", request(count=2), devices={"constraints": [{"requests": ["r"], **constraint}]})
+
+    mixed = resource_slice("n0", device("gpu-0", model="a100"), device("gpu-1", model="h100"))
+    alike = resource_slice("n1", device("gpu-0", model="h100"), device("gpu-1", model="h100"))
+    model = f"{DRIVER}/model"
+    assert run(device_class(), mixed, alike, constrained(matchAttribute=model), pod("p", "c"))[0] == {"p": "n1"}
+    assert run(device_class(), mixed, alike, constrained(distinctAttribute=model), pod("p", "c"))[0] == {"p": "n0"}
+    assert run(device_class(), mixed, alike, constrained(matchAttribute="x/y"), pod("p", "c"))[0] == {}
+
+
+def test_tainted_devices_need_a_toleration() -> None:
+    broken = device("gpu-0", model="a100", more={"taints": [{"key": "broken", "effect": "NoSchedule"}]})
+    tolerant = request(tolerations=[{"key": "broken", "operator": "Exists"}])
+    assert run(device_class(), resource_slice("n0", broken), claim("c"), pod("p", "c"))[0] == {}
+    assert run(device_class(), resource_slice("n0", broken), claim("c", tolerant), pod("p", "c"))[0] == {"p": "n0"}
+
+
+def test_devices_must_have_the_capacity_that_is_requested() -> None:
+    assert run(*SLICES, claim("c", request(capacity={"requests": {"memory": "60Gi"}})), pod("p", "c"))[0] == {"p": "n1"}
+
+
+def test_a_device_that_several_nodes_reach_is_given_once() -> None:
+    network = resource_slice("net", device("d"), allNodes=True)
+    bound, _ = run(device_class(), network, claim("c0"), claim("c1"), pod("p0", "c0"), pod("p1", "c1"))
+    assert bound == {"p0": "n0"}
+
+
+def test_pools_that_are_incomplete_or_outdated_are_not_used() -> None:
+    partial = resource_slice("n0", A100, pool={"name": "n0", "generation": 2, "resourceSliceCount": 2})
+    assert run(device_class(), partial, claim("c"), pod("p", "c"))[0] == {}
+    newer = resource_slice("n1", A100, pool={"name": "n0", "generation": 3, "resourceSliceCount": 1})
+    assert run(device_class(), partial, newer, claim("c"), pod("p", "c"))[0] == {"p": "n1"}
+
+
+def test_devices_that_share_counters_are_not_offered() -> None:
+    partition = device("gpu-0", more={"consumesCounters": [{"counterSet": "s"}]})
+    assert run(device_class(), resource_slice("n0", partition), claim("c"), pod("p", "c"))[0] == {}
+
+
+def test_claims_made_from_templates_are_found_by_their_owner() -> None:
+    owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    annotations = {"resource.kubernetes.io/pod-claim-name": "gpus"}
+    made = claim("p-gpus-x7", request(count=2), metadata={"ownerReferences": [owner], "annotations": annotations})
+    templated = builders.pod("p", "g", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "t"}])
+    assert run(*SLICES, made, templated)[0] == {"p": "n1"}
+    assert "not made from its template yet" in why(run(*SLICES, templated)[1], "p")
+
+
+def test_an_unreadable_slice_is_set_aside() -> None:
+    broken = {"kind": "ResourceSlice", "metadata": {"name": "x"}, "spec": {"driver": DRIVER, "pool": "n0"}}
+    assert run(*SLICES, broken, claim("c"), pod("p", "c"))[0] == {"p": "n0"}
+
+
+# -- quota -----------------------------------------------------------------------------------------------------------
+
+
+def argument(**arguments: Any) -> str:
+    lines = "".join(f"\n      capacity.{key}: {str(value).lower()}" for key, value in arguments.items())
+    return QUOTA.replace("- name: capacity", f"- name: capacity\n    arguments:{lines}")
+
+
+def three(**exactly: Any) -> list[Any]:
+    return [
+        *SLICES,
+        *[claim(f"c{i}", request(**exactly)) for i in range(3)],
+        *[pod(f"p{i}", f"c{i}") for i in range(3)],
+    ]
+
+
+def test_a_queue_holds_as_many_devices_as_it_may() -> None:
+    bound, session = run(*three(), policy=QUOTA, **{"deviceclass/gpu": "2"})
+    assert len(bound) == 2
+    reason = closing.explain(session)["default/p2"]
+    assert reason.message == "queue default has no room in deviceclass/gpu"
+    assert reason.detail == "deviceclass/gpu: holds 2, may have 2, 1 more asked"
+
+
+@pytest.mark.parametrize("limits", [{"deviceclass/fpga": "1"}, {"deviceclass/gpu": "0"}])
+def test_classes_without_a_limit(limits: dict[str, str]) -> None:
+    assert len(run(*three(), policy=QUOTA, **limits)[0]) == 3
+
+
+def test_the_quota_of_devices_can_be_turned_off() -> None:
+    policy = argument(DynamicResourceAllocationEnable=False)
+    assert len(run(*three(), policy=policy, **{"deviceclass/gpu": "1"})[0]) == 3
+
+
+def test_a_quota_of_capacity() -> None:
+    limit, wanted = {"memory.deviceclass/gpu": "50Gi"}, {"requests": {"memory": "20Gi"}}
+    assert len(run(*three(capacity=wanted), policy=QUOTA, **limit)[0]) == 2
+    policy = argument(DRAConsumableCapacityEnable=False)
+    assert len(run(*three(capacity=wanted), policy=policy, **limit)[0]) == 3
+    assert len(run(*three(capacity=wanted), policy=QUOTA, **{"deviceclass/gpu": "3"})[0]) == 0
+
+
+def test_requests_for_all_devices_do_not_count() -> None:
+    every = claim("c", request(allocationMode="All"))
+    assert run(*SLICES, every, pod("p", "c"), policy=QUOTA, **{"deviceclass/gpu": "1"})[0] == {"p": "n0"}
+
+
+def test_running_pods_count_and_a_shared_claim_counts_once() -> None:
+    shared = claim("c", status=allocation("n1", "gpu-1"))
+    objs = [*SLICES, shared, claim("d"), pod("run", "c", node="n1"), pod("p", "c"), pod("q", "d")]
+    assert run(*objs, policy=QUOTA, **{"deviceclass/gpu": "1"})[0] == {"p": "n1"}
+
+
+def test_jobs_are_admitted_while_there_is_room_for_the_devices_they_need() -> None:
+    waiting: dict[str, Any] = {"phase": "Pending", "minResources": {"cpu": "2"}}
+    groups = [builders.pod_group(name, 2, created=i, **waiting) for i, name in enumerate("ab")]
+    pods = [pod(f"{g}{i}", f"{g}{i}", group=g) for g in "ab" for i in range(2)]
+    claims = [claim(f"{g}{i}") for g in "ab" for i in range(2)]
+    bound, session = run(*SLICES, *groups, *claims, *pods, policy=QUOTA, **{"deviceclass/gpu": "3"})
+    assert sorted(bound) == ["a0", "a1"]
+    assert session.jobs["default/b"].phase == "Pending"
+    assert why(session, "b0") == "queue default has no room in deviceclass/gpu"
+
+
+@pytest.mark.parametrize(("limit", "phase"), [("2", "Inqueue"), ("1", "Pending")])
+def test_a_minimum_by_role_counts_the_first_pod_of_each(limit: str, phase: str) -> None:
+    spec: dict[str, Any] = {"minTaskMember": {"worker": 2}, "minResources": {"cpu": "2"}}
+    group = builders.pod_group("a", 2, phase="Pending", **spec)
+    worker: dict[str, Any] = {"annotations": {"volcano.sh/task-spec": "worker"}}
+    workers = [pod(f"a{i}", f"a{i}", group="a", **worker) for i in range(2)]
+    claims = [claim("a0"), claim("a1", request(count=5))]
+    _, session = run(*SLICES, group, *claims, *workers, policy=QUOTA, **{"deviceclass/gpu": limit})
+    assert session.jobs["default/a"].phase == phase
