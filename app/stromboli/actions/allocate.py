@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Allocate(Action):
         worksheets: dict[str, JobWorksheet] = {}
         jobs_of: dict[str, list[tuple[Any, Job]]] = {}
         for job in session.jobs.values():
-            sheet = self._worksheet(session, job)
+            sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)
             if sheet:
                 worksheets[job.key] = sheet
                 jobs_of.setdefault(job.queue.name, []).append((session.job_key(job), job))
@@ -59,7 +60,7 @@ class Allocate(Action):
             if not jobs:
                 continue
             _, job = heapq.heappop(jobs)
-            if self._take_turn(session, job, worksheets):
+            if session.attempt(job, partial(self._take_turn, session, job, worksheets), otherwise=False):
                 heapq.heappush(jobs, (session.job_key(job), job))
             heapq.heappush(queues, (session.queue_key(queue), queue))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.registry import Action, ErrorCacheArguments
@@ -23,8 +25,8 @@ class Backfill(Action):
         for queue in queues:
             jobs = sorted(waiting[queue.name], key=lambda entry: session.job_key(entry[0]))
             for job, pods in jobs:
-                for pod in session.in_task_order(pods):
-                    self._place(session, job, pod)
+                turn = partial(self._place_all, session, job, pods)
+                session.attempt(job, turn, otherwise=None)
 
     def _pods(self, session: Session, job: Job) -> list[PodRecord]:
         """The pods of a job to be placed here; none when the job has to wait."""
@@ -36,6 +38,10 @@ class Backfill(Action):
             session.trace.job(job.key, why)
             return []
         return pods
+
+    def _place_all(self, session: Session, job: Job, pods: list[PodRecord]) -> None:
+        for pod in session.in_task_order(pods):
+            self._place(session, job, pod)
 
     def _place(self, session: Session, job: Job, pod: PodRecord) -> None:
         node = session.kernel.best_effort(pod)

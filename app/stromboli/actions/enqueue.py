@@ -7,6 +7,7 @@ has nothing that could be checked and is always admitted.
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import Any
 
 from stromboli.framework.job import Job, Queue
@@ -34,7 +35,7 @@ class Enqueue(Action):
             _, queue = heapq.heappop(queues)
             jobs = waiting[queue.name]
             _, job = heapq.heappop(jobs)
-            self._admit(session, job)
+            session.attempt(job, partial(self._admit, session, job), otherwise=None)
             if jobs:
                 heapq.heappush(queues, (session.queue_key(queue), queue))
 

@@ -43,6 +43,20 @@ _WITHOUT_SWITCH = frozenset(
 )
 
 
+def culprit(error: BaseException) -> Plugin | None:
+    """The plugin in whose code an error arose, the innermost of them; None when none had a part in it.
+
+    Read from the traceback, so that calling a plugin costs nothing extra.
+    """
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        owner = traceback.tb_frame.f_locals.get("self")
+        if isinstance(owner, Plugin):
+            found = owner
+        traceback = traceback.tb_next
+    return found
+
+
 class Points:
     """The methods that take part in each extension point, tier by tier."""
 
@@ -50,6 +64,15 @@ class Points:
         self._tiers = tiers
         self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
         self._flat: dict[str, tuple[Method, ...]] = {}
+
+    def __contains__(self, plugin: Plugin) -> bool:
+        return any(p is plugin for tier in self._tiers for p, _ in tier)
+
+    def disable(self, plugin: Plugin) -> None:
+        """Ask a plugin nothing any more."""
+        self._tiers = [[(p, option) for p, option in tier if p is not plugin] for tier in self._tiers]
+        self._chains.clear()
+        self._flat.clear()
 
     def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
         """The methods of a point, tier by tier; tiers without any are left out."""
@@ -171,18 +194,3 @@ def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:
     if getattr(type(plugin), point) is getattr(Plugin, point):
         return False
     return point in _WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
-
-
-def culprit(error: BaseException) -> str | None:
-    """The name of the plugin in whose code an error arose, None when it was not a plugin's.
-
-    Read from the traceback, so that calling a plugin costs nothing extra.
-    """
-    name = None
-    traceback = error.__traceback__
-    while traceback is not None:
-        owner = traceback.tb_frame.f_locals.get("self")
-        if isinstance(owner, Plugin):
-            name = owner.name
-        traceback = traceback.tb_next
-    return name

@@ -35,6 +35,12 @@ def same_role_failed(pod: PodRecord) -> Reason:
     return Reason(Stage.Placement, "SameRoleFailed", f"another pod of role {pod.role} found no node", Actionable.Wait)
 
 
+def plugin_failed(plugin: str, error: Exception) -> Reason:
+    """A job that was set aside because a plugin raised when asked about it."""
+    words = f"plugin {plugin} failed: {type(error).__name__}: {error}"
+    return Reason(Stage.Admission, "PluginFailed", words, Actionable.Admin)
+
+
 def not_admitted(job: Job) -> Reason:
     """A job that has not been asked for yet."""
     return Reason(Stage.Admission, "NotAdmitted", f"PodGroup {job.key} is not admitted yet", Actionable.Wait)

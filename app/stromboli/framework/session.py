@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
 from stromboli.framework.nodes import SessionNodes
 from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.points import Points
+from stromboli.framework.points import Points, culprit
 from stromboli.framework.policy import PluginOption, Policy
 from stromboli.framework.registry import Registry
 from stromboli.framework.rules import Rules
@@ -40,6 +41,7 @@ _REQUESTING = _ALLOCATED | (np.arange(STATES) == PodState.Pending)
 
 _NOWHERE = Environment()
 _NO_ANNOTATIONS: Mapping[str, str] = {}
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -68,6 +70,16 @@ class Timings:
 
     actions: dict[str, float] = field(default_factory=dict)
     plugins: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFailure:
+    """An error that a plugin raised; it was left out for the rest of the session unless a job was set aside for it."""
+
+    plugin: str
+    #: an extension point, an action, or the key of the job that was set aside
+    where: str
+    error: Exception
 
 
 class Session:
@@ -99,6 +111,8 @@ class Session:
         self.trace = Trace()
         self.timings = Timings()
         self.decisions: list[Decision] = []
+        self.failures: list[PluginFailure] = []
+        self._open: list[Statement] = []
         self.gauges: dict[str, QueueGauges] = {}
         #: the last discarded try of each pod, by row
         self.tried: dict[int, Placement] = {}
@@ -269,19 +283,61 @@ class Session:
         self._each_plugin("open", clock)
         for name in self.policy.actions:
             started = clock()
-            actions[name](self)
+            self._run_action(name, actions[name])
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
         self._each_plugin("close", clock)
 
     def _each_plugin(self, what: str, clock: Callable[[], float]) -> None:
-        for plugin in self.plugins:
+        for plugin in [p for p in self.plugins if p in self.points]:
             started = clock()
-            getattr(plugin, what)(self)
+            try:
+                getattr(plugin, what)(self)
+            except Exception as error:
+                self.disable(error, what, plugin)
             self.timings.plugins[plugin.name, what] = clock() - started
+
+    def _run_action(self, name: str, action: Callable[[Session], None]) -> None:
+        """Run an action, again without a plugin that broke it; what it had committed stands."""
+        while True:
+            self._open.clear()
+            try:
+                return action(self)
+            except Exception as error:
+                self._take_back()
+                self.disable(error, name)
+
+    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
+        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
+        self._open.clear()
+        try:
+            return turn()
+        except Exception as error:
+            plugin = culprit(error)
+            if plugin is None:
+                raise
+            self._take_back()
+            self.failures.append(PluginFailure(plugin.name, job.key, error))
+            self.trace.job(job.key, reasons.plugin_failed(plugin.name, error))
+            return otherwise
+
+    def disable(self, error: Exception, where: str, plugin: Plugin | None = None) -> None:
+        """Leave out the plugin that raised for the rest of the session; an error that is no plugin's goes on."""
+        plugin = plugin or culprit(error)
+        if plugin is None or plugin not in self.points:
+            raise error
+        self.failures.append(PluginFailure(plugin.name, where, error))
+        self.points.disable(plugin)
+
+    def _take_back(self) -> None:
+        for statement in reversed(self._open):
+            statement.discard()
+        self._open.clear()
 
     def statement(self) -> Statement:
         """A new statement."""
-        return Statement(self)
+        statement = Statement(self)
+        self._open.append(statement)
+        return statement
 
     def commit(self, placement: Placement) -> None:
         """Turn an operation of a statement into decisions."""
@@ -320,7 +376,7 @@ class Session:
 
     def allocate_now(self, sub_job: SubJob, pod: PodRecord, node: int) -> None:
         """Give a pod a node outside of a statement, and commit all that its job holds once the job is ready."""
-        self.statement().allocate(sub_job, (pod,), (node,))
+        Statement(self).allocate(sub_job, (pod,), (node,))
         job = sub_job.job
         if self.job_missing(job) > 0:
             return

@@ -184,4 +184,8 @@ def _set_state(session: Session, placement: Placement, old: PodState, new: PodSt
 
 def _tell(session: Session, point: str, placement: Placement) -> None:
     for method in session.points.all(point):
-        method(placement)
+        try:
+            method(placement)
+        except Exception as error:
+            # the operation is half told: the plugin's figures are wrong from here on, everybody else's are not
+            session.disable(error, point)

@@ -104,6 +104,7 @@ class Metrics(Observer):
             return Gauge(f"stromboli_{name}", text, registry=registry)
 
         self._sessions = counter("sessions", "Sessions by how they ended: completed or failed.", "result")
+        self._plugin_failures = counter("plugin_failures", "Errors that plugins raised.", "plugin")
         self._session_seconds = histogram("session_seconds", "Duration of a session.")
         self._snapshot_seconds = histogram("snapshot_seconds", "Duration of taking a snapshot.")
         self._bindings = counter("bindings", "Bindings by how they ended.", "result")
@@ -127,6 +128,8 @@ class Metrics(Observer):
         self._last = session
         self._sessions.labels("completed").inc()
         self._session_seconds.observe(seconds)
+        for failure in session.failures:
+            self._plugin_failures.labels(failure.plugin).inc()
         self._time(session, seconds)
         self._count_places(session, now)
         self._count_evictions(result.decisions)
