@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stromboli.api.decisions import Decision
 from stromboli.discovery import discover
@@ -25,6 +25,12 @@ class SessionResult:
 
     decisions: list[Decision]
     session: Session
+
+    @property
+    def environment(self) -> Environment:
+        """What the next session has to know: this one's environment, and what plugins and nominations add."""
+        nominated = self.session.nominated_hyper_nodes()
+        return replace(self.session.afterwards, nominated_hyper_nodes=nominated)
 
 
 class Engine:
@@ -62,3 +68,17 @@ class Engine:
         session.run(self._actions, time.perf_counter)
         closing.close(session)
         return SessionResult(session.decisions, session)
+
+
+class Successive:
+    """Sessions one after the other, each knowing what the one before left; `decide` may not run twice at once."""
+
+    def __init__(self, engine: Engine, environment: Environment) -> None:
+        self.engine = engine
+        self.environment = environment
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
+        """Run one session at `now`, in seconds since the epoch."""
+        result = self.engine.decide(snapshot, now=now, environment=self.environment)
+        self.environment = result.environment
+        return result

@@ -10,10 +10,9 @@ import pytest
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Evict
 from stromboli.api.errors import PolicyError
-from stromboli.engine import SessionResult
+from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.environment import Environment
-from stromboli.plugins.tdm import Tdm
-from tests.builders import gang, node, pod, pod_group
+from tests.builders import gang, node, pod, pod_group, queue, state
 from tests.builders import policy as tiers
 from tests.plugins.sessions import bound, decide, policy
 
@@ -137,8 +136,7 @@ def test_one_session_is_one_round(shuffles: int) -> None:
     by = policy("tdm", CLOSED, actions=", ".join(["shuffle"] * shuffles))
     result = decide(REVOCABLE, ELASTIC, gang("job", 3, node="z1"), by=by, now=NIGHT)
     assert evicted(result) == ["job-2"]
-    (plugin,) = [plugin for plugin in result.session.plugins if isinstance(plugin, Tdm)]
-    assert plugin.evicted == NIGHT
+    assert result.environment.revocable_evicted == NIGHT
 
 
 @pytest.mark.parametrize(
@@ -219,3 +217,11 @@ def test_preemption_leaves_revocable_nodes_alone() -> None:
     running = [ELASTIC, pod("a", "job", node="n1")]
     assert evicted(decide(node("n1", cpu="1"), *running, *urgent, by=by)) == ["a"]
     assert evicted(decide(node("n1", cpu="1", labels={ZONE: "z"}), *running, *urgent, by=by)) == []
+
+
+def test_the_next_session_knows_when_pods_were_told_to_leave() -> None:
+    engine = Engine(policy("tdm", CLOSED, actions="shuffle"))
+    cluster = state(queue("default"), REVOCABLE, ELASTIC, gang("job", 3, node="z1"))
+    successive = Successive(engine, Environment())
+    rounds = [evicted(successive.decide(cluster.snapshot(), now=NIGHT + after)) for after in (0, 30, 60)]
+    assert rounds == [["job-2"], [], ["job-2"]]

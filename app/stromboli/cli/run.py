@@ -14,16 +14,21 @@ import uvloop
 from stromboli.api.errors import StromboliError
 from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
-from stromboli.engine import Engine
+from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
+from stromboli.framework.environment import Environment
 from stromboli.framework.policy import DEFAULT_POLICY
 from stromboli.framework.registry import Registry
 from stromboli.framework.rules import Compatibility
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
+from stromboli.live.extender_client import HttpExtenderTransport
+from stromboli.live.logs import Logger
 from stromboli.live.service import Service
 from stromboli.live.settings import Settings
 from stromboli.metrics import Metrics
+
+log = Logger(__name__)
 
 
 def run(
@@ -79,11 +84,18 @@ class _Watcher(Metrics):
         super().__init__()
         self.published: Published | None = None
         self.service: Service | None = None
+        #: what plugins raised in the last session, which is not logged again
+        self._failures: set[tuple[str, str, str]] = set()
 
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         super().session(snapshot, result, now, seconds)
         assert self.service is not None
         self.published = Published(result.session, self.service.state.pods.by_key)
+        failures = {(f.plugin, f.where, str(f.error)) for f in result.session.failures}
+        for failure in result.session.failures:
+            if (failure.plugin, failure.where, str(failure.error)) not in self._failures:
+                log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)
+        self._failures = failures
 
     def missing(self) -> list[str]:
         """What the service still waits for."""
@@ -99,7 +111,10 @@ async def _serve(settings: Settings, registry: Registry, compatibility: Compatib
     watcher = _Watcher()
     watcher.service = service = Service(
         settings,
-        lambda text: Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility),
+        lambda text: Successive(
+            Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility),
+            Environment(extender=HttpExtenderTransport()),
+        ),
         watcher,
     )
     app = make_app(

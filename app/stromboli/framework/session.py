@@ -97,6 +97,8 @@ class Session:
     ) -> None:
         self.snapshot = snapshot
         self.environment = environment
+        #: the environment as the next session has to know it; plugins put in what they remember
+        self.afterwards = environment
         self.policy = policy
         self.rules = rules
         #: seconds since the epoch

@@ -7,6 +7,7 @@ nodes above the target, the least important first, while the nodes below all low
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -79,6 +80,7 @@ class Rescheduling(Plugin):
         last = self._session.environment.rescheduled
         if last is not None and last + self.arguments.interval >= self._session.now:
             return []
+        self._session.afterwards = replace(self._session.afterwards, rescheduled=self._session.now)
         victims: dict[int, PodRecord] = {}
         for strategy in self.arguments.strategies:
             if strategy.name == "lowNodeUtilization":

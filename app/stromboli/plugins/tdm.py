@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -103,8 +104,6 @@ class Tdm(Plugin):
         self._open: Mask = np.isin(zone, open_zones) & ~self._plain
         #: nodes whose zone the policy names and that is closed
         self._closed: Mask = np.isin(zone, list(zones)) & ~self._open & ~self._plain
-        #: when pods were last told to leave closed zones, seconds since the epoch; None for never
-        self.evicted = session.environment.revocable_evicted
         #: whether pending best-effort pods count as if they had a place
         self._generous = not session.rules.readiness
 
@@ -141,13 +140,14 @@ class Tdm(Plugin):
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         session = self._session
-        if self.evicted is not None and self.evicted + self.arguments.evict_period > session.now:
+        last = session.afterwards.revocable_evicted
+        if last is not None and last + self.arguments.evict_period > session.now:
             return []
         leaving = [pod for pod in running if preemptable(pod) and self._is_on(pod, self._closed)]
         leaving.sort(key=session.task_key, reverse=True)
         victims = self._within_limits((self._account(pod), pod) for pod in leaving)
         if victims:
-            self.evicted = session.now
+            session.afterwards = replace(session.afterwards, revocable_evicted=session.now)
         return victims
 
     def _yields(self, pod: PodRecord) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
 from stromboli.api.status import PodState
-from stromboli.engine import Engine
+from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.framework.session import Session
 from stromboli.simulation.manifests import FEED_ORDER
@@ -56,9 +56,10 @@ def run(
 ) -> Run:
     """Run `cycles` sessions. In between bound pods start to run, evicted ones go, and statuses are written."""
     out: Run | None = None
+    successive = Successive(engine, environment)
     for cycle in range(cycles):
         moment = time.time() if now is None else now
-        result = engine.decide(state.snapshot(), now=moment, environment=environment)
+        result = successive.decide(state.snapshot(), now=moment)
         if out is None:
             out = Run(result.session)
         else:
