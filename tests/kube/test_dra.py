@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from stromboli.api.decisions import Bind
+from stromboli.engine import Engine
 from stromboli.framework import closing
+from stromboli.framework.environment import Environment
 from stromboli.framework.session import Session
 from stromboli.kube.dra import cel, operations
 from tests import builders
@@ -429,3 +431,20 @@ def test_a_minimum_by_role_counts_the_first_pod_of_each(limit: str, phase: str) 
     claims = [claim("a0"), claim("a1", request(count=5))]
     _, session = run(*SLICES, group, *claims, *workers, policy=QUOTA, **{"deviceclass/gpu": limit})
     assert session.jobs["default/a"].phase == phase
+
+
+@pytest.mark.parametrize(("status", "nodes"), [(None, []), (allocation("n0", "d0"), ["n0"])])
+def test_pods_are_not_bound_where_nobody_would_allocate_their_claims(
+    status: dict[str, Any] | None, nodes: list[str]
+) -> None:
+    wanted = claim("c", **({"status": status} if status else {}))
+    cluster = builders.state(builders.queue("default"), builders.node("n0"), builders.pod_group("g"), pod("p", "c"))
+    for manifest in (device_class(), resource_slice("n0", device("d0")), wanted):
+        cluster.upsert(manifest["kind"], manifest)
+    environment = Environment(unallocating=frozenset(["stromboli"]))
+    result = Engine(POLICY).decide(cluster.snapshot(), now=builders.NOON, environment=environment)
+    assert [decision.node for decision in result.decisions if isinstance(decision, Bind)] == nodes
+    if not nodes:
+        reason = result.session.reason(result.session.jobs["default/g"])
+        assert reason is not None
+        assert "default/c is not allocated" in str(result.session.trace.pods)

@@ -94,7 +94,7 @@ class _Watcher(Metrics):
         failures = {(f.plugin, f.where, str(f.error)) for f in result.session.failures}
         for failure in result.session.failures:
             if (failure.plugin, failure.where, str(failure.error)) not in self._failures:
-                log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)
+                log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)  # noqa: LOG004
         self._failures = failures
 
     def missing(self) -> list[str]:
@@ -113,7 +113,7 @@ async def _serve(settings: Settings, registry: Registry, compatibility: Compatib
         settings,
         lambda text: Successive(
             Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility),
-            Environment(extender=HttpExtenderTransport()),
+            Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names)),
         ),
         watcher,
     )

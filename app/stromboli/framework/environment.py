@@ -58,6 +58,8 @@ class Environment:
     rescheduled: float | None = None
     #: when the tdm plugin last had pods leave closed zones, seconds since the epoch; None for never
     revocable_evicted: float | None = None
+    #: names of schedulers whose pods are bound without anybody writing the allocation of their resource claims
+    unallocating: frozenset[str] = frozenset()
     #: None when all nodes are its own
     sharding: Sharding | None = None
     #: HyperNode by uid of the group for which an earlier session evicted victims there

@@ -117,6 +117,7 @@ class _Book:
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
+        self._unallocating = session.environment.unallocating
         self._claims = ClaimsOfPods(session.snapshot.objects)
         self._inventory = Inventory(self._claims.objects, self._facts)
         self._with_devices: list[int] = np.flatnonzero(self._inventory.nodes).tolist()
@@ -141,6 +142,9 @@ class _Book:
             for claim in claims:
                 self._check_usable(claim, pod)
             waiting = [claim for claim in claims if claim.status.allocation is None]
+            if waiting and pod.scheduler_name in self._unallocating:
+                # Once bound, the pod would wait for its devices on the node for good.
+                raise ClaimError(f"resourceclaim {waiting[0].key} is not allocated")
             answers = self._answers_for(waiting) if waiting else None
         except ClaimError as error:
             yield str(error), np.zeros(len(self._facts), np.bool_)
