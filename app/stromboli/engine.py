@@ -76,9 +76,13 @@ class Successive:
     def __init__(self, engine: Engine, environment: Environment) -> None:
         self.engine = engine
         self.environment = environment
+        #: what the next session is told of the load of nodes; may be replaced at any time
+        self.node_usage = environment.node_usage
 
     def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch."""
-        result = self.engine.decide(snapshot, now=now, environment=self.environment)
+        result = self.engine.decide(
+            snapshot, now=now, environment=replace(self.environment, node_usage=self.node_usage)
+        )
         self.environment = result.environment
         return result

@@ -13,14 +13,17 @@ from tests.controlplane.cluster import Program, free_port
 
 
 class Prometheus(Program):
-    """A context manager; ready once it has scraped its target."""
+    """A context manager; ready once it has scraped its target, if it has one."""
 
     def __init__(self, program: str, directory: Path, target: str) -> None:
-        scrape: dict[str, Any] = {"job_name": "stromboli", "static_configs": [{"targets": [target]}]}
+        targets = [target] if target else []
+        scrape: dict[str, Any] = {"job_name": "stromboli", "static_configs": [{"targets": targets}]}
         scrape |= {"scrape_interval": "250ms", "scrape_timeout": "250ms"}
         config = directory / "prometheus.json"
         config.write_text(json.dumps({"scrape_configs": [scrape]}))
+        self._up = {"": 1.0} if target else {}
         address = f"127.0.0.1:{free_port()}"
+        self.address = f"http://{address}"
         super().__init__(
             [
                 program,
@@ -30,10 +33,10 @@ class Prometheus(Program):
             ],
             directory / "prometheus.log",
         )
-        self._http = httpx.Client(base_url=f"http://{address}", trust_env=False)
+        self._http = httpx.Client(base_url=self.address, trust_env=False)
 
     def __enter__(self) -> Self:
-        self.wait_until(lambda: self._http.get("/-/ready").is_success and self.query("up") == {"": 1})
+        self.wait_until(lambda: self._http.get("/-/ready").is_success and self.query("up") == self._up)
         return self
 
     def __exit__(

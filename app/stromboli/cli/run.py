@@ -22,6 +22,7 @@ from stromboli.framework.registry import Registry
 from stromboli.framework.rules import Compatibility
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
+from stromboli.live import node_load
 from stromboli.live.extender_client import HttpExtenderTransport
 from stromboli.live.logs import Logger
 from stromboli.live.service import Service
@@ -109,14 +110,17 @@ class _Watcher(Metrics):
 async def _serve(settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
     """The service and its HTTP side, in one loop, until either ends."""
     watcher = _Watcher()
-    watcher.service = service = Service(
-        settings,
-        lambda text: Successive(
-            Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility),
-            Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names)),
-        ),
-        watcher,
-    )
+    environment = Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names))
+    sessions = Successive(Engine(registry=registry, compatibility=compatibility), environment)
+
+    def load(text: str | None) -> Successive:
+        sessions.engine = Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility)
+        return sessions
+
+    def tell(loads: node_load.Loads) -> None:
+        sessions.node_usage = loads
+
+    watcher.service = service = Service(settings, load, watcher)
     app = make_app(
         lambda: watcher.published,
         watcher.registry,
@@ -125,9 +129,13 @@ async def _serve(settings: Settings, registry: Registry, compatibility: Compatib
         scheduler_names=settings.scheduler_names,
         extender_scheduler_names=settings.extender_scheduler_names,
     )
-    http = asyncio.create_task(serve(app, open_socket(settings.listen)), name="http")
+    tasks = (
+        asyncio.create_task(serve(app, open_socket(settings.listen)), name="http"),
+        asyncio.create_task(node_load.follow(lambda: sessions.engine.policy.metrics, tell), name="node load"),
+    )
     try:
         await service.run()
     finally:
-        http.cancel()
-        await asyncio.gather(http, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
