@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stromboli.api.decisions import EmitEvent, SetPodGroupStatus
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, NodeUsage
 from tests import builders
@@ -17,3 +18,17 @@ def test_a_session_sees_the_load_that_was_told_before_it() -> None:
         }
         result = sessions.decide(cluster.snapshot(), now=builders.NOON)
         assert result.session.bound == {"default/g-0": expected}
+
+
+def test_an_event_tells_of_a_new_reason_once() -> None:
+    group = builders.pod_group("g", 2)
+    cluster = builders.state(builders.node("n1", cpu="1"), builders.queue("default"), group, builders.gang("g", 2))
+    engine = Engine()
+    first = engine.decide(cluster.snapshot(), now=builders.NOON)
+    (event,) = [decision for decision in first.decisions if isinstance(decision, EmitEvent)]
+    assert (event.kind, event.namespace, event.name, event.type) == ("PodGroup", "default", "g", "Warning")
+    assert event.message == "QueueShareExceeded: queue default has no room in cpu"
+    (status,) = [decision.status for decision in first.decisions if isinstance(decision, SetPodGroupStatus)]
+    cluster.upsert("PodGroup", group.model_copy(update={"status": status}))
+    second = engine.decide(cluster.snapshot(), now=builders.NOON)
+    assert not [decision for decision in second.decisions if isinstance(decision, EmitEvent)]

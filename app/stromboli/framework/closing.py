@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from stromboli.api.crds import PodGroupStatus
-from stromboli.api.decisions import Nominate, SetPodGroupStatus, SetQueueStatus
+from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetQueueStatus
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Vector
 from stromboli.api.status import ALLOCATED_STATES, PodState
@@ -24,6 +26,7 @@ def close(session: Session) -> None:
         status = pod_group_status(job)
         if _differs(status, job.pod_group.status):
             session.decisions.append(SetPodGroupStatus(job.namespace, job.name, status))
+            session.decisions += _news(job)
     for name, held in queue_allocated(session).items():
         amounts = _quantities(session, held)
         if amounts != dict(session.queues[name].resource.status.allocated):
@@ -32,6 +35,16 @@ def close(session: Session) -> None:
         pod, name = session.record(row), session.nodes.name(node)
         if pod.nominated_node != name:
             session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
+
+
+def _news(job: Job) -> Iterator[EmitEvent]:
+    """An Event for each new reason why a job does not run."""
+    known = {(c.type, c.status, c.message) for c in job.pod_group.status.conditions}
+    for condition in job.conditions:
+        said = (condition.type, condition.status, condition.message)
+        if condition.type == "Unschedulable" and condition.status == "True" and said not in known:
+            uid = job.pod_group.metadata.uid
+            yield EmitEvent("PodGroup", job.namespace, job.name, uid, "Warning", condition.reason, condition.message)
 
 
 def _promised(session: Session) -> dict[int, int]:
