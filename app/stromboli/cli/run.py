@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -91,6 +92,9 @@ class _Watcher(Metrics):
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         super().session(snapshot, result, now, seconds)
         assert self.service is not None
+        if self.published is None:
+            # What the first lists brought mostly stays; full collections over it would take longer than sessions.
+            gc.freeze()
         self.published = Published(result.session, self.service.state.pods.by_key)
         failures = {(f.plugin, f.where, str(f.error)) for f in result.session.failures}
         for failure in result.session.failures:

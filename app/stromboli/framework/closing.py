@@ -9,7 +9,7 @@ import numpy as np
 from stromboli.api.crds import PodGroupStatus
 from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetQueueStatus
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Dimensions, Vector
 from stromboli.api.status import ALLOCATED_STATES, PodState
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
@@ -123,8 +123,6 @@ def queue_allocated(session: Session) -> dict[str, Vector]:
 
 
 def _quantities(session: Session, amounts: Vector) -> dict[str, str]:
-    from stromboli.api.resources import Dimensions
-
     dimensions = Dimensions()
     dimensions.names = list(session.dimensions)
     return dimensions.quantities(amounts)

@@ -53,8 +53,6 @@ class Rules:
     devices: bool = True
     #: an error of an HTTP extender is never a yes
     extender_errors: bool = True
-    #: a pod that a queue refused is tried again when room came back
-    refused_once: bool = True
     #: a pod whose resource claim does not exist waits for it as part of its job
     missing_claims: bool = True
 
