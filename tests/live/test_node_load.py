@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stromboli.framework.environment import NodeUsage
+from stromboli.framework.policy import Policy
 from stromboli.live import node_load
 from tests.e2e.prometheus import Prometheus
 
@@ -78,9 +79,10 @@ def test_settings_that_make_no_sense_are_named(metrics: dict[str, str], message:
 
 async def test_a_source_that_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     told: list[dict[str, NodeUsage]] = []
-    settings = {"type": "prometheus", "address": "http://127.0.0.1:1", "interval": "10ms"}
+    metrics = {"type": "prometheus", "address": "http://127.0.0.1:1", "interval": "10ms"}
+    policy = Policy((), (), metrics=metrics)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await node_load.follow(lambda: settings, lambda loads: told.append(dict(loads)))
+            await node_load.follow(lambda: policy, lambda loads: told.append(dict(loads)))
     assert told == []
     assert [record.event for record in caplog.records] == ["load of nodes not read"]

@@ -135,7 +135,7 @@ async def _serve(settings: Settings, registry: Registry, compatibility: Compatib
     )
     tasks = (
         asyncio.create_task(serve(app, open_socket(settings.listen)), name="http"),
-        asyncio.create_task(node_load.follow(lambda: sessions.engine.policy.metrics, tell), name="node load"),
+        asyncio.create_task(node_load.follow(lambda: sessions.engine.policy, tell), name="node load"),
     )
     try:
         await service.run()

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from stromboli.api import duration
 from stromboli.api.errors import PolicyError
 from stromboli.api.validation import field_path, problem, shown
 from stromboli.framework.rules import Compatibility
@@ -42,6 +43,8 @@ tiers:
 ArgumentModels = Mapping[str, type[BaseModel] | None]
 
 _COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
+#: seconds
+_METRICS_INTERVAL = 30.0
 _TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules")
 _PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
 
@@ -81,6 +84,15 @@ class Policy:
     compatibility: Compatibility | None = None
     #: rule -> `volcano` or `strict`, where it differs from `compatibility`
     rules: Mapping[str, Compatibility] = field(default_factory=dict)
+
+    @property
+    def metrics_interval(self) -> float:
+        """Seconds between two readings of the loads of nodes; what cannot be read is the default."""
+        try:
+            seconds = duration.parse(self.metrics.get("interval", ""))
+        except ValueError:
+            return _METRICS_INTERVAL
+        return seconds if seconds > 0 else _METRICS_INTERVAL
 
 
 def load_policy(

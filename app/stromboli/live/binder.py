@@ -24,6 +24,7 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.workers import run_workers
 from stromboli.state.snapshot import Snapshot
 
 log = Logger(__name__)
@@ -79,8 +80,7 @@ class Binder:
     async def run(self) -> None:
         """Send bindings until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for number in range(self._workers):
-                tasks.create_task(self._work(), name=f"binder-{number}")
+            tasks.create_task(run_workers("binder", self._workers, self._work), name="binder")
             tasks.create_task(self._sweep(), name="binder-sweep")
 
     @property

@@ -16,6 +16,7 @@ from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
+from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
 
@@ -78,9 +79,7 @@ class Events:
 
     async def run(self) -> None:
         """Post until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(_WORKERS):
-                tasks.create_task(self._work(), name=f"events-{number}")
+        await run_workers("events", _WORKERS, self._work)
 
     async def _work(self) -> None:
         while True:

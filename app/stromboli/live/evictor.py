@@ -20,6 +20,7 @@ from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, STRATEGIC_PATCH,
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
 
@@ -71,9 +72,7 @@ class Evictor:
 
     async def run(self) -> None:
         """Evict until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(_WORKERS):
-                tasks.create_task(self._work(), name=f"evictor-{number}")
+        await run_workers("evictor", _WORKERS, self._work)
 
     async def _work(self) -> None:
         while True:

@@ -94,7 +94,9 @@ class TickLoop:
 
     async def _tick(self) -> bool:
         """One session; returns whether it came to its end."""
+        began = time.perf_counter()
         snapshot, now, started = self._state.snapshot(), time.time(), time.perf_counter()
+        self._observer.snapshot(started - began)
         decide = self.decider.decide
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, lambda: decide(snapshot, now=now))

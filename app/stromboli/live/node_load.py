@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping
 import aiohttp
 import msgspec
 
-from stromboli.api import duration
 from stromboli.framework.environment import NodeUsage
+from stromboli.framework.policy import Policy
 from stromboli.live.logs import Logger
 
 log = Logger(__name__)
 
-_INTERVAL = 30.0
 _TIMEOUT = 60.0
 #: percent, over the last 10 minutes
 _CPU = 'avg_over_time((100 - 100 * avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[5m])))[10m:30s])'
@@ -44,30 +43,21 @@ class _Answer(msgspec.Struct):
     data: _Data
 
 
-async def follow(metrics: Callable[[], Mapping[str, str]], tell: Callable[[Loads], None]) -> None:
-    """Until cancelled, read the loads each interval; `metrics` are those of the policy that is in force."""
+async def follow(policy: Callable[[], Policy], tell: Callable[[Loads], None]) -> None:
+    """Until cancelled, read the loads each interval, as the policy says that is in force then."""
     last = ""
     while True:
-        settings = metrics()
+        current = policy()
         try:
-            if settings:
-                tell(await read(settings))
+            if current.metrics:
+                tell(await read(current.metrics))
             problem = ""
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = str(error) or type(error).__name__
         if problem and problem != last:
-            log.warning("load of nodes not read", error=problem, **settings)
+            log.warning("load of nodes not read", error=problem, **current.metrics)
         last = problem
-        await asyncio.sleep(interval(settings))
-
-
-def interval(metrics: Mapping[str, str]) -> float:
-    """Seconds between two reads; what cannot be read is the default."""
-    try:
-        seconds = duration.parse(metrics.get("interval", ""))
-    except ValueError:
-        return _INTERVAL
-    return seconds if seconds > 0 else _INTERVAL
+        await asyncio.sleep(current.metrics_interval)
 
 
 async def read(metrics: Mapping[str, str]) -> Loads:

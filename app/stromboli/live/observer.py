@@ -18,6 +18,9 @@ class Observer:
     def malformed(self, kind: str, key: str) -> None:
         """An object could not be read and was set aside."""
 
+    def snapshot(self, seconds: float) -> None:
+        """A snapshot was taken."""
+
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         """A session ended; `snapshot` is what it saw and must not be changed, `now` the time that it was given."""
 

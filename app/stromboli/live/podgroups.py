@@ -22,6 +22,7 @@ from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, 
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import GROUP_ANNOTATION
 
@@ -64,9 +65,7 @@ class PodGroupMaker:
         self._active = True
         for key in self._bare:
             self._queue.put_nowait(key)
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(_WORKERS):
-                tasks.create_task(self._work(), name=f"podgroups-{number}")
+        await run_workers("podgroups", _WORKERS, self._work)
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if isinstance(pod, str):

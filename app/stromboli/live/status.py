@@ -20,6 +20,7 @@ from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
 
@@ -59,9 +60,7 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(_WORKERS):
-                tasks.create_task(self._work(), name=f"status-{number}")
+        await run_workers("status", _WORKERS, self._work)
 
     async def _work(self) -> None:
         while True:

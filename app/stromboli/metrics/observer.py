@@ -140,7 +140,6 @@ class Metrics(Observer):
         self._sessions.labels("failed").inc()
 
     def snapshot(self, seconds: float) -> None:
-        """A snapshot was taken."""
         self._snapshot_seconds.observe(seconds)
 
     def _time(self, session: Session, seconds: float) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field
 
 from stromboli.api.resources import Vector
 from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Arguments, Plugin
+from stromboli.framework.plugin import Plugin
+from stromboli.framework.resource_weights import ResourceWeights
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
-_RESOURCE = "binpack.resources."
 
 
-class BinpackArguments(Arguments):
+class BinpackArguments(ResourceWeights):
     """Arguments of binpack. `binpack.resources.NAME` sets the weight (1) of a resource that `resources` lists."""
 
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int]
+    prefix: ClassVar[str] = "binpack"
 
     weight: int = Field(default=1, alias="binpack.weight")
     """Multiplies the score; 0 turns it off."""
@@ -31,26 +30,6 @@ class BinpackArguments(Arguments):
     """Weight of memory."""
     resources: str = Field(default="", alias="binpack.resources")
     """More resources that count, separated by commas."""
-
-    @model_validator(mode="after")
-    def _names_resources(self) -> Self:
-        for key in self.__pydantic_extra__:
-            if not key.startswith(_RESOURCE):
-                raise ValueError(f"unknown argument {key!r}")
-            if key.removeprefix(_RESOURCE) not in self.named:
-                raise ValueError(f"{key!r} has no effect: the resource is not in binpack.resources")
-        return self
-
-    @property
-    def named(self) -> list[str]:
-        """The resources listed in `resources`."""
-        return [name for part in self.resources.split(",") if (name := part.strip())]
-
-    def weights(self) -> dict[str, int]:
-        """The weight of each resource that counts."""
-        given = {name: self.__pydantic_extra__.get(_RESOURCE + name, 1) for name in self.named}
-        given |= {"cpu": self.cpu, "memory": self.memory}
-        return {name: 1 if weight < 0 else weight for name, weight in given.items()}
 
 
 class Binpack(Plugin):

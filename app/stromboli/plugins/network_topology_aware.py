@@ -8,32 +8,31 @@ already; pods of jobs that do not care fill HyperNodes up, so that whole ones st
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field
 
 from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Arguments, Plugin
+from stromboli.framework.plugin import Plugin
+from stromboli.framework.resource_weights import ResourceWeights
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
-_RESOURCE = "hypernode.binpack.resources."
 
 
-class NetworkTopologyAwareArguments(Arguments):
+class NetworkTopologyAwareArguments(ResourceWeights):
     """Arguments of network-topology-aware.
 
     `hypernode.binpack.resources.NAME` sets the weight (1) of a resource that `hypernode.binpack.resources` lists.
     Negative values count as the default.
     """
 
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int]
+    prefix: ClassVar[str] = "hypernode.binpack"
 
     weight: int = 1
     """Multiplies all scores; 0 turns them off."""
@@ -49,25 +48,6 @@ class NetworkTopologyAwareArguments(Arguments):
     """For those, how much each tier counts relative to the tier below; with 0 only tier 1 counts."""
     max_evicting: int = Field(default=8, alias="hypernode.gradient.evict.max-hypernodes")
     """How many HyperNodes are offered at most when victims make the room."""
-
-    @model_validator(mode="after")
-    def _names_resources(self) -> Self:
-        for key in self.__pydantic_extra__:
-            if not key.startswith(_RESOURCE):
-                raise ValueError(f"unknown argument {key!r}")
-            if key.removeprefix(_RESOURCE) not in self.named:
-                raise ValueError(f"{key!r} has no effect: the resource is not in hypernode.binpack.resources")
-        return self
-
-    @property
-    def named(self) -> list[str]:
-        """The resources listed in `resources`."""
-        return [name for part in self.resources.split(",") if (name := part.strip())]
-
-    def weights(self) -> dict[str, float]:
-        """The weight of each resource that counts."""
-        given = {name: self.__pydantic_extra__.get(_RESOURCE + name, 1) for name in self.named}
-        return {n: _or_default(w, 1) for n, w in (given | {"cpu": self.cpu, "memory": self.memory}).items()}
 
 
 class NetworkTopologyAware(Plugin):

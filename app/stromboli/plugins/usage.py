@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticUseDefault
 
-from stromboli.api import duration, resources
+from stromboli.api import resources
 from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
 from stromboli.api.status import PodState
 from stromboli.framework.environment import NodeUsage
@@ -26,8 +26,6 @@ from stromboli.state.pods import PodRecord
 _SCORE = 100.0
 #: older measurements count as none, seconds
 _FRESH = 300.0
-#: how long it takes until a running pod shows in a measurement, unless the policy says otherwise, seconds
-_INTERVAL = 30.0
 _MI = 1 << 20
 
 Number = TypeVar("Number", int, float)
@@ -184,7 +182,8 @@ class Usage(Plugin):
 
     def _count_running(self) -> None:
         session, pods = self._session, self._session.pods
-        interval = _interval(session.policy.metrics.get("interval", ""))
+        # how long it takes until a running pod shows in a measurement
+        interval = session.policy.metrics_interval
         for row in np.flatnonzero(pods.node >= 0).tolist():
             pod, state = session.record(row), pods.state[row]
             unseen = state == PodState.Running and (not pod.started or session.now - pod.started < interval)
@@ -194,12 +193,3 @@ class Usage(Plugin):
 
 def _is_fresh(usage: NodeUsage | None, now: float) -> bool:
     return usage is not None and now - usage.measured <= _FRESH
-
-
-def _interval(written: str) -> float:
-    """The time between two measurements in seconds."""
-    try:
-        seconds = duration.parse(written)
-    except ValueError:
-        return _INTERVAL
-    return seconds if seconds > 0 else _INTERVAL
