@@ -27,6 +27,8 @@ _NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 
 #: up to so many nodes plain Python is faster than NumPy
 _FEW = 8
+#: compared even when nothing of them is requested
+_ALWAYS = frozenset((CPU, MEMORY))
 #: Two amounts closer than this count as equal: a tenth of the smallest unit.
 TOLERANCE = 0.1
 
@@ -115,11 +117,10 @@ def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
 
 
 def _fits_one(request: list[float], room: list[float]) -> bool:
-    return all(
-        have > want - TOLERANCE
-        for column, (want, have) in enumerate(zip(request, room, strict=True))
-        if want > 0 or column in (CPU, MEMORY)
-    )
+    for column, want in enumerate(request):
+        if (want > 0 or column in _ALWAYS) and room[column] <= want - TOLERANCE:
+            return False
+    return True
 
 
 def is_empty(request: Vector) -> bool:

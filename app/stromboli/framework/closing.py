@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from stromboli.api.crds import PodGroupStatus
+from stromboli.api.crds import PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetQueueStatus
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Dimensions, Vector
-from stromboli.api.status import ALLOCATED_STATES, PodState
+from stromboli.api.status import PodState
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
+# int: the members themselves are slow to get at before Python 3.12
+_RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
@@ -23,9 +25,8 @@ def close(session: Session) -> None:
     """Add the status decisions; only what differs from the snapshot is written."""
     for job in session.jobs.values():
         job.phase = phase(job)
-        status = pod_group_status(job)
-        if _differs(status, job.pod_group.status):
-            session.decisions.append(SetPodGroupStatus(job.namespace, job.name, status))
+        if _differs(job):
+            session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job)))
             session.decisions += _news(job)
     for name, held in queue_allocated(session).items():
         amounts = _quantities(session, held)
@@ -59,9 +60,9 @@ def _promised(session: Session) -> dict[int, int]:
 
 def phase(job: Job) -> str:
     """The phase of a PodGroup after a session."""
-    if job.unschedulable and job.counts[PodState.Running]:
+    if job.unschedulable and job.counts[_RUNNING]:
         return "Unknown"
-    done = job.counts[PodState.Succeeded] + job.counts[PodState.Failed]
+    done = job.counts[_SUCCEEDED] + job.counts[_FAILED]
     if job.scheduled_count >= job.min_available:
         return "Completed" if job.scheduled_count == done else "Running"
     return "Inqueue" if job.phase == "Inqueue" else "Pending"
@@ -72,49 +73,34 @@ def pod_group_status(job: Job) -> PodGroupStatus:
     return PodGroupStatus(
         phase=job.phase,
         conditions=job.conditions,
-        running=job.counts[PodState.Running],
-        succeeded=job.counts[PodState.Succeeded],
-        failed=job.counts[PodState.Failed],
+        running=job.counts[_RUNNING],
+        succeeded=job.counts[_SUCCEEDED],
+        failed=job.counts[_FAILED],
     )
 
 
-def _differs(new: PodGroupStatus, old: PodGroupStatus) -> bool:
-    """Whether a status is worth writing: times and transition ids alone are not."""
+def _differs(job: Job) -> bool:
+    """Whether the status of a job is worth writing: times and transition ids alone are not."""
+    old, counts = job.pod_group.status, job.counts
+    if job.phase != old.phase or counts[_RUNNING] != old.running:
+        return True
+    if counts[_SUCCEEDED] != old.succeeded or counts[_FAILED] != old.failed:
+        return True
+    return _shown(job.conditions) != _shown(old.conditions)
 
-    def shown(status: PodGroupStatus) -> object:
-        return (
-            status.phase,
-            status.running,
-            status.succeeded,
-            status.failed,
-            [(c.type, c.status, c.reason, c.message) for c in status.conditions],
-        )
 
-    return shown(new) != shown(old)
+def _shown(conditions: Iterable[PodGroupCondition]) -> list[tuple[str, ...]]:
+    return [(c.type, c.status, c.reason, c.message) for c in conditions]
 
 
 def queue_allocated(session: Session) -> dict[str, Vector]:
     """What the pods of each queue and of its descendants hold at the end of the session, shape (dimensions,)."""
     held = {name: np.zeros(len(session.dimensions)) for name in session.queues}
-    pods = session.pods
-    jobs = {job.row: job for job in session.jobs.values()}
-    rows = np.flatnonzero((pods.job >= 0) & np.isin(pods.state, ALLOCATED_STATES))
-    if not len(rows):
-        return held
-    keys, inverse = np.unique(pods.job[rows], return_inverse=True)
-    classes = pods.pod_class[rows]
-    width = len(session.dimensions)
-    sums = np.stack(
-        [
-            np.bincount(inverse, weights=session.snapshot.requests[classes, c], minlength=len(keys))
-            for c in range(width)
-        ],
-        axis=1,
-    )
-    for key, amount in zip(keys.tolist(), sums, strict=True):
-        job = jobs.get(key)
-        name = job.queue.name if job else ""
-        seen: set[str] = set()
+    of_jobs = session.membership.allocated_now()
+    for queue in session.queues.values():
+        if not queue.jobs:
+            continue
+        amount, name, seen = of_jobs[[job.index for job in queue.jobs]].sum(axis=0), queue.name, set[str]()
         while name in held and name not in seen:
             held[name] += amount
             seen.add(name)

@@ -72,7 +72,7 @@ class _GroupPlacement:
             missing = session.sub_job_missing(sub_job)
             if self._statement and missing <= 0:
                 break
-        if session.sub_job_missing(sub_job) <= 0 or session.sub_job_pipelined(sub_job):
+        if missing <= 0 or session.sub_job_pipelined(sub_job):
             return self._statement
         self._statement.discard()
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from stromboli.api import crds
@@ -21,6 +22,9 @@ _VALID = (*_READY, int(PodState.Pipelined), int(PodState.Pending))
 _SCHEDULED = tuple(
     int(s) for s in (PodState.Bound, PodState.Running, PodState.Releasing, PodState.Succeeded, PodState.Failed)
 )
+#: the counts of those states, from a list of counts by state
+_ready, _valid, _scheduled = itemgetter(*_READY), itemgetter(*_VALID), itemgetter(*_SCHEDULED)
+_allocated = itemgetter(*map(int, ALLOCATED_STATES))
 
 
 @dataclass(slots=True, eq=False)
@@ -87,8 +91,7 @@ class SubJob:
     @property
     def ready_count(self) -> int:
         """Pods that hold a place."""
-        counts = self.counts
-        return sum([counts[s] for s in _READY])
+        return sum(_ready(self.counts))
 
     @property
     def waiting_count(self) -> int:
@@ -172,13 +175,12 @@ class Job:
     @property
     def ready_count(self) -> int:
         """Pods that hold a place or are done."""
-        counts = self.counts
-        return sum([counts[s] for s in _READY])
+        return sum(_ready(self.counts))
 
     @property
     def allocated_count(self) -> int:
         """Pods that hold a place."""
-        return sum([self.counts[s] for s in ALLOCATED_STATES])
+        return sum(_allocated(self.counts))
 
     @property
     def waiting_count(self) -> int:
@@ -188,12 +190,12 @@ class Job:
     @property
     def valid_count(self) -> int:
         """Pods that hold a place or may still get one."""
-        return sum([self.counts[s] for s in _VALID])
+        return sum(_valid(self.counts))
 
     @property
     def scheduled_count(self) -> int:
         """Pods that have a node or had one; bindings of this session are not confirmed and do not count."""
-        return sum([self.counts[s] for s in _SCHEDULED])
+        return sum(_scheduled(self.counts))
 
     def held_by_role(self, *, best_effort: bool, promised: bool = False) -> dict[str, int]:
         """Number of pods of each role that hold a place, with pending best-effort pods and promised places if asked."""

@@ -13,7 +13,7 @@ class NodeView:
     """Some nodes as plugins see them. Amounts have shape (dimensions, n), `rows` gives their index in `facts`.
 
     A view may also show nodes as they would be with copies of a pod on them; plugins need not care. Amounts are taken
-    from the session's columns when they are first read.
+    from the session's columns when they are first read, and must not be changed.
     """
 
     __slots__ = ("_allocatable", "_nodes", "_scoring", "_used", "facts", "rows")
@@ -34,21 +34,21 @@ class NodeView:
     def allocatable(self) -> Matrix:
         """What pods can request in all."""
         if self._allocatable is None:
-            self._allocatable = self._nodes.allocatable[:, self.rows]
+            self._allocatable = self._nodes.allocatable.take(self.rows, axis=1)
         return self._allocatable
 
     @property
     def used(self) -> Matrix:
         """Requested by pods that hold a place."""
         if self._used is None:
-            self._used = self._nodes.used[:, self.rows]
+            self._used = self._nodes.used.take(self.rows, axis=1)
         return self._used
 
     @property
     def scoring(self) -> Matrix:
         """cpu and memory, shape (2, n), with kube-scheduler's defaults for containers that request none."""
         if self._scoring is None:
-            self._scoring = self._nodes.scoring[:, self.rows]
+            self._scoring = self._nodes.scoring.take(self.rows, axis=1)
         return self._scoring
 
     def with_copies(self, copies: Vector, request: Vector, scoring: tuple[float, float]) -> NodeView:
@@ -115,7 +115,7 @@ class SessionNodes:
 
     def room(self, rows: Rows) -> Matrix:
         """What pods can have now: what is idle, less what others were promised beyond what terminating pods leave."""
-        idle: Matrix = self.idle[:, rows]
+        idle: Matrix = self.idle.take(rows, axis=1)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
     def view(self, rows: Rows) -> NodeView:

@@ -65,6 +65,11 @@ class Points:
         self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
         self._flat: dict[str, tuple[Method, ...]] = {}
 
+    @property
+    def count(self) -> int:
+        """How many plugins are asked."""
+        return sum(map(len, self._tiers))
+
     def __contains__(self, plugin: Plugin) -> bool:
         return any(p is plugin for tier in self._tiers for p, _ in tier)
 

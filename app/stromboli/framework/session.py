@@ -20,6 +20,7 @@ from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
 from stromboli.framework import reasons
 from stromboli.framework.environment import Environment
 from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
+from stromboli.framework.membership import NO_ROWS, Membership
 from stromboli.framework.nodes import SessionNodes
 from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Plugin
@@ -32,13 +33,10 @@ from stromboli.framework.statement import Kind, Placement, Statement
 from stromboli.framework.subgroups import make_sub_jobs
 from stromboli.framework.topology import Topology, has_topology, settle, topology
 from stromboli.framework.trace import Trace
-from stromboli.state.pods import IntColumn, PodRecord
+from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
 _ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
-_REQUESTING = _ALLOCATED | (np.arange(STATES) == PodState.Pending)
-
-
 _NOWHERE = Environment()
 _NO_ANNOTATIONS: Mapping[str, str] = {}
 T = TypeVar("T")
@@ -131,11 +129,17 @@ class Session:
             self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), self.nodes.facts)
         self.queues: dict[str, Queue] = self._open_queues()
         self.jobs: dict[str, Job] = {}
-        #: pods by job as they were at the start, requests in total, shape (jobs, dimensions)
-        self.job_allocated: Matrix
-        self.job_requested: Matrix
-        self._members: dict[int, Rows] | None = None
-        self._open_jobs()
+        included = [
+            (row, pod_group)
+            for row, pod_group in enumerate(snapshot.pod_groups)
+            if pod_group is not None and _queue_name(pod_group) in self.queues
+        ]
+        self.membership = Membership(snapshot, [row for row, _ in included])
+        #: what pods request that held a place at the start, and those and the pending ones, shape (jobs, dimensions)
+        self.job_allocated: Matrix = self.membership.allocated
+        self.job_requested: Matrix = self.membership.requested()
+        self._sub_job_of_row: dict[int, SubJob] = {}
+        self._open_jobs(included)
         self.plugins: list[Plugin] = []
         tiers: list[list[tuple[Plugin, PluginOption]]] = []
         if self.shard is not None and self.shard.sharding.mode == "hard":
@@ -179,9 +183,7 @@ class Session:
 
     def members(self, job: Job) -> list[PodRecord]:
         """All pods of a job."""
-        if self._members is None:
-            self._members = self._rows_by_job(np.flatnonzero(self.pods.job >= 0))
-        return self.records(self._members.get(job.row, _NO_ROWS))
+        return self.records(self.membership.rows(job.index))
 
     def rows(self, sub_job: SubJob) -> Rows:
         """The rows of all pods of a group."""
@@ -190,8 +192,7 @@ class Session:
 
     def pending(self, job: Job) -> list[PodRecord]:
         """The pods of a job that have no place now."""
-        rows = self._pending.get(job.row, _NO_ROWS)
-        return self.records(rows[self.pods.state[rows] == PodState.Pending])
+        return self.records(self.membership.pending(job.index))
 
     def sub_job_of(self, job: Job, pod: PodRecord) -> SubJob:
         """The sub group that a pod of the job is in."""
@@ -302,11 +303,14 @@ class Session:
         """Run an action, again without a plugin that broke it; what it had committed stands."""
         while True:
             self._open.clear()
+            plugins = self.points.count
             try:
                 return action(self)
             except Exception as error:
                 self._take_back()
-                self.disable(error, name)
+                # Keys of an order that lost a plugin midway cannot be compared with those from before.
+                if self.points.count == plugins:
+                    self.disable(error, name)
 
     def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
         """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
@@ -358,7 +362,7 @@ class Session:
             self.tried.pop(pod.row, None)
 
     def _bind(self, placement: Placement) -> None:
-        self.pods.state[[pod.row for pod in placement.pods]] = PodState.Binding
+        self.pods.state[placement.rows] = PodState.Binding
         self.trace.placed(placement.pods)
         for pod, node in zip(placement.pods, placement.nodes, strict=True):
             self.bound[pod.key] = name = self.nodes.name(node)
@@ -453,107 +457,57 @@ class Session:
             for index, (name, queue) in enumerate(self.snapshot.queues.items())
         }
 
-    def _open_jobs(self) -> None:
-        pod_groups = self.snapshot.pod_groups
-        included = [
-            (row, pod_group)
-            for row, pod_group in enumerate(pod_groups)
-            if pod_group is not None and self._queue_name(pod_group) in self.queues
-        ]
-        index_of = np.full(len(pod_groups) + 2, -1, np.intp)
-        index_of[[row for row, _ in included]] = np.arange(len(included))
-        pods = self.pods
-        rows = np.flatnonzero(index_of[pods.job] >= 0) if len(pods.job) else _NO_ROWS
-        of_job, state, classes = index_of[pods.job[rows]], pods.state[rows], pods.pod_class[rows]
-        counts = np.bincount(of_job * STATES + state, minlength=len(included) * STATES)
-        by_state = counts.reshape(len(included), STATES).tolist()
-        best_effort = _best_effort(self.snapshot.requests)
-        waiting = rows[state == PodState.Pending]
-        pending_best_effort = np.bincount(
-            of_job[(state == PodState.Pending) & best_effort[classes]], minlength=len(included)
-        ).tolist()
-        self.job_allocated = self._sum_requests(of_job, classes, _ALLOCATED[state], len(included))
-        self.job_requested = self._sum_requests(of_job, classes, _REQUESTING[state], len(included))
-        self._pending = self._rows_by_job(waiting)
-        self._sub_job_of_row: dict[int, SubJob] = {}
-        default_priority = next((c.value for c in self.snapshot.priority_classes.values() if c.global_default), 0)
+    def _open_jobs(self, included: Sequence[tuple[int, crds.PodGroup]]) -> None:
+        priorities = self.snapshot.priority_classes
+        default_priority = next((c.value for c in priorities.values() if c.global_default), 0)
+        counts, best_effort = self.membership.counts(), self.membership.pending_best_effort()
+        members, state_of = self.members, self.pods.state.__getitem__
         for index, (row, pod_group) in enumerate(included):
-            self._open_job(index, row, pod_group, by_state[index], pending_best_effort[index], default_priority)
+            spec = pod_group.spec
+            priority_class = priorities.get(spec.priority_class_name)
+            queue = self.queues[_queue_name(pod_group)]
+            job = Job(
+                index=index,
+                row=row,
+                key=pod_group.key,
+                pod_group=pod_group,
+                queue=queue,
+                priority=priority_class.value if priority_class else default_priority,
+                created=_timestamp(pod_group.metadata),
+                min_available=spec.min_member,
+                phase=pod_group.status.phase,
+                counts=counts[index],
+                pending_best_effort=best_effort[index],
+                allocated=self.job_allocated[index],
+                min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
+                members=members,
+                state_of=state_of,
+                conditions=pod_group.status.conditions.copy(),
+            )
+            self._open_sub_jobs(job)
+            queue.jobs.append(job)
+            self.jobs[job.key] = job
 
-    def _open_job(
-        self,
-        index: int,
-        row: int,
-        pod_group: crds.PodGroup,
-        counts: list[int],
-        pending_best_effort: int,
-        default_priority: int,
-    ) -> None:
-        spec = pod_group.spec
-        priority_class = self.snapshot.priority_classes.get(spec.priority_class_name)
-        queue = self.queues[self._queue_name(pod_group)]
-        job = Job(
-            index=index,
-            row=row,
-            key=pod_group.key,
-            pod_group=pod_group,
-            queue=queue,
-            priority=priority_class.value if priority_class else default_priority,
-            created=_timestamp(pod_group.metadata),
-            min_available=spec.min_member,
-            phase=pod_group.status.phase,
-            counts=counts,
-            pending_best_effort=pending_best_effort,
-            allocated=self.job_allocated[index],
-            min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
-            members=self.members,
-            state_of=self.pods.state.__getitem__,
-            conditions=list(pod_group.status.conditions),
-        )
+    def _open_sub_jobs(self, job: Job) -> None:
         for sub_job, rows in make_sub_jobs(job):
             job.sub_jobs[sub_job.uid] = sub_job
-            nominated = self.environment.nominated_hyper_nodes.get(sub_job.uid, "")
-            sub_job.nominated_hyper_node = self.topology.index.get(nominated, NOWHERE)
-            for pod_row in rows:
-                self._sub_job_of_row[pod_row] = sub_job
+            nominated = self.environment.nominated_hyper_nodes.get(sub_job.uid)
+            if nominated is not None:
+                sub_job.nominated_hyper_node = self.topology.index.get(nominated, NOWHERE)
+            for row in rows:
+                self._sub_job_of_row[row] = sub_job
         if has_topology(job):
             settle(job, self.topology, self._nodes_held)
-        queue.jobs.append(job)
-        self.jobs[job.key] = job
 
     def _nodes_held(self, sub_job: SubJob) -> Rows:
         """The nodes of the pods of a group that hold a place; none when one of them is not there."""
         rows = self.rows(sub_job)
         nodes = self.pods.node[rows[_ALLOCATED[self.pods.state[rows]]]]
-        return nodes.astype(np.intp) if (nodes >= 0).all() else _NO_ROWS
-
-    def _queue_name(self, pod_group: crds.PodGroup) -> str:
-        return pod_group.spec.queue or "default"
-
-    def _sum_requests(self, of_job: Rows, classes: IntColumn, chosen: Mask, jobs: int) -> Matrix:
-        of_job, classes = of_job[chosen], classes[chosen]
-        out = np.zeros((jobs, len(self.dimensions)))
-        for column in range(len(self.dimensions)):
-            out[:, column] = np.bincount(of_job, weights=self.snapshot.requests[classes, column], minlength=jobs)
-        return out
-
-    def _rows_by_job(self, rows: Rows) -> dict[int, Rows]:
-        if not len(rows):
-            return {}
-        rows = rows[np.argsort(self.pods.job[rows], kind="stable")]
-        jobs = self.pods.job[rows]
-        starts = np.flatnonzero(np.diff(jobs, prepend=-9))
-        return dict(zip(jobs[starts].tolist(), np.split(rows, starts[1:]), strict=True))
+        return nodes.astype(np.intp) if (nodes >= 0).all() else NO_ROWS
 
 
-_NO_ROWS: Rows = np.zeros(0, np.intp)
-
-
-def _best_effort(requests: Matrix) -> Mask:
-    counted = requests >= resources.TOLERANCE
-    counted[:, resources.PODS] = False
-    out: Mask = ~np.any(counted, axis=1)
-    return out
+def _queue_name(pod_group: crds.PodGroup) -> str:
+    return pod_group.spec.queue or "default"
 
 
 def _timestamp(meta: crds.Metadata) -> float:

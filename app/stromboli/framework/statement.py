@@ -53,9 +53,17 @@ class Placement:
     before: PodState = PodState.Running
 
     @property
+    def rows(self) -> slice | list[int]:
+        """The rows of the pods, as an index into their columns."""
+        if len(self.pods) == 1:
+            row = self.pods[0].row
+            return slice(row, row + 1)
+        return [pod.row for pod in self.pods]
+
+    @property
     def total(self) -> Vector:
         """What all the pods request together."""
-        return self.request * len(self.pods)
+        return self.request if len(self.pods) == 1 else self.request * len(self.pods)
 
 
 class Statement:
@@ -146,7 +154,7 @@ def _apply(session: Session, placement: Placement) -> None:
         return
     target = _TARGET[placement.kind]
     _set_state(session, placement, PodState.Pending, target)
-    session.pods.node[[pod.row for pod in placement.pods]] = placement.nodes
+    session.pods.node[placement.rows] = placement.nodes
     _count_on_nodes(session, placement, +1)
     _tell(session, "on_allocate", placement)
 
@@ -158,7 +166,7 @@ def _undo(session: Session, placement: Placement) -> None:
         _tell(session, "on_allocate", placement)
         return
     _set_state(session, placement, _TARGET[placement.kind], PodState.Pending)
-    session.pods.node[[pod.row for pod in placement.pods]] = -1
+    session.pods.node[placement.rows] = -1
     _count_on_nodes(session, placement, -1)
     _tell(session, "on_deallocate", placement)
 
@@ -171,12 +179,15 @@ def _release(session: Session, placement: Placement, sign: int) -> None:
 def _count_on_nodes(session: Session, placement: Placement, sign: int) -> None:
     change = session.nodes.occupy if placement.kind is Kind.Allocate else session.nodes.promise
     scoring = placement.pods[0].pod_class.scoring_request
+    if len(placement.nodes) == 1:
+        change(placement.nodes[0], placement.request, scoring, sign)
+        return
     for node, count in Counter(placement.nodes).items():
         change(node, placement.request, scoring, sign * count)
 
 
 def _set_state(session: Session, placement: Placement, old: PodState, new: PodState) -> None:
-    session.pods.state[[pod.row for pod in placement.pods]] = new
+    session.pods.state[placement.rows] = new
     if placement.job is not None and placement.sub_job is not None:
         best_effort = placement.pods[0].pod_class.best_effort
         placement.job.move(placement.sub_job, old, new, len(placement.pods), best_effort)

@@ -81,13 +81,17 @@ class JobWorksheet:
     def push(self, sheet: Worksheet) -> None:
         """Put a group in; one without pods is dropped."""
         if sheet:
-            sub_job = sheet.sub_job
-            key = (sub_job.uid not in self._required, *self._session.sub_job_key(sub_job))
-            heapq.heappush(self._heap, (key, sheet))
+            heapq.heappush(self._heap, (self._key(sheet.sub_job), sheet))
 
     def pop(self) -> Worksheet:
         """Take the next group out."""
         return heapq.heappop(self._heap)[1]
+
+    def _key(self, sub_job: SubJob) -> tuple[object, ...]:
+        """Smaller is next; the only group of a job needs none."""
+        if not sub_job.job.divided:
+            return ()
+        return (sub_job.uid not in self._required, *self._session.sub_job_key(sub_job))
 
     def copy(self) -> JobWorksheet:
         """A worksheet to try with."""

@@ -53,7 +53,7 @@ def _average(percent_of: Matrix, allocatable: Matrix, complete: bool) -> Vector:
     """The mean of percent_of / allocatable over the resources that a node has; fractions are dropped at each step."""
     if complete:
         percent_of /= allocatable
-        mean: Vector = np.floor(percent_of, out=percent_of).sum(axis=0)
+        mean: Vector = np.add.reduce(np.floor(percent_of, out=percent_of))
         mean /= len(allocatable)
     else:
         has = allocatable > 0

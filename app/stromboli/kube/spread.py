@@ -39,7 +39,8 @@ class Constraint:
 
 def has_constraints(pod_class: PodClass, when_unsatisfiable: str) -> bool:
     """Whether pods of a class have constraints of a kind: DoNotSchedule or ScheduleAnyway."""
-    return any(c.when_unsatisfiable == when_unsatisfiable for c in pod_class.spec.topology_spread_constraints or ())
+    constraints = pod_class.spec.topology_spread_constraints
+    return bool(constraints) and any(c.when_unsatisfiable == when_unsatisfiable for c in constraints or ())
 
 
 def constraints(pod: PodRecord, when_unsatisfiable: str) -> list[Constraint]:

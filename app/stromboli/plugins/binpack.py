@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from stromboli.api.resources import Vector
+from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.resource_weights import ResourceWeights
@@ -32,6 +33,19 @@ class BinpackArguments(ResourceWeights):
     """More resources that count, separated by commas."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a pod class requests of the k resources that count for it."""
+
+    columns: slice | list[int]
+    #: shape (k, 1)
+    request: Matrix
+    weights: Matrix
+    total_weight: float
+    #: whether every node has all of the resources
+    complete: bool
+
+
 class Binpack(Plugin):
     name = "binpack"
     Arguments: ClassVar[type[BaseModel]] = BinpackArguments
@@ -39,24 +53,48 @@ class Binpack(Plugin):
     def open(self, session: Session) -> None:
         self._request = session.request
         weights = self.arguments.weights()
-        self._weights = [(c, weights[name]) for c, name in enumerate(session.dimensions) if name in weights]
+        self._weights = np.array([weights.get(name, 0) for name in session.dimensions], np.float64)
+        self._counted = np.flatnonzero(self._weights > 0).tolist() if self.arguments.weight else []
+        #: columns of the resources that every node has
+        self._everywhere = set(np.flatnonzero((session.nodes.allocatable > 0).all(axis=1)).tolist())
+        self._asks: dict[int, Ask | None] = {}
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
-        request = self._request(pod).tolist()
-        counted = [(column, weight) for column, weight in self._weights if request[column] > 0]
-        total = sum(weight for _, weight in counted)
-        if self.arguments.weight == 0 or total == 0:
+        ask = self._ask(pod)
+        if ask is None:
             return None
-        score = np.zeros(len(nodes))
-        misfit = np.zeros(len(nodes), np.bool_)
-        for column, weight in counted:
-            if weight:
-                used, whole = nodes.used[column] + request[column], nodes.allocatable[column]
-                has = whole > 0
-                misfit |= has & (used > whole)
-                used *= weight
-                score += np.divide(used, whole, out=np.zeros(len(nodes)), where=has)
-        score[misfit] = 0.0
-        score /= total
+        used, whole = nodes.used[ask.columns] + ask.request, nodes.allocatable[ask.columns]
+        too_full = used > whole
+        used *= ask.weights
+        if ask.complete:
+            used /= whole
+        else:
+            has = whole > 0
+            too_full &= has
+            used = np.divide(used, whole, out=np.zeros_like(used), where=has)
+        score: Vector = np.add.reduce(used)
+        score[np.logical_or.reduce(too_full)] = 0.0
+        score /= ask.total_weight
         score *= _MAX_SCORE * self.arguments.weight
         return score
+
+    def _ask(self, pod: PodRecord) -> Ask | None:
+        """What counts for a pod; None when nothing does."""
+        key = pod.pod_class.id
+        if key not in self._asks:
+            request = self._request(pod)
+            counted = [column for column in self._counted if request[column] > 0]
+            columns = slice(0, 2) if counted == [CPU, MEMORY] else counted
+            weights = self._weights[columns, None]
+            self._asks[key] = (
+                Ask(
+                    columns=columns,
+                    request=request[columns, None],
+                    weights=weights,
+                    total_weight=float(weights.sum()),
+                    complete=self._everywhere.issuperset(counted),
+                )
+                if counted
+                else None
+            )
+        return self._asks[key]

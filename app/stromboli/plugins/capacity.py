@@ -53,24 +53,26 @@ class Account:
     devices: DeviceQuota
     #: the dominant part of what it deserves, as the order of queues sees it
     share: float = 0.0
+    #: whether it deserves nothing: then it comes after all queues below their share
+    undeserving: bool = False
     parent: Account | None = None
     children: list[Account] = field(default_factory=list)
+    #: the queue and its ancestors, upwards
+    path: list[Account] = field(init=False)
     #: why nothing can be scheduled in it
     broken: Reason | None = None
+
+    def __post_init__(self) -> None:
+        self.path = [self]
+
+    def settle(self) -> None:
+        """Work out what follows from what it deserves, which stays for the session."""
+        self.undeserving = not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
+        self.update_share()
 
     def update_share(self) -> None:
         """Work out the share anew: 1 for a queue that deserves nothing."""
         self.share = 1.0 if self.undeserving else shares.dominant_share(self.allocated, self.deserved)
-
-    @property
-    def undeserving(self) -> bool:
-        """Whether it deserves nothing: then it comes after all queues below their share."""
-        return not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
-
-    @property
-    def path(self) -> list[Account]:
-        """The queue and its ancestors, upwards."""
-        return [self, *self.parent.path] if self.parent else [self]
 
     def ancestors(self, level: int) -> list[Account]:
         """Its parent, grandparent and so on, `level` at most."""
@@ -137,7 +139,7 @@ class Capacity(Plugin):
         #: queues whose allocated amount was changed, even if it was changed back
         self._changed: set[str] = set()
         for account in self._accounts.values():
-            account.update_share()
+            account.settle()
 
     # -- order and limits ------------------------------------------------------------------------------------------
 
@@ -406,6 +408,9 @@ class Capacity(Plugin):
                 parent.children.append(account)
             else:
                 self._break(account, _cycle(account.queue))
+        for account in self._accounts.values():
+            while account.path[-1].parent is not None:
+                account.path.append(account.path[-1].parent)
         for account in self._accounts.values():
             if account.children and account.queue.jobs:
                 self._break(account, _not_a_leaf(account.queue), subtree=False)

@@ -86,7 +86,7 @@ class Drf(Plugin):
             self._change(placement.job, placement, -1)
 
     def _change(self, job: Job, placement: Placement, sign: int) -> None:
-        self._hold(job, sign * placement.total)
+        self._hold(job, placement.total if sign > 0 else -placement.total)
 
     def _hold(self, job: Job, amount: Vector) -> None:
         """Let a job hold more, or less."""

@@ -13,6 +13,8 @@ from stromboli.framework.plugin import Plugin, Vote
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
+_SCHEDULED = PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")
+
 
 class Gang(Plugin):
     name = "gang"
@@ -116,9 +118,7 @@ class Gang(Plugin):
             if not job.size:
                 continue
             if self._held(job) >= job.min_available:
-                job.set_condition(
-                    PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")
-                )
+                job.set_condition(_SCHEDULED)
             elif not self._only_waits_for_release(job):
                 why = session.reason(job) or reasons.gang_blocked(job)
                 job.unschedulable = True

@@ -52,7 +52,8 @@ class Proportion(Plugin):
 
     def overused(self, queue: Queue) -> Reason | None:
         row = self._row[queue.name]
-        used_up = bool((self._deserved[row] < self._allocated[row] + TOLERANCE).all())
+        amounts = zip(self._deserved[row].tolist(), self._allocated[row].tolist(), strict=True)
+        used_up = all(deserved < held + TOLERANCE for deserved, held in amounts)
         self._asked_overused[queue.name] = used_up
         if not used_up:
             return None

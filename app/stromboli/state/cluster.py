@@ -136,10 +136,10 @@ class ClusterState:
             dimensions=tuple(self.dimensions.names),
             nodes=NodeColumns(
                 facts=self.nodes.facts(),
-                allocatable=self.nodes.allocatable[:, order],
-                used=self.nodes.used[:, order],
-                releasing=self.nodes.releasing[:, order],
-                scoring=self.nodes.scoring[:, order],
+                allocatable=self.nodes.allocatable.take(order, axis=1),
+                used=self.nodes.used.take(order, axis=1),
+                releasing=self.nodes.releasing.take(order, axis=1),
+                scoring=self.nodes.scoring.take(order, axis=1),
             ),
             pods=PodColumns(
                 records=self.pods.records.copy(),

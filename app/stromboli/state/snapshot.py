@@ -16,7 +16,7 @@ from stromboli.state.pods import IntColumn, PodRecord, StateColumn
 
 @dataclass(slots=True)
 class NodeColumns:
-    """The nodes in order of arrival; amounts have shape (dimensions, nodes)."""
+    """The nodes in order of arrival; amounts have shape (dimensions, nodes), those of one resource lie together."""
 
     facts: NodeFacts
     allocatable: Matrix
