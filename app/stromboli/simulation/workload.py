@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from stromboli.api import crds, objects
+from stromboli.api.decisions import Decision, SetPodGroupStatus, SetQueueStatus
+from stromboli.engine import Engine
+from stromboli.framework.policy import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 
 _CREATED = "2024-01-01T00:00:00Z"
+_NODES_PER_RACK, _RACKS_PER_SPINE = 20, 25
+#: how many leaves are below a queue of each level of the tree
+_LEVELS = (100, 10, 1)
 
 
 class Shape(StrEnum):
@@ -19,36 +26,71 @@ class Shape(StrEnum):
     elastic = "elastic"
     #: every pod with a request of its own, and a selector for one of eight node pools
     distinct = "distinct"
+    #: gangs that must stay within a rack of 20 nodes; 25 racks are a spine
+    topology = "topology"
+    #: gangs in a tree of queues of depth 3, one for each leaf
+    queues = "queues"
+    #: gangs that run already: there is nothing to decide
+    idle = "idle"
 
 
-def cluster(nodes: int, pods: int, gangs: int, shape: Shape) -> ClusterState:
-    """Equal nodes (32 cpu, 256 Gi, 110 pods) and `pods` pending pods in `gangs` PodGroups of one queue."""
+def policy(shape: Shape) -> str:
+    """The built-in policy, with the plugin that a shape is about."""
+    if shape is Shape.topology:
+        return DEFAULT_POLICY + "  - name: network-topology-aware\n"
+    if shape is Shape.queues:
+        return DEFAULT_POLICY.replace("- name: proportion\n", "- name: capacity\n    enableHierarchy: true\n")
+    return DEFAULT_POLICY
+
+
+def cluster(nodes: int, pods: int, gangs: int, shape: Shape, *, leaves: int = 0) -> ClusterState:
+    """Equal nodes (32 cpu, 256 Gi, 110 pods) and `pods` pods in `gangs` PodGroups.
+
+    All are in queue `default`, in shape `queues` in the `leaves` of a tree, by default one for each gang.
+    """
     state = ClusterState(("stromboli",))
-    state.upsert("Queue", queue("default"))
-    for number in range(nodes):
-        state.upsert("Node", node(f"node-{number:05}", {"pool": str(number % 8)}))
     per_gang = max(1, pods // gangs)
+    in_tree = shape is Shape.queues
+    leaves = leaves or gangs
+    for each in _tree(leaves, pods / leaves) if in_tree else [queue("default")]:
+        state.upsert("Queue", each)
+    names = [f"node-{number:05}" for number in range(nodes)]
+    for number, name in enumerate(names):
+        state.upsert("Node", node(name, {"pool": str(number % 8)}))
+    if shape is Shape.topology:
+        for hyper_node in _racks_and_spines(names):
+            state.upsert("HyperNode", hyper_node)
     for number in range(gangs):
-        name = f"gang-{number:04}"
-        minimum = 1 if shape is Shape.elastic else per_gang
-        state.upsert("PodGroup", pod_group(name, minimum))
+        group = pod_group(
+            f"gang-{number:04}",
+            1 if shape is Shape.elastic else per_gang,
+            _leaf(number % leaves) if in_tree else "default",
+            tier=1 if shape is Shape.topology else None,
+        )
+        state.upsert("PodGroup", group)
         for index in range(per_gang):
-            state.upsert("Pod", _pod(name, number, index, shape))
+            where = names[(number * per_gang + index) % nodes] if shape is Shape.idle else None
+            state.upsert("Pod", _pod(group.metadata.name, number, index, shape, where))
+    if shape is Shape.idle:
+        _write_statuses(state, Engine().decide(state.snapshot(), now=0.0).decisions)
     return state
 
 
-def queue(name: str, weight: int = 1) -> crds.Queue:
+def queue(name: str, weight: int = 1, parent: str = "", deserved: objects.ResourceList | None = None) -> crds.Queue:
     """An open queue."""
     return crds.Queue(
-        metadata=crds.Metadata(name=name), spec=crds.QueueSpec(weight=weight), status=crds.QueueStatus(state="Open")
+        metadata=crds.Metadata(name=name),
+        spec=crds.QueueSpec(weight=weight, parent=parent, deserved=deserved or {}),
+        status=crds.QueueStatus(state="Open"),
     )
 
 
-def pod_group(name: str, min_member: int, queue: str = "default") -> crds.PodGroup:
-    """An admitted PodGroup in namespace default."""
+def pod_group(name: str, min_member: int, queue: str = "default", tier: int | None = None) -> crds.PodGroup:
+    """An admitted PodGroup in namespace default; `tier` is the highest of a HyperNode that it may spread over."""
+    topology = None if tier is None else crds.NetworkTopology(mode="hard", highest_tier_allowed=tier)
     return crds.PodGroup(
         metadata=crds.Metadata(name=name, namespace="default"),
-        spec=crds.PodGroupSpec(min_member=min_member, queue=queue),
+        spec=crds.PodGroupSpec(min_member=min_member, queue=queue, network_topology=topology),
         status=crds.PodGroupStatus(phase="Inqueue"),
     )
 
@@ -62,13 +104,59 @@ def node(name: str, labels: dict[str, str]) -> objects.Node:
     )
 
 
-def _pod(gang: str, number: int, index: int, shape: Shape) -> objects.Pod:
+def hyper_node(name: str, tier: int, kind: str, members: Iterable[str]) -> crds.HyperNode:
+    """A HyperNode of members (Node or HyperNode) by name."""
+    return crds.HyperNode.parse(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "tier": tier,
+                "members": [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members],
+            },
+        }
+    )
+
+
+def _racks_and_spines(nodes: list[str]) -> Iterator[crds.HyperNode]:
+    racks = {f"rack-{at:03}": part for at, part in enumerate(_parts(nodes, _NODES_PER_RACK))}
+    for name, members in racks.items():
+        yield hyper_node(name, 1, "Node", members)
+    for number, part in enumerate(_parts(list(racks), _RACKS_PER_SPINE)):
+        yield hyper_node(f"spine-{number:02}", 2, "HyperNode", part)
+
+
+def _parts(names: list[str], size: int) -> list[list[str]]:
+    return [names[at : at + size] for at in range(0, len(names), size)]
+
+
+def _tree(leaves: int, pods_per_leaf: float) -> Iterator[crds.Queue]:
+    """The root and the queues below it, each of which deserves a cpu for half of the pods in it."""
+    yield queue("root")
+    parent_level = 0
+    for level in _LEVELS:
+        for first in range(0, leaves, level):
+            parent = f"queue-{parent_level}-{first // parent_level}" if parent_level else "root"
+            cpus = max(1, round(min(level, leaves - first) * pods_per_leaf / 2))
+            name = f"queue-{level}-{first // level}"
+            yield queue(name, parent=parent, deserved={"cpu": str(cpus), "memory": f"{2 * cpus}Gi"})
+        parent_level = level
+
+
+def _leaf(number: int) -> str:
+    return f"queue-1-{number}"
+
+
+def _pod(gang: str, number: int, index: int, shape: Shape, node: str | None) -> objects.Pod:
+    """A pod that asks for a place, or runs on a node."""
     cpu, memory, selector = "1", "2Gi", None
     if shape is Shape.elastic:
         cpu, memory = f"{500 * (1 + number % 5)}m", f"{1 + number % 5}Gi"
     elif shape is Shape.distinct:
         serial = number * 1_000 + index
         cpu, memory, selector = f"{500 + serial % 1_500}m", f"{512 + serial}Mi", {"pool": str(serial % 8)}
+    elif shape is Shape.topology:
+        # A rack takes no more than two gangs of 64: most of those that were tried first are full.
+        cpu, memory = "4", "8Gi"
     requests: objects.ResourceList = {"cpu": cpu, "memory": memory}
     return objects.Pod(
         metadata=objects.Metadata(
@@ -79,9 +167,24 @@ def _pod(gang: str, number: int, index: int, shape: Shape) -> objects.Pod:
             annotations={"scheduling.k8s.io/group-name": gang},
         ),
         spec=objects.PodSpec(
+            node_name=node,
             scheduler_name="stromboli",
             node_selector=selector,
             containers=[objects.Container(name="main", resources=objects.ResourceRequirements(requests=requests))],
         ),
-        status=objects.PodStatus(phase="Pending"),
+        status=objects.PodStatus(phase="Running" if node else "Pending"),
     )
+
+
+def _write_statuses(state: ClusterState, decisions: Iterable[Decision]) -> None:
+    """Put the statuses that were decided into the state, as the API server would give them back."""
+    for decision in decisions:
+        match decision:
+            case SetPodGroupStatus(namespace, name, status):
+                group = state.pod_groups[state.jobs[f"{namespace}/{name}"]]
+                assert group is not None
+                state.upsert("PodGroup", group.model_copy(update={"status": status}))
+            case SetQueueStatus(name, allocated):
+                queue = state.queues[name]
+                shown = queue.status.model_copy(update={"allocated": allocated})
+                state.upsert("Queue", queue.model_copy(update={"status": shown}))
