@@ -32,6 +32,14 @@ class SessionResult:
         nominated = self.session.nominated_hyper_nodes()
         return replace(self.session.afterwards, nominated_hyper_nodes=nominated)
 
+    @property
+    def settled(self) -> bool:
+        """Whether there was nothing to decide, and would not be in a further session on the same snapshot."""
+        session = self.session
+        if self.decisions or session.failures or session.volatile:
+            return False
+        return self.environment == session.environment
+
 
 class Engine:
     """Decides by one policy. Immutable: a new policy is a new engine."""

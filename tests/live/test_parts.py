@@ -46,12 +46,12 @@ def node(name: str, **changes: Any) -> objects.Node:
     return msgspec.convert({**manifest, **changes}, objects.Node)
 
 
-def group(name: str, queue: str = "default", phase: str = "") -> Object:
+def group(name: str, queue: str = "default", phase: str = "", minimum: int = 1) -> Object:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"queue": queue, "minMember": 1},
+        "spec": {"queue": queue, "minMember": minimum},
         "status": {"phase": phase} if phase else {},
     }
 
@@ -182,7 +182,11 @@ def test_only_what_may_give_a_pod_a_place_is_urgent(mirror: Mirror, wakes: list[
     assert woke("Node", "ADDED", node("n"))
     assert not woke("Node", "MODIFIED", node("n"))
     assert woke("Node", "MODIFIED", node("n", spec={"unschedulable": True}))
-    assert woke("Pod", "ADDED", pod())
+    assert not woke("Pod", "ADDED", pod())
+    in_pair = {"annotations": {"scheduling.k8s.io/group-name": "pair"}}
+    assert woke("PodGroup", "ADDED", group("pair", minimum=2))
+    assert not woke("Pod", "MODIFIED", pod(metadata=in_pair))
+    assert woke("Pod", "ADDED", pod("second", metadata=in_pair))
     assert not woke("Pod", "MODIFIED", pod(nodeName="n"))
     assert not woke("Pod", "MODIFIED", pod(nodeName="n", status=running))
     assert woke("Pod", "MODIFIED", pod(nodeName="n", status={"phase": "Succeeded"}))

@@ -14,7 +14,8 @@ from stromboli.api.decisions import EmitEvent, Nominate
 from stromboli.api.errors import PolicyError
 from stromboli.api.status import PodState
 from stromboli.devserver import Options
-from stromboli.engine import Engine
+from stromboli.engine import Engine, Successive
+from stromboli.framework.environment import Environment
 from stromboli.live import Service
 from stromboli.live.leader import LeadershipLostError
 from tests.live.cluster import SCHEDULING, Cluster, Object
@@ -48,6 +49,12 @@ async def test_a_gang_is_bound_and_a_gang_that_does_not_fit_is_not(cluster: Clus
     assert condition["observedGeneration"] == 1
     assert condition["lastTransitionTime"].endswith("Z")
     assert Counter(recorder(service).bindings) == {"bound": 4}
+    await until(lambda: cluster.reasons().count("Scheduled") == 1)
+
+
+async def test_each_binding_has_an_event_of_its_own_if_wanted(cluster: Cluster, start: StartService) -> None:
+    await start(pod_events=True)
+    cluster.gang("train", 4)
     await until(lambda: cluster.reasons().count("Scheduled") == 4)
 
 
@@ -55,6 +62,26 @@ async def test_a_change_begins_a_session_without_waiting_for_the_period(cluster:
     await start(schedule_period=600)
     cluster.gang("train", 2)
     await until(lambda: cluster.all_bound(2))
+
+
+async def test_there_are_no_sessions_while_nothing_changes(cluster: Cluster, start: StartService) -> None:
+    service = await start(lambda _: Successive(Engine(), Environment()), schedule_period=0.02, status_patience=0)
+    seen = recorder(service).seen
+    cluster.gang("train", 2)
+    cluster.gang("large", 2, cpu="20")
+
+    async def quiet() -> bool:
+        before = len(seen)
+        await asyncio.sleep(0.3)
+        return len(seen) == before
+
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 2)
+    for _ in range(20):
+        if await quiet():
+            break
+    assert await quiet()
+    cluster.gang("more", 2)
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 4)
 
 
 async def test_the_first_session_waits_for_every_initial_list(cluster: Cluster, start: StartService) -> None:
@@ -314,7 +341,7 @@ async def test_nominations_and_events_are_written_once(cluster: Cluster, start: 
     sessions = len(recorder(service).seen)
     await until(lambda: len(recorder(service).seen) > sessions + 10)
     assert cluster.count("PATCH", "/pods/large-0/status") == 1
-    assert cluster.reasons().count("Unschedulable") == 1
+    await until(lambda: cluster.reasons().count("Unschedulable") == 1)
 
 
 # -- policy --------------------------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ async def _serve(settings: Settings, registry: Registry, compatibility: Compatib
 
     def tell(loads: node_load.Loads) -> None:
         sessions.node_usage = loads
+        service.wake()
 
     watcher.service = service = Service(settings, load, watcher)
     app = make_app(

@@ -101,7 +101,7 @@ class Choice:
         self._room = _has_room(self._board)
 
     def judge(self, names: Sequence[str]) -> Judgement:
-        session, n = self._session, len(self._session.nodes)
+        session, n, rows = self._session, len(self._session.nodes), self._rows(names)
         causes = [Cause("NodeNotKnown: no session has seen this node yet")]
         #: one more than there are nodes: unknown nodes have index -1
         codes = np.zeros(n + 1, np.int16)
@@ -110,12 +110,15 @@ class Choice:
             causes.append(Cause(f"NoMatchingNode: {message}"))
         board = self._board
         codes[board.rows[self._room]] = _PASSES
-        full = board.rows[~self._room]
-        lacking = _first_lacking(board.request, session.nodes.idle[:, full])
-        for column in np.unique(lacking).tolist():
-            codes[full[lacking == column]] = len(causes)
+        full = np.zeros(n + 1, np.bool_)
+        full[board.rows[~self._room]] = True
+        # Of all nodes only those in question: they are a tenth in a large cluster.
+        asked = rows[full[rows]]
+        lacking = _first_lacking(board.request, session.nodes.idle[:, asked])
+        for column in np.flatnonzero(np.bincount(lacking)).tolist():
+            codes[asked[lacking == column]] = len(causes)
             causes.append(Cause(f"Unschedulable: Insufficient {session.dimensions[column]}", resolvable=True))
-        return Judgement(codes[self._rows(names)], causes)
+        return Judgement(codes[rows], causes)
 
     def scores(self, names: Sequence[str]) -> list[int]:
         board, rows = self._board, self._rows(names)

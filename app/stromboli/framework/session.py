@@ -99,8 +99,9 @@ class Session:
         self.afterwards = environment
         self.policy = policy
         self.rules = rules
-        #: seconds since the epoch
-        self.now = now
+        self._now = now
+        #: whether more was asked than the snapshot and the environment: the time, or somebody else
+        self.volatile = False
         self.dimensions = snapshot.dimensions
         self.pods = snapshot.pods
         if not rules.missing_claims:
@@ -153,6 +154,12 @@ class Session:
             tiers.append(row)
         self.points = Points(tiers)
         self.kernel = Kernel(self.nodes, self.points, self.request)
+
+    @property
+    def now(self) -> float:
+        """The time, in seconds since the epoch. A session that asked for it may decide differently a moment later."""
+        self.volatile = True
+        return self._now
 
     # -- facts -----------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from stromboli.api import objects
+from stromboli.api.crds import SCHEDULING
 from stromboli.api.decisions import Bind
 from stromboli.live.events import Events, Reference
 from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube
@@ -33,6 +35,15 @@ _SWEEP = 1.0
 _HOLD = (0.2, 60.0)
 
 
+@dataclass(slots=True)
+class _Round:
+    """Bindings of one job that were submitted together: one Event tells of all of them."""
+
+    about: Reference
+    left: int = 0
+    bound: list[Bind] = field(default_factory=list)
+
+
 class Binder:
     """Posts bindings over connections of its own, at a bounded rate."""
 
@@ -46,7 +57,9 @@ class Binder:
         workers: int,
         rate: float,
         assume_timeout: float,
+        pod_events: bool,
     ) -> None:
+        """With `pod_events` each binding is told by an Event of its own."""
         self._kube = kube
         self._mirror = mirror
         self._state = mirror.state
@@ -55,7 +68,8 @@ class Binder:
         self._workers = workers
         self._bucket = TokenBucket(rate)
         self._assume_timeout = assume_timeout
-        self._queue: asyncio.Queue[Bind] = asyncio.Queue()
+        self._pod_events = pod_events
+        self._queue: asyncio.Queue[tuple[Bind, _Round]] = asyncio.Queue()
         #: bindings that were accepted but not yet seen, and when to look them up, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}
         #: pods whose binding was refused, and until when they are held back
@@ -66,12 +80,16 @@ class Binder:
     def submit(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
         """Assume the bindings that still stand since the snapshot that they were decided on, and send them."""
         valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
+        rounds: dict[str, _Round] = {}
         for bind in valid:
             self._state.assume(_key(bind), bind.node)
             if self._is_bound_elsewhere(bind):
                 self._expect(bind)
             else:
-                self._queue.put_nowait(bind)
+                about = self._about(bind)
+                of_job = rounds.setdefault(about.uid, _Round(about))
+                of_job.left += 1
+                self._queue.put_nowait((bind, of_job))
         for _ in stale:
             self._observer.bind_result("stale", 0.0)
         if stale:
@@ -90,15 +108,30 @@ class Binder:
 
     async def _work(self) -> None:
         while True:
-            bind = await self._queue.get()
+            bind, of_job = await self._queue.get()
             await self._bucket.wait()
-            if self._state.assumed.get(_key(bind)) == bind.node:
-                await self._bind(bind)
-            else:
+            if self._state.assumed.get(_key(bind)) != bind.node:
                 # The pod was deleted, or somebody else bound it, while it waited here.
                 self._observer.bind_result("stale", 0.0)
+            elif await self._bind(bind):
+                of_job.bound.append(bind)
+            of_job.left -= 1
+            if of_job.left == 0:
+                self._announce(of_job)
 
-    async def _bind(self, bind: Bind) -> None:
+    def _announce(self, of_job: _Round) -> None:
+        """Tell of bindings that belong together."""
+        if len(of_job.bound) == 1 or self._pod_events:
+            for bind in of_job.bound:
+                note = f"Successfully assigned {_key(bind)} to {bind.node}"
+                self._events.emit(_reference(bind), "Normal", "Scheduled", note, "Binding")
+        elif of_job.bound:
+            nodes = len({bind.node for bind in of_job.bound})
+            note = f"Successfully assigned {len(of_job.bound)} pods to {nodes} nodes"
+            self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
+
+    async def _bind(self, bind: Bind) -> bool:
+        """Send a binding; returns whether the API server took it."""
         key, started = _key(bind), time.perf_counter()
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
         try:
@@ -114,9 +147,18 @@ class Binder:
             self._held.pop(key, None)
             if key in self._state.assumed:
                 self._expect(bind)
-            message = f"Successfully assigned {key} to {bind.node}"
-            self._events.emit(_reference(bind), "Normal", "Scheduled", message, "Binding")
         self._observer.bind_result(result, time.perf_counter() - started)
+        return result == "bound"
+
+    def _about(self, bind: Bind) -> Reference:
+        """What an Event about the binding is about: the PodGroup, or the pod when it has none."""
+        record = self._state.record(_key(bind))
+        row = self._state.jobs.get(record.job) if record else None
+        pod_group = None if row is None else self._state.pod_groups[row]
+        if pod_group is None:
+            return _reference(bind)
+        metadata = pod_group.metadata
+        return Reference(SCHEDULING, "PodGroup", metadata.namespace, metadata.name, metadata.uid)
 
     def _expect(self, bind: Bind) -> None:
         """The pod's watch event should show the binding before long."""

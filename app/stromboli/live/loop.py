@@ -28,6 +28,11 @@ class Result(Protocol):
     @property
     def decisions(self) -> Sequence[Decision]: ...
 
+    @property
+    def settled(self) -> bool:
+        """Whether a further session would decide nothing either unless something changes."""
+        ...
+
 
 class Decider(Protocol):
     """The scheduler as a function of a snapshot and the time in seconds since the epoch."""
@@ -36,7 +41,10 @@ class Decider(Protocol):
 
 
 class TickLoop:
-    """Runs sessions while `allowed` says so: soon after an urgent change, and at least each `period` seconds."""
+    """Runs sessions while `allowed` says so: soon after an urgent change, and at least each `period` seconds.
+
+    While nothing changes and there is nothing to decide, there is none.
+    """
 
     def __init__(
         self,
@@ -60,12 +68,15 @@ class TickLoop:
         self._period = period
         self._allowed = allowed
         self._urgent = asyncio.Event()
+        #: whether the next session may decide something
+        self._worthwhile = True
         #: how long the last session took, seconds
         self._took = 0.0
         self._thread = ThreadPoolExecutor(1, "session")
 
     def wake(self, urgent: bool = True) -> None:
         """Something changed. What is not urgent waits for the next period."""
+        self._worthwhile = True
         if urgent:
             self._urgent.set()
 
@@ -74,7 +85,7 @@ class TickLoop:
         try:
             while True:
                 await self._due()
-                if self._allowed() and not await self._tick():
+                if self._worthwhile and self._allowed() and not await self._tick():
                     # The same snapshot would raise again: leave it time to change.
                     await asyncio.sleep(self._period)
         finally:
@@ -94,6 +105,7 @@ class TickLoop:
 
     async def _tick(self) -> bool:
         """One session; returns whether it came to its end."""
+        self._worthwhile = False
         began = time.perf_counter()
         snapshot, now, started = self._state.snapshot(), time.time(), time.perf_counter()
         self._observer.snapshot(started - began)
@@ -103,9 +115,12 @@ class TickLoop:
         except Exception as error:
             log.exception("session failed", error)
             self._observer.session_failed(error)
+            self._worthwhile = True
             return False
         self._took = time.perf_counter() - started
         self._observer.session(snapshot, result, now, self._took)
+        if not result.settled:
+            self._worthwhile = True
         if self._allowed():
             self._carry_out(result.decisions, snapshot)
         return True

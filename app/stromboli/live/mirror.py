@@ -117,7 +117,9 @@ class Mirror:
         else:
             self.state.upsert("Pod", pod)
         after = self._pod_state(key)
-        return after == _PENDING or (before in _ON_NODE and after not in _ON_NODE)
+        if after == _PENDING:
+            return self.state.may_start(key)
+        return before in _ON_NODE and after not in _ON_NODE
 
     def _pod_state(self, key: str) -> int:
         """The number of a PodState, -1 for a pod that is not known."""

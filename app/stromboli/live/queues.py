@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
 from stromboli.live.kube import MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.status import object_key, object_path
+from stromboli.live.status import StatusWriter, object_key, object_path
 from stromboli.state.cluster import ClusterState
 
 log = Logger(__name__)
@@ -23,10 +23,11 @@ _COUNTS = {phase: phase.lower() for phase in PodGroupPhase}
 class QueueController:
     """Composes the status of every queue, and hands it on where it differs from what the API server has."""
 
-    def __init__(self, mirror: Mirror, put: Callable[[str, str, Object], None]) -> None:
-        """`put(kind, key, fields)` has fields of a status written."""
+    def __init__(self, mirror: Mirror, writer: StatusWriter, patience: float) -> None:
+        """Counts and amounts may be written `patience` seconds later."""
         self._state = mirror.state
-        self._put = put
+        self._writer = writer
+        self._patience = patience
         self._active = False
         self._changed = True
         #: what the last session that said so counted for each queue
@@ -51,10 +52,14 @@ class QueueController:
             return
         self._changed = False
         counts = count_phases(self._state)
-        for name, queue in self._state.queues.items():
-            fields = queue_fields(queue, counts.get(name, Counter()), self._allocated.get(name))
-            if fields:
-                self._put("Queue", name, fields)
+        wanted = {
+            name: fields
+            for name, queue in self._state.queues.items()
+            if (fields := queue_fields(queue, counts.get(name, Counter()), self._allocated.get(name)))
+        }
+        self._writer.withdraw("Queue", but=wanted)
+        for name, fields in wanted.items():
+            self._writer.put("Queue", name, fields, patience=0.0 if "state" in fields else self._patience)
 
     def _touch(self) -> None:
         self._changed = True
@@ -68,7 +73,7 @@ class QueueController:
 
     def _open(self, queue: Queue) -> None:
         if not queue.status.state:
-            self._put("Queue", queue.key, {"state": QueueState.Open})
+            self._writer.put("Queue", queue.key, {"state": QueueState.Open})
 
 
 def count_phases(state: ClusterState) -> dict[str, Counter[str]]:

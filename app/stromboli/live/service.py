@@ -7,12 +7,13 @@ import os
 import socket
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import kopf
 
-from stromboli.api.crds import SCHEDULING, TOPOLOGY
+from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroupPhase
 from stromboli.api.decisions import (
     Bind,
     Decision,
@@ -81,10 +82,11 @@ class Service:
             workers=settings.bind_connections,
             rate=settings.binds_per_second,
             assume_timeout=settings.assume_timeout,
+            pod_events=settings.pod_events,
         )
         self._evictor = Evictor(self._kube, mirror, self._events, observer, name)
         self._status = StatusWriter(self._kube, mirror, observer, settings.status_writes_per_second)
-        self._queues = QueueController(mirror, self._status.put)
+        self._queues = QueueController(mirror, self._status, settings.status_patience)
         self._pod_groups = PodGroupMaker(self._kube, mirror, self._events, inherit=settings.inherit_owner_annotations)
         self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in CLUSTER_SOURCES]
         self._operator_kinds = [Reflector(self._kube, source, mirror, observer) for source in OPERATOR_SOURCES]
@@ -146,6 +148,10 @@ class Service:
         self._stopping.set()
         if self._running is not None:
             await asyncio.wait((self._running,))
+
+    def wake(self) -> None:
+        """Something changed that sessions depend on, beside the cluster."""
+        self._ticks.wake(urgent=False)
 
     @property
     def ready(self) -> bool:
@@ -300,18 +306,34 @@ class Service:
         self._binder.submit(by_type[Bind], snapshot)
         self._evictor.evict(by_type[Evict])
         self._evictor.nominate(by_type[Nominate])
-        for group in by_type[SetPodGroupStatus]:
-            self._set_pod_group_status(group)
+        self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
         for queue in by_type[SetQueueStatus]:
             self._queues.allocated(queue.name, queue.allocated)
         self._queues.refresh()
-        for event in by_type[EmitEvent]:
+
+    def _set_pod_group_statuses(self, statuses: Sequence[SetPodGroupStatus], events: Sequence[EmitEvent]) -> None:
+        """Have statuses written, and Events about those PodGroups posted with them: neither may be worth it soon."""
+        decided = {f"{status.namespace}/{status.name}": status for status in statuses}
+        told: defaultdict[str, list[EmitEvent]] = defaultdict(list)
+        for event in events:
+            told[f"{event.namespace}/{event.name}" if event.kind == "PodGroup" else ""].append(event)
+        self._status.withdraw("PodGroup", but=decided)
+        for key, decision in decided.items():
+            job = self.state.jobs.get(key)
+            pod_group = None if job is None else self.state.pod_groups[job]
+            if pod_group is None:
+                continue
+            news = partial(self._tell, told.pop(key, ()))
+            if decision.status.phase == PodGroupPhase.Inqueue != pod_group.status.phase:
+                # Whoever creates the pods waits for the admission; that they are not there yet is no news.
+                self._status.put("PodGroup", key, {"phase": PodGroupPhase.Inqueue})
+            else:
+                fields = pod_group_fields(decision.status, pod_group)
+                self._status.put("PodGroup", key, fields, patience=self.settings.status_patience, then=news)
+        for others in told.values():
+            self._tell(others)
+
+    def _tell(self, events: Iterable[EmitEvent]) -> None:
+        for event in events:
             about = Reference(_API_VERSIONS.get(event.kind, "v1"), event.kind, event.namespace, event.name, event.uid)
             self._events.emit(about, event.type, event.reason, event.message)
-
-    def _set_pod_group_status(self, decision: SetPodGroupStatus) -> None:
-        key = f"{decision.namespace}/{decision.name}"
-        job = self.state.jobs.get(key)
-        pod_group = None if job is None else self.state.pod_groups[job]
-        if pod_group is not None:
-            self._status.put("PodGroup", key, pod_group_fields(decision.status, pod_group))

@@ -37,6 +37,11 @@ class Settings(BaseModel):
     """How long a binding may lack its watch event before it is looked up."""
     status_writes_per_second: float = Field(default=500, gt=0)
     events_per_second: float = Field(default=50, gt=0)
+    pod_events: bool = False
+    """Whether each binding is told by an Event on its pod. Otherwise one on the PodGroup tells of all that were decided
+    together, and a pod has one only when it was bound alone."""
+    status_patience: float = Field(default=1.0, ge=0)
+    """How long a change of a status may wait for further ones. Phases of queues and admissions do not wait."""
     reconcile_period: float = Field(default=60.0, gt=0)
     """How often Queues, PodGroups and HyperNodes are listed, beside being watched."""
     inherit_owner_annotations: bool = True

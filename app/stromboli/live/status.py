@@ -1,5 +1,8 @@
 """Writes the status of PodGroups and Queues: only what changed, the newest only, one write of an object at a time.
 
+What is in no hurry waits a while for further changes: most of what is true while the pods of a gang arrive need never
+be written.
+
 A PodGroup has a status subresource with our definition of it and none with Volcano's; then its status is written with
 the object. The written fields are ours alone, so patches carry no version.
 """
@@ -7,7 +10,8 @@ the object. The written fields are ours alone, so patches carry no version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
@@ -31,6 +35,13 @@ _WORKERS = 8
 _VOLATILE = ("lastTransitionTime", "transitionID")
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    status: Object
+    #: to be called when it was written
+    then: Callable[[], None] | None
+
+
 class StatusWriter:
     """Takes the fields of a status as they should be, and writes them some time later."""
 
@@ -39,8 +50,10 @@ class StatusWriter:
         self._observer = observer
         self._bucket = TokenBucket(rate)
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
-        self._wanted: dict[Key, Object] = {}
-        self._busy: set[Key] = set()
+        self._wanted: dict[Key, _Wanted] = {}
+        #: when those that wait for further changes will be queued
+        self._waiting: dict[Key, asyncio.TimerHandle] = {}
+        self._busy: dict[Key, Object] = {}
         #: what was written last, and the version that came of it, while nobody else changes the object
         self._written: dict[Key, tuple[Object, str]] = {}
         #: whether a kind has a status subresource
@@ -48,15 +61,44 @@ class StatusWriter:
         for kind in ("PodGroup", "Queue"):
             mirror.listen(kind, partial(self._changed, kind))
 
-    def put(self, kind: str, key: str, status: Object) -> None:
-        """Have these fields of a status written. Fields that are not named stay as they are."""
+    def put(
+        self, kind: str, key: str, status: Object, *, patience: float = 0.0, then: Callable[[], None] | None = None
+    ) -> None:
+        """Have these fields of a status written. Fields that are not named stay as they are.
+
+        That may happen `patience` seconds later; what is put meanwhile takes its place. `then` is called after it.
+        """
         at = (kind, key)
-        written = self._written.get(at)
-        if at not in self._wanted and written is not None and settled(written[0]) == settled(status):
+        if at not in self._wanted and self._is_known(at, status):
             return
-        if at not in self._wanted and at not in self._busy:
+        new = at not in self._wanted and at not in self._busy
+        self._wanted[at] = _Wanted(status, then)
+        if new and patience:
+            self._waiting[at] = asyncio.get_running_loop().call_later(patience, self._hurry, at)
+        elif new:
             self._queue.put_nowait(at)
-        self._wanted[at] = status
+        elif not patience:
+            self._hurry(at)
+
+    def withdraw(self, kind: str, but: Collection[str]) -> None:
+        """Forget what still waits for further changes, of objects that are not named: it is no longer so."""
+        for at in [at for at in self._waiting if at[0] == kind and at[1] not in but]:
+            self._waiting.pop(at).cancel()
+            del self._wanted[at]
+
+    def _hurry(self, at: Key) -> None:
+        """Let one that waits for further changes wait no longer."""
+        waiting = self._waiting.pop(at, None)
+        if waiting is not None:
+            waiting.cancel()
+            self._queue.put_nowait(at)
+
+    def _is_known(self, at: Key, status: Object) -> bool:
+        """Whether this is what is being written, or else was written last."""
+        known = self._busy.get(at)
+        if known is None and at in self._written:
+            known = self._written[at][0]
+        return known is not None and settled(known) == settled(status)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -66,18 +108,21 @@ class StatusWriter:
         while True:
             at = await self._queue.get()
             await self._bucket.wait()
-            status = self._wanted.pop(at)
-            self._busy.add(at)
+            wanted = self._wanted.pop(at)
+            self._busy[at] = wanted.status
             try:
-                await self._write(at, status)
+                await self._write(at, wanted.status)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 gone = isinstance(error, ApiError) and error.status == 404
                 self._observer.status_result(at[0], "gone" if gone else "failed")
                 if not gone:
                     # The next session sees the old status and asks again.
                     log.warning("status not written", kind=at[0], key=at[1], error=str(error) or repr(error))
+            else:
+                if wanted.then is not None:
+                    wanted.then()
             finally:
-                self._busy.discard(at)
+                del self._busy[at]
             if at in self._wanted:
                 self._queue.put_nowait(at)
 

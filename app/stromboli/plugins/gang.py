@@ -30,7 +30,11 @@ class Gang(Plugin):
         lacking = self._lacking_roles(job)
         if lacking:
             return Reason(
-                Stage.Gang, "NotEnoughPodsOfTask", f"PodGroup {job.key} lacks pods: {lacking}", Actionable.User
+                Stage.Gang,
+                "NotEnoughPodsOfTask",
+                f"PodGroup {job.key} has fewer pods of some role than it starts with",
+                Actionable.User,
+                lacking,
             )
         groups: dict[str, int] = {}
         for sub_job in job.sub_jobs.values():
@@ -47,8 +51,9 @@ class Gang(Plugin):
             return Reason(
                 Stage.Gang,
                 "NotEnoughPods",
-                f"PodGroup {job.key} starts with {job.min_available} pods and has {job.valid_count}",
+                f"PodGroup {job.key} starts with {job.min_available} pods and has fewer",
                 Actionable.User,
+                f"it has {job.valid_count}",
             )
         return None
 

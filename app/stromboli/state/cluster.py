@@ -304,6 +304,13 @@ class ClusterState:
             del self.jobs[self._job_keys[row]]
             self._free_jobs.append(row)
 
+    def may_start(self, key: str) -> bool:
+        """Whether the PodGroup of a pod has as many pods as it starts with."""
+        row = self.pods.by_key.get(key)
+        job = -1 if row is None else int(self.pods.job[row])
+        pod_group = self.pod_groups[job] if job >= 0 else None
+        return pod_group is not None and self._job_pods[job] >= pod_group.spec.min_member
+
     def record(self, key: str) -> PodRecord | None:
         """The record of a pod, or None when it is not known."""
         row = self.pods.by_key.get(key)

@@ -233,6 +233,7 @@ class Extender(Plugin):
         return True
 
     def _post(self, verb: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._session.volatile = True
         transport = self._session.environment.extender
         if transport is None:
             raise ExtenderError("there is no way to reach an extender from here")
