@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from stromboli.api.crds import PodGroupCondition
+from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.errors import PolicyError
 from stromboli.framework import closing
 from stromboli.framework.rules import rules
@@ -47,6 +49,18 @@ def test_begun_first(compatibility: Any, expected: str) -> None:
     )
     session = decide(cluster, policy("gang drf", "predicates"), compatibility=compatibility).session
     assert {key.removeprefix("default/").partition("-")[0] for key in session.bound} == {expected}
+
+
+@pytest.mark.parametrize(("compatibility", "expected"), [("volcano", "True"), ("strict", "False")])
+def test_conditions(compatibility: Any, expected: str) -> None:
+    """A PodGroup that had no room gets some."""
+    late = pod_group("late")
+    late.status.conditions.append(PodGroupCondition(type="Unschedulable", status="True", reason="NotEnoughResources"))
+    cluster = state(node("n1"), queue("default"), late, gang("late", 1))
+    decided = decide(cluster, GANG, compatibility=compatibility).decisions
+    status = next(d.status for d in decided if isinstance(d, SetPodGroupStatus))
+    shown = {condition.type: condition.status for condition in status.conditions}
+    assert shown == {"Unschedulable": expected, "Scheduled": "True"}
 
 
 @pytest.mark.parametrize(("compatibility", "expected"), [("volcano", 1), ("strict", 0)])

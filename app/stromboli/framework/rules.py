@@ -47,6 +47,8 @@ class Rules:
     budgets: bool = True
     #: the shares of parent queues follow the placements of a session, not only those of leaves
     ancestor_shares: bool = True
+    #: a PodGroup that is scheduled is no longer shown as unschedulable, nor the other way round
+    conditions: bool = True
     #: volumes are limited by what CSINodes say, not by a dimension of resources as well
     volume_limits: bool = True
     #: cards are shared as the documents of the device plugins say

@@ -14,6 +14,8 @@ from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 _SCHEDULED = PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")
+_NOT_UNSCHEDULABLE = PodGroupCondition(type="Unschedulable", status="False", reason="EnoughResources")
+_NOT_SCHEDULED = PodGroupCondition(type="Scheduled", status="False", reason="NotEnoughResources")
 
 
 class Gang(Plugin):
@@ -124,6 +126,7 @@ class Gang(Plugin):
                 continue
             if self._held(job) >= job.min_available:
                 job.set_condition(_SCHEDULED)
+                self._contradict(job, _NOT_UNSCHEDULABLE)
             elif not self._only_waits_for_release(job):
                 why = session.reason(job) or reasons.gang_blocked(job)
                 job.unschedulable = True
@@ -135,6 +138,13 @@ class Gang(Plugin):
                         message=f"{why.reason}: {why.message}",
                     )
                 )
+                self._contradict(job, _NOT_SCHEDULED)
+
+    def _contradict(self, job: Job, condition: PodGroupCondition) -> None:
+        """Say that what a condition said before is over."""
+        known = any(c.type == condition.type and c.status != condition.status for c in job.conditions)
+        if known and self._session.rules.conditions:
+            job.set_condition(condition)
 
     def _held(self, of: Job | SubJob) -> int:
         return of.ready_count + (of.pending_best_effort if self._generous else 0)
