@@ -8,15 +8,13 @@ fit its queue and every ancestor; flat queues are a tree of depth one whose root
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import total_ordering
 from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.api.reasons import Reason, Stage
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Vector
 from stromboli.api.status import ALLOCATED_STATES
 from stromboli.framework import reasons, shares
 from stromboli.framework.job import Job, Queue
@@ -24,80 +22,13 @@ from stromboli.framework.matching import derived
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
-from stromboli.kube.dra.quota import Amounts, ByClaim, ClaimedDevices, DeviceQuota, Shortage
+from stromboli.kube.dra.quota import Amounts, ByClaim, ClaimedDevices, DeviceQuota
+from stromboli.plugins.capacity import obstacles
+from stromboli.plugins.capacity.account import Account, PlaceInTree, deserves_any, deserves_more, gives_way
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 
 ROOT = "root"
-
-
-@dataclass(slots=True, eq=False)
-class Account:
-    """A queue's amounts, each of shape (dimensions,). In a tree, what a queue holds counts for all its ancestors."""
-
-    queue: Queue
-    deserved: Vector
-    guarantee: Vector
-    #: what it is limited to; infinite where nothing is said
-    capability: Vector
-    #: what it may have at most
-    limit: Vector
-    allocated: Vector
-    request: Vector
-    inqueue: Vector
-    #: held above the minResources of its jobs
-    elastic: Vector
-    #: dimensions in which something is deserved
-    deserves: Mask
-    #: devices that claims ask for, which are no dimension
-    devices: DeviceQuota
-    #: the dominant part of what it deserves, as the order of queues sees it
-    share: float = 0.0
-    #: whether it deserves nothing: then it comes after all queues below their share
-    undeserving: bool = False
-    parent: Account | None = None
-    children: list[Account] = field(default_factory=list)
-    #: the queue and its ancestors, upwards
-    path: list[Account] = field(init=False)
-    #: why nothing can be scheduled in it
-    broken: Reason | None = None
-
-    def __post_init__(self) -> None:
-        self.path = [self]
-
-    def settle(self) -> None:
-        """Work out what follows from what it deserves, which stays for the session."""
-        self.undeserving = not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
-        self.update_share()
-
-    def update_share(self) -> None:
-        """Work out the share anew: 1 for a queue that deserves nothing."""
-        self.share = 1.0 if self.undeserving else shares.dominant_share(self.allocated, self.deserved)
-
-    def ancestors(self, level: int) -> list[Account]:
-        """Its parent, grandparent and so on, `level` at most."""
-        return self.path[1 : level + 1]
-
-
-def _deserves_any(account: Account, request: Vector) -> bool:
-    """Whether a queue deserves something of what is requested."""
-    return bool(((request >= TOLERANCE) & (account.deserved >= TOLERANCE)).any())
-
-
-def _deserves_more(account: Account, request: Vector) -> bool:
-    """Whether the queue stays within what it deserves in one of the dimensions that are requested."""
-    future = account.allocated + request
-    used = (future >= TOLERANCE) | (account.deserved >= TOLERANCE)
-    return bool((shares.asked(request) & used & (future < account.deserved + TOLERANCE)).any())
-
-
-def _gives_way(account: Account, held: Vector, request: Vector) -> bool:
-    """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
-    if not _deserves_any(account, request):
-        return True
-    named = account.deserves.copy()
-    named[[CPU, MEMORY]] &= account.deserved[[CPU, MEMORY]] >= TOLERANCE
-    return bool((shares.asked(request) & named & (held > account.deserved)).any())
 
 
 class CapacityArguments(Arguments):
@@ -170,7 +101,7 @@ class Capacity(Plugin):
         for account in self._accounts[queue.name].path:
             shortage = account.devices.over(wanted)
             if shortage is not None:
-                return _no_devices(account.queue, Stage.QueueShare, shortage)
+                return obstacles.no_devices(account.queue, Stage.QueueShare, shortage)
         return None
 
     # -- victims ---------------------------------------------------------------------------------------------------
@@ -184,7 +115,7 @@ class Capacity(Plugin):
         if why is not None:
             return why
         ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
-        if any(_deserves_more(each, request) for each in (account, *ancestors)):
+        if any(deserves_more(each, request) for each in (account, *ancestors)):
             return None
         return shares.over_limit(
             self._session,
@@ -213,7 +144,7 @@ class Capacity(Plugin):
             if (
                 (shares.asked(request) & shares.asked(wanted)).any()
                 and (account.guarantee < held[0] - request + TOLERANCE).all()
-                and all(_gives_way(each, holds, request) for each, holds in zip(accounts, held, strict=True))
+                and all(gives_way(each, holds, request) for each, holds in zip(accounts, held, strict=True))
                 and not self._equally_undeserving(own, account, wanted, request)
             ):
                 left.update((each.queue.name, holds - request) for each, holds in zip(accounts, held, strict=True))
@@ -244,7 +175,7 @@ class Capacity(Plugin):
         related = {above.queue.name for above in own.ancestors(level)} & {
             above.queue.name for above in other.ancestors(level)
         }
-        return bool(related - {ROOT}) and not _deserves_any(own, wanted) and not _deserves_any(other, request)
+        return bool(related - {ROOT}) and not deserves_any(own, wanted) and not deserves_any(other, request)
 
     @property
     def _ancestor_level(self) -> int:
@@ -265,7 +196,7 @@ class Capacity(Plugin):
                     return over
             shortage = account.devices.over_admission(devices)
             if shortage is not None:
-                return _no_devices(account.queue, Stage.Admission, shortage)
+                return obstacles.no_devices(account.queue, Stage.Admission, shortage)
         return Vote.Permit
 
     def _least_devices(self, job: Job) -> Amounts:
@@ -291,7 +222,7 @@ class Capacity(Plugin):
         if account.broken is not None:
             return account.broken
         if account.children:
-            return _not_a_leaf(queue)
+            return obstacles.not_a_leaf(queue)
         return None if queue.open else reasons.queue_not_open(queue)
 
     def _over(self, account: Account, stage: Stage, held: Vector, wanted: Vector, request: Vector) -> Reason | None:
@@ -395,25 +326,25 @@ class Capacity(Plugin):
     def _link(self) -> None:
         """Make the tree. What is wrong with it stops the cluster under Volcano's rules, and a subtree under ours."""
         if ROOT not in self._accounts:
-            self._break_all(_no_root())
+            self._break_all(obstacles.no_root())
             return
         for account in self._accounts.values():
             if account.queue.name == ROOT:
                 continue
             parent = self._accounts.get(account.queue.parent)
             if parent is None:
-                self._break(account, _unknown_parent(account.queue))
+                self._break(account, obstacles.unknown_parent(account.queue))
             elif not self._closes_a_cycle(account):
                 account.parent = parent
                 parent.children.append(account)
             else:
-                self._break(account, _cycle(account.queue))
+                self._break(account, obstacles.cycle(account.queue))
         for account in self._accounts.values():
             while account.path[-1].parent is not None:
                 account.path.append(account.path[-1].parent)
         for account in self._accounts.values():
             if account.children and account.queue.jobs:
-                self._break(account, _not_a_leaf(account.queue), subtree=False)
+                self._break(account, obstacles.not_a_leaf(account.queue), subtree=False)
         for account in self._accounts.values():
             broken = next((a.broken for a in account.path if a.broken and a is not account), None)
             if broken is not None and broken.reason != "QueueNotALeaf":
@@ -505,41 +436,6 @@ class Capacity(Plugin):
             self._limit_children(child)
 
 
-@total_ordering
-class PlaceInTree:
-    """Sorts queues by the shares of the two ancestors at which their paths part, as they are when compared.
-
-    A key of numbers could not say it: equal shares there end the comparison, whatever lies below.
-    """
-
-    __slots__ = ("_account", "_path")
-
-    def __init__(self, account: Account) -> None:
-        self._account = account
-        self._path = account.path[::-1]
-
-    def _compared_with(self, other: PlaceInTree) -> tuple[tuple[float, bool], tuple[float, bool]]:
-        depth = 0
-        shared = min(len(self._path), len(other._path)) - 1
-        while depth < shared and self._path[depth] is other._path[depth]:
-            depth += 1
-        left, right = self._path[min(depth, len(self._path) - 1)], other._path[min(depth, len(other._path) - 1)]
-        return (left.share, left.undeserving), (right.share, right.undeserving)
-
-    def __lt__(self, other: PlaceInTree) -> bool:
-        left, right = self._compared_with(other)
-        return left < right
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PlaceInTree):
-            return NotImplemented
-        left, right = self._compared_with(other)
-        return left == right
-
-    def __hash__(self) -> int:
-        return id(self._account)
-
-
 def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
     """The resources that any node lists, be it with nothing of them."""
     return frozenset(("cpu", "memory")).union(*(record.allocatable for record in facts.records))
@@ -548,39 +444,3 @@ def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
 def _total(vectors: Iterable[Vector]) -> Vector:
     out: Vector = np.sum(list(vectors), axis=0)
     return out
-
-
-def _no_devices(queue: Queue, stage: Stage, shortage: Shortage) -> Reason:
-    return Reason(
-        stage,
-        "QueueCapabilityExceeded",
-        f"queue {queue.name} has no room in {shortage.resource}",
-        Actionable.Wait,
-        shortage.detail,
-    )
-
-
-def _not_a_leaf(queue: Queue) -> Reason:
-    return Reason(
-        Stage.Admission,
-        "QueueNotALeaf",
-        f"queue {queue.name} has child queues; jobs run in queues without children",
-        Actionable.User,
-    )
-
-
-def _no_root() -> Reason:
-    return Reason(Stage.Admission, "QueueMisconfigured", "there is no queue root", Actionable.Admin)
-
-
-def _unknown_parent(queue: Queue) -> Reason:
-    return Reason(
-        Stage.Admission,
-        "QueueMisconfigured",
-        f"the parent of queue {queue.name}, {queue.parent}, does not exist",
-        Actionable.Admin,
-    )
-
-
-def _cycle(queue: Queue) -> Reason:
-    return Reason(Stage.Admission, "QueueMisconfigured", f"queue {queue.name} is its own ancestor", Actionable.Admin)

@@ -1,0 +1,118 @@
+"""What a queue has and may have, and the order of queues by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import total_ordering
+
+import numpy as np
+
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.framework import shares
+from stromboli.framework.job import Queue
+from stromboli.kube.dra.quota import DeviceQuota
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """A queue's amounts, each of shape (dimensions,). In a tree, what a queue holds counts for all its ancestors."""
+
+    queue: Queue
+    deserved: Vector
+    guarantee: Vector
+    #: what it is limited to; infinite where nothing is said
+    capability: Vector
+    #: what it may have at most
+    limit: Vector
+    allocated: Vector
+    request: Vector
+    inqueue: Vector
+    #: held above the minResources of its jobs
+    elastic: Vector
+    #: dimensions in which something is deserved
+    deserves: Mask
+    #: devices that claims ask for, which are no dimension
+    devices: DeviceQuota
+    #: the dominant part of what it deserves, as the order of queues sees it
+    share: float = 0.0
+    #: whether it deserves nothing: then it comes after all queues below their share
+    undeserving: bool = False
+    parent: Account | None = None
+    children: list[Account] = field(default_factory=list)
+    #: the queue and its ancestors, upwards
+    path: list[Account] = field(init=False)
+    #: why nothing can be scheduled in it
+    broken: Reason | None = None
+
+    def __post_init__(self) -> None:
+        self.path = [self]
+
+    def settle(self) -> None:
+        """Work out what follows from what it deserves, which stays for the session."""
+        self.undeserving = not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
+        self.update_share()
+
+    def update_share(self) -> None:
+        """Work out the share anew: 1 for a queue that deserves nothing."""
+        self.share = 1.0 if self.undeserving else shares.dominant_share(self.allocated, self.deserved)
+
+    def ancestors(self, level: int) -> list[Account]:
+        """Its parent, grandparent and so on, `level` at most."""
+        return self.path[1 : level + 1]
+
+
+def deserves_any(account: Account, request: Vector) -> bool:
+    """Whether a queue deserves something of what is requested."""
+    return bool(((request >= TOLERANCE) & (account.deserved >= TOLERANCE)).any())
+
+
+def deserves_more(account: Account, request: Vector) -> bool:
+    """Whether the queue stays within what it deserves in one of the dimensions that are requested."""
+    future = account.allocated + request
+    used = (future >= TOLERANCE) | (account.deserved >= TOLERANCE)
+    return bool((shares.asked(request) & used & (future < account.deserved + TOLERANCE)).any())
+
+
+def gives_way(account: Account, held: Vector, request: Vector) -> bool:
+    """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
+    if not deserves_any(account, request):
+        return True
+    named = account.deserves.copy()
+    named[[CPU, MEMORY]] &= account.deserved[[CPU, MEMORY]] >= TOLERANCE
+    return bool((shares.asked(request) & named & (held > account.deserved)).any())
+
+
+@total_ordering
+class PlaceInTree:
+    """Sorts queues by the shares of the two ancestors at which their paths part, as they are when compared.
+
+    A key of numbers could not say it: equal shares there end the comparison, whatever lies below.
+    """
+
+    __slots__ = ("_account", "_path")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._path = account.path[::-1]
+
+    def _compared_with(self, other: PlaceInTree) -> tuple[tuple[float, bool], tuple[float, bool]]:
+        depth = 0
+        shared = min(len(self._path), len(other._path)) - 1
+        while depth < shared and self._path[depth] is other._path[depth]:
+            depth += 1
+        left, right = self._path[min(depth, len(self._path) - 1)], other._path[min(depth, len(other._path) - 1)]
+        return (left.share, left.undeserving), (right.share, right.undeserving)
+
+    def __lt__(self, other: PlaceInTree) -> bool:
+        left, right = self._compared_with(other)
+        return left < right
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PlaceInTree):
+            return NotImplemented
+        left, right = self._compared_with(other)
+        return left == right
+
+    def __hash__(self) -> int:
+        return id(self._account)
