@@ -112,7 +112,7 @@ class Choice:
         codes[board.rows[self._room]] = _PASSES
         full = np.zeros(n + 1, np.bool_)
         full[board.rows[~self._room]] = True
-        # Of all nodes only those in question: they are a tenth in a large cluster.
+        # Only of the nodes in question, which may be few of all.
         asked = rows[full[rows]]
         lacking = _first_lacking(board.request, session.nodes.idle[:, asked])
         for column in np.flatnonzero(np.bincount(lacking)).tolist():

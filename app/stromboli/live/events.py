@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -59,8 +60,8 @@ class Events:
         self._instance = f"{component}-{os.environ.get('POD_NAME') or socket.gethostname()}"[:128]
         self._bucket = TokenBucket(rate, burst=2 * rate)
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(_CAPACITY)
-        #: when each event was last told
-        self._told: dict[tuple[Reference, str, str], float] = {}
+        #: when each event was last told, the latest at the end
+        self._told: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
 
     def emit(self, about: Reference, type: str, reason: str, note: str, action: str = "Scheduling") -> None:
         """Tell it, unless the same was told lately."""
@@ -68,9 +69,10 @@ class Events:
         told = self._told.get(identity)
         if told is not None and now - told < _REPEAT:
             return
-        if len(self._told) >= _REMEMBERED:
-            self._told = {key: at for key, at in self._told.items() if now - at < _REPEAT / 10}
         self._told[identity] = now
+        self._told.move_to_end(identity)
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
         full = self._queue.qsize() >= (_CAPACITY if type == "Warning" else _CAPACITY // 2)
         if full:
             self._observer.event_result("dropped")

@@ -11,6 +11,9 @@ class Observer:
     def watch_event(self, kind: str, type: str) -> None:
         """An ADDED, MODIFIED or DELETED event was applied."""
 
+    def event_applied(self, kind: str, seconds: float) -> None:
+        """A watch event took effect so many seconds after it was read."""
+
     def relist(self, kind: str, why: str) -> None:
         """A kind is listed: at the `start`, because a watch `expired`, the kind was `absent`, the server `refused` or
         was `disconnected`, or to `reconcile` what kopf may have missed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -161,7 +162,9 @@ class Reflector:
             try:
                 async with aclosing(self._stream(version)) as stream:
                     async for line in stream:
+                        read = time.perf_counter()
                         version = self._event(line) or version
+                        self._observer.event_applied(self.source.kind, time.perf_counter() - read)
             except ApiError as error:
                 if error.status == 410:
                     raise _ExpiredError from error

@@ -21,7 +21,9 @@ from stromboli.state.nodes import NodeTable
 from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
-_ON_NODE = frozenset(ON_NODE_STATES)
+# Plain numbers: those of NumPy are slow to compare with members of an enum.
+_ON_NODE = frozenset(map(int, ON_NODE_STATES))
+_RELEASING = int(PodState.Releasing)
 
 
 class ClusterState:
@@ -226,7 +228,7 @@ class ClusterState:
             self._strays[node].discard(row)
 
     def _count(self, row: int, sign: int) -> None:
-        state = self.pods.state[row]
+        state = int(self.pods.state[row])
         if state not in _ON_NODE:
             return
         pod_class = self.classes.classes[self.pods.pod_class[row]]
@@ -235,7 +237,7 @@ class ClusterState:
             pod_class.request,
             pod_class.scoring_request,
             sign,
-            releasing=state == PodState.Releasing,
+            releasing=state == _RELEASING,
         )
 
     # -- nodes -----------------------------------------------------------------------------------------------------
