@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: venv lint test e2e bench-e2e demo crds clean
+.PHONY: venv lint test e2e bench-e2e bench-live bench-growth demo crds clean
 
 venv: $(STAMP)
 
@@ -30,6 +30,12 @@ e2e: $(STAMP)
 bench-e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build
 	$(BIN)/python -m tests.perf.bench_e2e $(ARGS)
+
+bench-live: $(STAMP)
+	$(BIN)/python -m tests.perf.bench_live $(ARGS)
+
+bench-growth: $(STAMP)
+	$(BIN)/python -m tests.perf.growth --svg docs/growth.svg $(ARGS)
 
 demo: $(STAMP)
 	$(BIN)/stromboli demo $(ARGS)
