@@ -57,6 +57,8 @@ class Run:
     #: from the first creation, or the scheduler's start, to the last binding
     seconds: float
     pods_per_second: float
+    #: from the last creation to the last binding
+    last_after: float
     #: from the first binding to the last
     binding_seconds: float
     #: from the creation of a gang's last pod, or the scheduler's start, to the binding of its last
@@ -107,6 +109,7 @@ def measure(scheduler: str, nodes: int, pods: int, *, waiting: bool) -> Run:
         waiting=waiting,
         seconds=last - began,
         pods_per_second=pods / (last - began),
+        last_after=last - max(watch.created.values()),
         binding_seconds=last - first,
         gang_p50=percentile(latencies, 50),
         gang_p99=percentile(latencies, 99),
@@ -159,7 +162,7 @@ def table(runs: Iterable[Run]) -> Table:
     """The runs, the median of those that were repeated."""
     out = Table(title=f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
     columns = (
-        *("nodes", "pods", "created", "scheduler", "seconds", "pods/s", "gang p50", "gang p99", "gang begun for"),
+        *("nodes", "pods", "created", "scheduler", "seconds", "pods/s", "last after", "gang p50", "gang p99", "gang begun for"),
         *("CPU s", "API server CPU s", "peak MiB"),
     )
     for column in columns:
@@ -172,6 +175,7 @@ def table(runs: Iterable[Run]) -> Table:
             for field, digits in (
                 ("seconds", 1),
                 ("pods_per_second", 0),
+                ("last_after", 2),
                 ("gang_p50", 2),
                 ("gang_p99", 2),
                 ("gang_partial", 2),
@@ -198,7 +202,7 @@ def main() -> None:
             for _ in range(options.repeat):
                 runs.append(measure(scheduler, nodes, pods, waiting=waiting))
                 print(runs[-1], file=sys.stderr, flush=True)
-    Console(stderr=True, width=150).print(table(runs))
+    Console(stderr=True, width=160).print(table(runs))
     print(json.dumps([asdict(run) for run in runs], indent=2))
 
 
