@@ -31,6 +31,8 @@ from stromboli.framework.statement import Placement, Statement
 from stromboli.framework.topology import Topology
 from stromboli.framework.worksheets import JobWorksheet, Worksheet, worksheet
 
+_PENDING = int(PodState.Pending)
+
 
 class Allocate(Action):
     name = "allocate"
@@ -40,6 +42,8 @@ class Allocate(Action):
         worksheets: dict[str, JobWorksheet] = {}
         jobs_of: dict[str, list[tuple[Any, Job]]] = {}
         for job in session.jobs.values():
+            if not (job.counts[_PENDING] or job.pending_phase):
+                continue
             sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)
             if sheet:
                 worksheets[job.key] = sheet

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -121,6 +122,11 @@ class Metadata(KubeModel):
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
     owner_references: list[dict[str, Any]] = Field(default_factory=list)
+
+    @cached_property
+    def created(self) -> float:
+        """When it was created, in seconds since the epoch; 0 for what has not been."""
+        return self.creation_timestamp.timestamp() if self.creation_timestamp else 0.0
 
 
 class KubeObject(KubeModel):
@@ -352,6 +358,11 @@ class PodGroupCondition(Condition):
 
     transition_id: str = Field(default="", alias="transitionID")
     """Identifies the session in which the condition was last written."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What it says: times and transition ids aside."""
+        return self.type, self.status, self.reason, self.message
 
 
 class PodGroupStatus(KubeModel):

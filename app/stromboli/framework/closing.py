@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from stromboli.api.crds import PodGroupCondition, PodGroupStatus
+from stromboli.api.crds import PodGroupStatus
 from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetQueueStatus
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Dimensions, Vector
@@ -86,11 +86,9 @@ def _differs(job: Job) -> bool:
         return True
     if counts[_SUCCEEDED] != old.succeeded or counts[_FAILED] != old.failed:
         return True
-    return _shown(job.conditions) != _shown(old.conditions)
-
-
-def _shown(conditions: Iterable[PodGroupCondition]) -> list[tuple[str, ...]]:
-    return [(c.type, c.status, c.reason, c.message) for c in conditions]
+    if job.conditions is old.conditions:
+        return False
+    return [condition.shown for condition in job.conditions] != [condition.shown for condition in old.conditions]
 
 
 def queue_allocated(session: Session) -> dict[str, Vector]:

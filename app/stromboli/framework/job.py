@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -134,16 +134,18 @@ class Job:
     members: Callable[[Job], list[PodRecord]]
     #: reads the state of a row; set by the session
     state_of: Callable[[int], int]
-    sub_jobs: dict[str, SubJob] = field(default_factory=dict)
+    #: makes its groups; set by the session
+    make_sub_jobs: Callable[[Job], dict[str, SubJob]]
+    #: conditions as they are to be written: the PodGroup's own list until plugins change one at the end
+    conditions: list[crds.PodGroupCondition]
     #: highest tier of HyperNodes over which its pods may spread; None when nothing binds them
     highest_tier: int | None = None
     #: HyperNode below which its pods lie
     allocated_hyper_node: int = NOWHERE
-    #: conditions as they are to be written, changed by plugins at the end
-    conditions: list[crds.PodGroupCondition] = field(default_factory=list)
     #: whether this session found that the job cannot run now
     unschedulable: bool = False
 
+    _sub_jobs: dict[str, SubJob] | None = None
     #: minTaskMember, when it is in force: with less than its sum as minMember it is not
     min_by_role: Mapping[str, int] = field(init=False)
     #: whether it has sub group policies
@@ -151,8 +153,20 @@ class Job:
 
     def __post_init__(self) -> None:
         roles = self.pod_group.spec.min_task_member
-        self.min_by_role = roles if self.min_available >= sum(roles.values()) else {}
+        self.min_by_role = roles if not roles or self.min_available >= sum(roles.values()) else {}
         self.divided = bool(self.pod_group.spec.sub_group_policy)
+
+    @property
+    def sub_jobs(self) -> dict[str, SubJob]:
+        """Its groups by uid, made when they are first asked for: most jobs are left alone."""
+        if self._sub_jobs is None:
+            self._sub_jobs = self.make_sub_jobs(self)
+        return self._sub_jobs
+
+    @property
+    def opened_sub_jobs(self) -> Collection[SubJob]:
+        """Those of its groups that somebody asked for."""
+        return self._sub_jobs.values() if self._sub_jobs else ()
 
     @property
     def namespace(self) -> str:
@@ -218,12 +232,13 @@ class Job:
         return out
 
     def set_condition(self, condition: crds.PodGroupCondition) -> None:
-        """Set the condition of a type, in the place of the one that is there."""
+        """Set the condition of a type, in the place of the one that is there; one that says the same stays."""
         for index, old in enumerate(self.conditions):
             if old.type == condition.type:
-                self.conditions[index] = condition
+                if old is not condition and old.shown != condition.shown:
+                    self.conditions = [*self.conditions[:index], condition, *self.conditions[index + 1 :]]
                 return
-        self.conditions.append(condition)
+        self.conditions = [*self.conditions, condition]
 
     def move(self, sub_job: SubJob, old: int, new: int, count: int, best_effort: bool) -> None:
         """Account for `count` pods that change their state."""

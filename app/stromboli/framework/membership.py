@@ -41,8 +41,10 @@ class Membership:
 
     def counts(self) -> list[Counts]:
         """The number of pods by state, of each job."""
-        index, state = self._index[self._rows], self._pods.state[self._rows]
-        counts = np.bincount(index * STATES + state, minlength=len(self.allocated) * STATES)
+        cells = self._index[self._rows]
+        cells *= STATES
+        cells += self._pods.state[self._rows]
+        counts = np.bincount(cells, minlength=len(self.allocated) * STATES)
         out: list[Counts] = counts.reshape(-1, STATES).tolist()
         return out
 
@@ -82,6 +84,13 @@ class Membership:
 
     def _sum(self, rows: Rows, jobs: int) -> Matrix:
         index, classes = self._index[rows], self._pods.pod_class[rows]
+        width = self._requests.shape[1]
+        if 0 < jobs * width <= len(rows):
+            # Few classes: counting is cheaper than adding up, and amounts are whole numbers.
+            index *= width
+            index += classes
+            counts = np.bincount(index, minlength=jobs * width)
+            return counts.reshape(jobs, width) @ self._requests.T
         out = np.zeros((jobs, len(self._requests)))
         if len(rows):
             for column, amounts in enumerate(self._requests):

@@ -130,10 +130,11 @@ class Session:
             self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), self.nodes.facts)
         self.queues: dict[str, Queue] = self._open_queues()
         self.jobs: dict[str, Job] = {}
+        queues = self.queues
         included = [
             (row, pod_group)
             for row, pod_group in enumerate(snapshot.pod_groups)
-            if pod_group is not None and _queue_name(pod_group) in self.queues
+            if pod_group is not None and (pod_group.spec.queue or "default") in queues
         ]
         self.membership = Membership(snapshot, [row for row, _ in included])
         #: what pods request that held a place at the start, and those and the pending ones, shape (jobs, dimensions)
@@ -425,7 +426,7 @@ class Session:
         return {
             sub_job.uid: self.topology.name(sub_job.nominated_hyper_node)
             for job in self.jobs.values()
-            for sub_job in job.sub_jobs.values()
+            for sub_job in job.opened_sub_jobs
             if sub_job.nominated_hyper_node != NOWHERE
         }
 
@@ -458,7 +459,7 @@ class Session:
                 name=name,
                 spec=queue.spec,
                 state=queue.status.state,
-                created=_timestamp(queue.metadata),
+                created=queue.metadata.created,
                 resource=queue,
             )
             for index, (name, queue) in enumerate(self.snapshot.queues.items())
@@ -468,11 +469,12 @@ class Session:
         priorities = self.snapshot.priority_classes
         default_priority = next((c.value for c in priorities.values() if c.global_default), 0)
         counts, best_effort = self.membership.counts(), self.membership.pending_best_effort()
-        members, state_of = self.members, self.pods.state.__getitem__
+        members, state_of, sub_jobs = self.members, self.pods.state.__getitem__, self._open_sub_jobs
+        nominated = self.environment.nominated_hyper_nodes
         for index, (row, pod_group) in enumerate(included):
             spec = pod_group.spec
             priority_class = priorities.get(spec.priority_class_name)
-            queue = self.queues[_queue_name(pod_group)]
+            queue = self.queues[spec.queue or "default"]
             job = Job(
                 index=index,
                 row=row,
@@ -480,7 +482,7 @@ class Session:
                 pod_group=pod_group,
                 queue=queue,
                 priority=priority_class.value if priority_class else default_priority,
-                created=_timestamp(pod_group.metadata),
+                created=pod_group.metadata.created,
                 min_available=spec.min_member,
                 phase=pod_group.status.phase,
                 counts=counts[index],
@@ -489,33 +491,30 @@ class Session:
                 min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
                 members=members,
                 state_of=state_of,
-                conditions=pod_group.status.conditions.copy(),
+                make_sub_jobs=sub_jobs,
+                conditions=pod_group.status.conditions,
             )
-            self._open_sub_jobs(job)
+            if has_topology(job):
+                settle(job, self.topology, self._nodes_held)
+            elif job.divided or job.key in nominated:
+                # What was nominated for its groups goes on to the next session.
+                _ = job.sub_jobs
             queue.jobs.append(job)
             self.jobs[job.key] = job
 
-    def _open_sub_jobs(self, job: Job) -> None:
+    def _open_sub_jobs(self, job: Job) -> dict[str, SubJob]:
+        sub_jobs = {}
         for sub_job, rows in make_sub_jobs(job):
-            job.sub_jobs[sub_job.uid] = sub_job
+            sub_jobs[sub_job.uid] = sub_job
             nominated = self.environment.nominated_hyper_nodes.get(sub_job.uid)
             if nominated is not None:
                 sub_job.nominated_hyper_node = self.topology.index.get(nominated, NOWHERE)
             for row in rows:
                 self._sub_job_of_row[row] = sub_job
-        if has_topology(job):
-            settle(job, self.topology, self._nodes_held)
+        return sub_jobs
 
     def _nodes_held(self, sub_job: SubJob) -> Rows:
         """The nodes of the pods of a group that hold a place; none when one of them is not there."""
         rows = self.rows(sub_job)
         nodes = self.pods.node[rows[_ALLOCATED[self.pods.state[rows]]]]
         return nodes.astype(np.intp) if (nodes >= 0).all() else NO_ROWS
-
-
-def _queue_name(pod_group: crds.PodGroup) -> str:
-    return pod_group.spec.queue or "default"
-
-
-def _timestamp(meta: crds.Metadata) -> float:
-    return meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0

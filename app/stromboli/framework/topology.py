@@ -263,7 +263,8 @@ def _labelled(selector: crds.LabelSelector, facts: NodeFacts) -> Mask:
 
 def has_topology(job: Job) -> bool:
     """Whether a job or one of its groups says how close together its pods should be."""
-    return job.pod_group.spec.network_topology is not None or any(s.network_topology for s in job.sub_jobs.values())
+    spec = job.pod_group.spec
+    return spec.network_topology is not None or (job.divided and any(p.network_topology for p in spec.sub_group_policy))
 
 
 def settle(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:

@@ -38,11 +38,8 @@ class Gang(Plugin):
                 Actionable.User,
                 lacking,
             )
-        groups: dict[str, int] = {}
-        for sub_job in job.sub_jobs.values():
-            groups[sub_job.policy] = groups.get(sub_job.policy, 0) + 1
         for policy in job.pod_group.spec.sub_group_policy:
-            if groups.get(policy.name, 0) < policy.min_sub_groups:
+            if sum(sub_job.policy == policy.name for sub_job in job.sub_jobs.values()) < policy.min_sub_groups:
                 return Reason(
                     Stage.Gang,
                     "NotEnoughPodsOfTask",
@@ -122,7 +119,7 @@ class Gang(Plugin):
 
     def close(self, session: Session) -> None:
         for job in session.jobs.values():
-            if not job.size:
+            if not any(job.counts):
                 continue
             if self._held(job) >= job.min_available:
                 job.set_condition(_SCHEDULED)
@@ -142,8 +139,9 @@ class Gang(Plugin):
 
     def _contradict(self, job: Job, condition: PodGroupCondition) -> None:
         """Say that what a condition said before is over."""
-        known = any(c.type == condition.type and c.status != condition.status for c in job.conditions)
-        if known and self._session.rules.conditions:
+        if len(job.conditions) < 2 or not self._session.rules.conditions:
+            return
+        if any(c.type == condition.type and c.status != condition.status for c in job.conditions):
             job.set_condition(condition)
 
     def _held(self, of: Job | SubJob) -> int:

@@ -205,9 +205,10 @@ class Proportion(Plugin):
         inqueue = np.zeros((len(queues), len(self._session.dimensions)))
         elastic = np.zeros_like(inqueue)
         for row, queue in enumerate(queues):
+            unbounded = [job.index for job in queue.jobs if job.min_resources is None]
+            elastic[row] = self._session.job_allocated[unbounded].sum(axis=0)
             for job in queue.jobs:
                 if job.min_resources is None:
-                    elastic[row] += job.allocated
                     continue
                 elastic[row] += np.maximum(job.allocated - job.min_resources, 0)
                 running = job.phase == "Running" and job.allocated_count >= job.min_available
