@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stromboli.cli.bench import measure
+from stromboli.cli.bench import measurements
 from stromboli.engine import Engine
 from stromboli.simulation import workload
 from stromboli.simulation.workload import Shape
@@ -76,7 +76,7 @@ def sweep(axis: Axis, runs: int) -> list[float]:
     out = []
     for times in TIMES:
         state = axis.cluster(times * axis.base)
-        out.append(min(1e3 * measure(engine, state)["session_cpu_s"] for _ in range(runs)))
+        out.append(min(1e3 * each["session_cpu_s"] for each in measurements(engine, state, runs)))
         print(f"{axis.name} {times * axis.base}: {out[-1]:.1f} ms", file=sys.stderr, flush=True)
     return out
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stromboli.cli.bench import measure
+from stromboli.cli.bench import measurements
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.simulation import workload
@@ -43,7 +43,8 @@ def test_a_session_looks_at_no_more_nodes_than_it_needs(name: str) -> None:
     ranges = dict(RANGES["sessions"][name])
     size = ranges.pop("cluster")
     shape = Shape(size.pop("shape"))
-    check(ranges, measure(Engine(workload.policy(shape)), workload.cluster(**size, shape=shape)))
+    state = workload.cluster(**size, shape=shape)
+    check(ranges, next(measurements(Engine(workload.policy(shape)), state, 1)))
 
 
 @pytest.mark.parametrize("name", RANGES["extender"])
