@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from stromboli.api.errors import PolicyError
+from stromboli.engine import Engine
 from stromboli.framework.session import Session
 from stromboli.plugins.binpack import Binpack, BinpackArguments
 from tests import builders
@@ -103,6 +105,12 @@ def test_defaults_and_negative_weights() -> None:
 def test_wrong_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Binpack.Arguments.model_validate(arguments)
+
+
+def test_a_misspelt_argument_is_reported_with_what_is_allowed() -> None:
+    misspelt = builders.policy("binpack") + "\n    arguments: {binpack.wieght: 3}"
+    with pytest.raises(PolicyError, match=r"'binpack.wieght', did you mean 'binpack.weight'. .allowed: binpack.cpu, "):
+        Engine(misspelt)
 
 
 def test_weight_zero_turns_it_off() -> None:

@@ -231,7 +231,7 @@ class _Reader:
             return None
 
     def _argument(self, path: str, error: ErrorDetails, model: type[BaseModel]) -> None:
-        first, *rest = error["loc"] or ("",)
+        first, *rest = error["loc"] or (error.get("ctx", {}).get("argument", ""),)
         where = field_path(rest, f"{path}.{first}") if first else path
         if error["type"] != "extra_forbidden":
             self._wrong(where, problem(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
 from stromboli.framework.plugin import Arguments
 
@@ -30,7 +31,7 @@ class ResourceWeights(Arguments):
     def _names_resources(self) -> Self:
         for key in self.__pydantic_extra__:
             if not key.startswith(self._key("")):
-                raise ValueError(f"unknown argument {key!r}")
+                raise PydanticCustomError("extra_forbidden", "unknown argument '{argument}'", {"argument": key})
             if key not in map(self._key, self.named):
                 raise ValueError(f"{key!r} has no effect: the resource is not in {self.prefix}.resources")
         return self
