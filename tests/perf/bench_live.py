@@ -44,6 +44,7 @@ from stromboli.live.binder import Binder
 from stromboli.live.events import Events
 from stromboli.live.kube import Credentials, Kube
 from stromboli.live.mirror import Mirror
+from stromboli.live.recall import Recall
 from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
 from stromboli.metrics import Metrics
 from stromboli.state.cluster import ClusterState
@@ -222,6 +223,7 @@ async def _bind(api: Running, count: int) -> tuple[float, float]:
         binding,
         mirror,
         events,
+        Recall(kube, mirror),
         observer,
         workers=settings.bind_connections,
         rate=1e9,

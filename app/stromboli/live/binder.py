@@ -3,7 +3,7 @@
 A binding is assumed in the state when it is submitted here. It ends in one of three ways: the pod's watch event
 confirms it; the API server refuses it and it is taken back; or neither happens for a while, and the pod is looked up.
 Bindings leave in the order in which they were decided, so the pods of a gang leave together. For pods that
-kube-scheduler binds, a binding is assumed and expected, but not sent.
+kube-scheduler binds, a binding is assumed and expected, but not sent; kube-scheduler is called back for it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.recall import Recall
 from stromboli.live.workers import run_workers
 from stromboli.state.snapshot import Snapshot
 
@@ -52,6 +53,7 @@ class Binder:
         kube: Kube,
         mirror: Mirror,
         events: Events,
+        recall: Recall,
         observer: Observer,
         *,
         workers: int,
@@ -64,6 +66,7 @@ class Binder:
         self._mirror = mirror
         self._state = mirror.state
         self._events = events
+        self._recall = recall
         self._observer = observer
         self._workers = workers
         self._bucket = TokenBucket(rate)
@@ -85,6 +88,7 @@ class Binder:
             self._state.assume(_key(bind), bind.node)
             if self._is_bound_elsewhere(bind):
                 self._expect(bind)
+                self._recall.decided(bind)
             else:
                 about = self._about(bind)
                 of_job = rounds.setdefault(about.uid, _Round(about))

@@ -37,6 +37,7 @@ from stromboli.live.operator import OPERATOR_SOURCES, end_tasks, operator_regist
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.policy import PolicyFile
 from stromboli.live.queues import QueueController, ensure_queues
+from stromboli.live.recall import Recall
 from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
@@ -74,10 +75,12 @@ class Service:
         self.mirror = mirror = Mirror(self.state, self._wake, observer)
         name = settings.scheduler_names[0]
         self._events = Events(self._kube, observer, name, settings.events_per_second)
+        self._recall = Recall(self._kube, mirror)
         self._binder = Binder(
             self._binder_kube,
             mirror,
             self._events,
+            self._recall,
             observer,
             workers=settings.bind_connections,
             rate=settings.binds_per_second,
@@ -235,7 +238,7 @@ class Service:
         self.observer.leading(True)
         await self._ensure_queues()
         self._queues.begin()
-        for part in (self._events, self._binder, self._evictor, self._status, self._pod_groups):
+        for part in (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_groups):
             tasks.create_task(part.run(), name=type(part).__name__)
         tasks.create_task(self._schedule(), name="ticks")
         if self._lease is not None:

@@ -1,0 +1,72 @@
+"""Has kube-scheduler ask again about pods that it was refused and that have a node now.
+
+Through its extender kube-scheduler learns of a node only when it asks, and about a pod that it was refused it asks
+again after some event, in a quiet cluster minutes later. A change of the pod itself is such an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+
+from stromboli.api import objects
+from stromboli.api.decisions import Bind
+from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.workers import run_workers
+
+log = Logger(__name__)
+
+_WORKERS = 8
+_ANNOTATION = "stromboli.io/decided-at"
+
+
+class Recall:
+    """Annotates each pod that was refused once it is decided, whichever of the two shows first."""
+
+    def __init__(self, kube: Kube, mirror: Mirror) -> None:
+        self._kube = kube
+        self._state = mirror.state
+        self._queue: asyncio.Queue[Bind] = asyncio.Queue()
+        #: decided pods of which no refusal has been seen, by key
+        self._decided: dict[str, Bind] = {}
+        mirror.listen("Pod", self._pod_changed)
+
+    def decided(self, bind: Bind) -> None:
+        """A pod that kube-scheduler binds has a node."""
+        key = f"{bind.namespace}/{bind.name}"
+        self._decided[key] = bind
+        record = self._state.record(key)
+        if record is not None:
+            self._look(key, record.conditions)
+
+    async def run(self) -> None:
+        """Annotate until cancelled."""
+        await run_workers("recall", _WORKERS, self._work)
+
+    async def _work(self) -> None:
+        while True:
+            bind = await self._queue.get()
+            path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}"
+            now = datetime.now(UTC).isoformat(timespec="microseconds")
+            patch = {"metadata": {"uid": bind.uid, "annotations": {_ANNOTATION: now}}}
+            try:
+                await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                log.warning("pod not recalled", pod=f"{bind.namespace}/{bind.name}", error=str(error) or repr(error))
+
+    def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
+        if not self._decided:
+            return
+        key = pod if isinstance(pod, str) else f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if isinstance(pod, str) or type == "DELETED" or pod.spec.node_name:
+            self._decided.pop(key, None)
+        elif key in self._decided:
+            self._look(key, tuple(pod.status.conditions or ()))
+
+    def _look(self, key: str, conditions: tuple[objects.PodCondition, ...]) -> None:
+        if any(condition.type == "PodScheduled" and condition.status == "False" for condition in conditions):
+            self._queue.put_nowait(self._decided.pop(key))
