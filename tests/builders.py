@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from stromboli.api import crds, objects
@@ -63,6 +64,7 @@ def pod(
     scheduler: str = "stromboli",
     resources: dict[str, str] | None = None,
     deleted: bool = False,
+    nominated: str = "",
     **spec: Any,
 ) -> objects.Pod:
     """A pod in namespace default; without cpu and memory ("") it is best-effort."""
@@ -84,7 +86,7 @@ def pod(
             **({"nodeName": node} if node else {}),
             **spec,
         },
-        "status": {"phase": phase or ("Running" if node else "Pending")},
+        "status": {"phase": phase or ("Running" if node else "Pending"), "nominatedNodeName": nominated},
     }
     return decode("Pod", manifest, name)
 
@@ -114,6 +116,22 @@ def policy(*tiers: str, actions: str = "allocate") -> str:
     for tier in tiers:
         lines += ["- plugins:", *(f"  - name: {name}" for name in tier.split())]
     return "\n".join(lines)
+
+
+def racks(*counts: int, cpu: str = "2", per_spine: int = 2) -> Iterator[Any]:
+    """Nodes rN-M, racks rN of these sizes in tier 1, and spines of some racks in tier 2."""
+
+    def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> crds.HyperNode:
+        selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
+        return crds.HyperNode.parse({"metadata": {"name": name}, "spec": {"tier": tier, "members": selected}})
+
+    for rack, count in enumerate(counts):
+        names = [f"r{rack}-{i}" for i in range(count)]
+        yield from (node(name, cpu=cpu) for name in names)
+        yield hyper_node(f"r{rack}", 1, "Node", names)
+    for first in range(0, len(counts), per_spine):
+        members = [f"r{rack}" for rack in range(first, min(first + per_spine, len(counts)))]
+        yield hyper_node(f"spine{first // per_spine}", 2, "HyperNode", members)
 
 
 def _time(offset: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from stromboli.framework.registry import Registry
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 from tests import builders
+from tests.builders import racks
 
 POLICY = builders.policy("priority gang", "predicates proportion nodeorder binpack network-topology-aware")
 
@@ -187,19 +188,7 @@ def test_a_nominated_node_goes_before_better_ones() -> None:
 
 def nominated(name: str, node: str) -> Any:
     """A pod for which a node was nominated."""
-    manifest = {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "annotations": {"scheduling.k8s.io/group-name": name.partition("-")[0]},
-        },
-        "spec": {
-            "schedulerName": "stromboli",
-            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
-        },
-        "status": {"phase": "Pending", "nominatedNodeName": node},
-    }
-    return builders.decode("Pod", manifest, name)
+    return builders.pod(name, name.partition("-")[0], memory="", nominated=node)
 
 
 # -- shards ----------------------------------------------------------------------------------------------------------
@@ -252,22 +241,6 @@ def test_without_a_shard_of_its_name_nothing_is_ours() -> None:
 
 
 # -- topology --------------------------------------------------------------------------------------------------------
-
-
-def racks(*counts: int, cpu: str = "2", per_spine: int = 2) -> Iterator[Any]:
-    """Nodes rN-M, racks rN of these sizes in tier 1, and spines of some racks in tier 2."""
-
-    def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> crds.HyperNode:
-        selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
-        return crds.HyperNode.parse({"metadata": {"name": name}, "spec": {"tier": tier, "members": selected}})
-
-    for rack, count in enumerate(counts):
-        names = [f"r{rack}-{i}" for i in range(count)]
-        yield from (builders.node(name, cpu=cpu) for name in names)
-        yield hyper_node(f"r{rack}", 1, "Node", names)
-    for first in range(0, len(counts), per_spine):
-        members = [f"r{rack}" for rack in range(first, min(first + per_spine, len(counts)))]
-        yield hyper_node(f"spine{first // per_spine}", 2, "HyperNode", members)
 
 
 def topological(count: int, *objs: Any, tier: int | None = 1, mode: str = "hard", **more: Any) -> ClusterState:

@@ -18,6 +18,7 @@ SHOWN_BY = {
     "begun_first": "backfill-0012",
     "whole_gang_eviction": "preemptjob-9003-min-member-two-makes-it-starve",
     "evict_only_what_helps": "nominated-9003-nominated-node-gone-stops-preempt",
+    "nominations": "gangnominate-0016",
     "readiness": "worked-0066-best-effort-counts-for-gang",
     "closed_queue": "backfill-0004",
     "deserved": "priority-0018",

@@ -229,3 +229,14 @@ def test_running_pods_say_where_a_job_is() -> None:
     where = {uid[-1]: session_tree.name(s.allocated_hyper_node) for uid, s in found.sub_jobs.items()}
     assert where == {"1": "a", "2": "b", "3": ""}
     assert session_tree.name(found.allocated_hyper_node) == "ab"
+
+
+def test_a_job_is_where_its_groups_are_even_if_only_the_job_cares() -> None:
+    groups = [{"name": "p", "matchLabelKeys": ["g"]}]
+    found, session_tree = job(
+        {"subGroupPolicy": groups, "networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
+        builders.pod("j-0", "j", node="a0", labels={"g": "1"}),
+        builders.pod("j-1", "j", node="b0", labels={"g": "2"}),
+    )
+    assert session_tree.name(found.allocated_hyper_node) == "ab"
+    assert {s.allocated_hyper_node for s in found.sub_jobs.values()} == {NOWHERE}

@@ -120,8 +120,7 @@ class Allocate(Action):
 
 def needs_domain(job: Job) -> bool:
     """Whether a HyperNode has to be found for a job."""
-    bound = job.highest_tier is not None or any(s.highest_tier is not None for s in job.sub_jobs.values())
-    return bound or job.divided
+    return job.divided or domains.is_bound(job)
 
 
 @dataclass(slots=True)

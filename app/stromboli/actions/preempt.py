@@ -17,7 +17,7 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
-from stromboli.framework.victims import CHOICES, Holders, Search, Way, serve
+from stromboli.framework.victims import CHOICES, HELD, Holders, Search, Way, serve, starving
 from stromboli.state.pods import PodRecord
 
 
@@ -46,7 +46,7 @@ class Preempt(Action):
         waiting = self._starving(session)
         if not waiting:
             return
-        holders = Holders(session, (PodState.Running, PodState.Bound))
+        holders = Holders(session, HELD)
         for _, queue in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
             jobs = waiting[queue]
             self._between_jobs(session, holders, session.queues[queue], jobs)
@@ -54,18 +54,9 @@ class Preempt(Action):
                 self._within_job(session, holders, job)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
-        """The jobs that may evict others, by queue."""
-        found: dict[str, list[Job]] = {}
-        for job in session.jobs.values():
-            if (
-                not job.pending_phase
-                and job.counts[PodState.Pending]
-                and session.job_valid(job) is None
-                and session.job_starving(job)
-                and not has_topology(job)
-            ):
-                found.setdefault(job.queue.name, []).append(job)
-        return found
+        """The jobs that may evict others, by queue; those that care where their pods lie evict as gangs only."""
+        waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in starving(session).items()}
+        return {name: jobs for name, jobs in waiting.items() if jobs}
 
     def _between_jobs(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
         way = self._way(session)

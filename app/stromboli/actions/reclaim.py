@@ -16,7 +16,7 @@ from stromboli.api.status import PodState
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
-from stromboli.framework.victims import CHOICES, Holders, Way, serve
+from stromboli.framework.victims import CHOICES, Holders, Way, serve, starving
 from stromboli.state.pods import PodRecord
 
 
@@ -25,7 +25,7 @@ class Reclaim(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
-        jobs_of = self._jobs(session)
+        jobs_of = starving(session, among_others=True)
         if not jobs_of:
             return
         holders = Holders(session, (PodState.Running,))
@@ -43,17 +43,6 @@ class Reclaim(Action):
             for _ in range(len(jobs) - 1):
                 heapq.heappush(queues, (session.queue_key(queue), queue))
             jobs_of[queue.name] = []
-
-    def _jobs(self, session: Session) -> dict[str, list[Job]]:
-        """The jobs that may evict others, by queue; queues that only have others are there as well."""
-        found: dict[str, list[Job]] = {}
-        for job in session.jobs.values():
-            if job.pending_phase or session.job_valid(job) is not None:
-                continue
-            starving = found.setdefault(job.queue.name, [])
-            if session.job_starving(job):
-                starving.append(job)
-        return found
 
     def _reclaim_for(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
         strict = session.rules.evict_only_what_helps
@@ -80,5 +69,5 @@ class Reclaim(Action):
         for pod in session.in_task_order(session.pending(job)):
             if pod.pod_class.gated or pod.pod_class.spec.preemption_policy == "Never":
                 continue
-            if session.preemptive(job.queue, pod) is None:
+            if session.preemptive(job.queue, [pod]) is None:
                 yield pod

@@ -42,16 +42,25 @@ def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], le
 
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """
-    room = np.zeros(len(session.topology))
+    room = room_for(session, pods)
     room[session.topology.top] = np.inf
+    return hyper_nodes[room[hyper_nodes] >= least]
+
+
+def room_for(session: Session, pods: Iterable[PodRecord]) -> Vector:
+    """For how many of some pods each HyperNode has room, now or later, at most; shape (HyperNodes,).
+
+    It is infinite when that depends on more than amounts.
+    """
+    room = np.zeros(len(session.topology))
     by_class: dict[int, list[PodRecord]] = {}
     for pod in pods:
         by_class.setdefault(pod.pod_class.id, []).append(pod)
     for alike in by_class.values():
         if session.kernel.varies(alike[0]):
-            return hyper_nodes
+            return np.full(len(room), np.inf)
         room += np.minimum(session.topology.sums(_copies(session, alike[0], len(alike))), len(alike))
-    return hyper_nodes[room[hyper_nodes] >= least]
+    return room
 
 
 def least_placements(session: Session, of: Job | SubJob) -> int:
@@ -61,6 +70,11 @@ def least_placements(session: Session, of: Job | SubJob) -> int:
     else:
         missing, may_stay = session.sub_job_missing(of), session.sub_job_pipelined(of)
     return 1 if may_stay else max(1, missing - of.waiting_count)
+
+
+def is_bound(job: Job) -> bool:
+    """Whether the pods of a job, or of one of its groups, must lie in one HyperNode, be it the virtual one over all."""
+    return job.highest_tier is not None or any(s.highest_tier is not None for s in job.sub_jobs.values())
 
 
 def binding_tier(session: Session, job: Job) -> int | None:

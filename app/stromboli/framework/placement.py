@@ -27,6 +27,7 @@ import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
 from stromboli.framework.nodes import NodeView, SessionNodes, first_best
+from stromboli.framework.plugin import Passing
 from stromboli.state.pods import PodRecord
 
 if TYPE_CHECKING:
@@ -164,13 +165,17 @@ class Kernel:
         """Whether placements raise the scores of their neighbours."""
         return any(method(pod) is not None for method in self._points.all("neighbourhoods"))
 
-    def feasible(self, pod: PodRecord) -> Mask:
-        """The nodes that all predicates pass, room not considered."""
+    def feasible(self, pod: PodRecord, *, hopeful: bool = False) -> Mask:
+        """The nodes that all predicates pass, room not considered.
+
+        `hopeful` adds those that refuse the pod only for causes that go when pods go.
+        """
         view = self.nodes.view(self.nodes.rows)
         passed = np.ones(len(view), np.bool_)
         for method in self._points.all("predicate"):
-            for _, mask in method(pod, view):
-                passed &= mask
+            for cause, mask in method(pod, view):
+                if not (hopeful and isinstance(cause, Passing)):
+                    passed &= mask
         return passed
 
     def causes(self, pod: PodRecord) -> list[tuple[str, Mask]]:
@@ -222,12 +227,15 @@ class Kernel:
             board.refresh()
         return board
 
-    def _new_board(self, pod: PodRecord) -> Board:
-        return Board(self, pod, self._request_of(pod), np.flatnonzero(self.feasible(pod)))
+    def _new_board(self, pod: PodRecord, *, hopeful: bool = False) -> Board:
+        return Board(self, pod, self._request_of(pod), np.flatnonzero(self.feasible(pod, hopeful=hopeful)))
 
-    def best(self, pod: PodRecord, within: Mask | None = None) -> tuple[int, bool] | None:
-        """The node for a pod and whether it has room now (True) or only later; None when there is no node."""
-        board = self.board(pod)
+    def best(self, pod: PodRecord, within: Mask | None = None, *, hopeful: bool = False) -> tuple[int, bool] | None:
+        """The node for a pod and whether it has room now (True) or only later; None when there is no node.
+
+        `hopeful` also takes nodes that refuse the pod only for causes that go when pods go.
+        """
+        board = self._new_board(pod, hopeful=hopeful) if self.varies(pod) else self._known_board(pod)
         at = self._candidates(board, board.fits_idle, within)
         now = len(at) > 0
         if not now:

@@ -161,8 +161,19 @@ class Plugin:
         """Those of the candidates that a pod of another queue may evict; None for no opinion."""
         raise NotImplementedError
 
-    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
-        """Why a queue may not take back what others hold for one of its pods."""
+    def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
+        """Those of the candidates that a job of their own queue may evict to get all its places at once.
+
+        Asked under Volcano's rules only; where vetoes are final, `preemptable` is asked for the job's first pod.
+        """
+        raise NotImplementedError
+
+    def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
+        """The same for a job of another queue; where vetoes are final, `reclaimable` is asked."""
+        raise NotImplementedError
+
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """Why a queue may not take back what others hold for some of its pods, all of them together."""
         raise NotImplementedError
 
     def victim_queue_order(self, queue: Queue, reclaimer: Queue) -> Key:

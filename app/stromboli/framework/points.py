@@ -7,14 +7,19 @@ tier; the functions below combine their answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stromboli.api.reasons import Reason
 from stromboli.framework.plugin import Plugin, Vote
 from stromboli.framework.policy import PluginOption
 from stromboli.state.pods import PodRecord
 
+if TYPE_CHECKING:
+    from stromboli.framework.job import Job
+
 Method = Callable[..., Any]
+#: for whom victims are looked for
+Beneficiary: TypeAlias = "PodRecord | Job"
 
 #: the switch of the policy file that turns a point off; points that are not named have none
 _SWITCH = {
@@ -29,6 +34,8 @@ _SWITCH = {
 _WITHOUT_SWITCH = frozenset(
     (
         "evictable",
+        "gang_preemptable",
+        "gang_reclaimable",
         "victim_queue_order",
         "job_valid",
         "varies",
@@ -138,7 +145,7 @@ class Points:
         return False
 
     def victims(
-        self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord], *, veto: bool
+        self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord], *, veto: bool
     ) -> list[PodRecord]:
         """The candidates that may be evicted, in their order; none when no plugin has an opinion.
 
@@ -150,7 +157,7 @@ class Points:
         )
         return [pod for pod in candidates if pod.row in allowed]
 
-    def _agreed(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> set[int]:
+    def _agreed(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
         """Rows that every opinion contains."""
         allowed: set[int] | None = None
         for method in self.all(point):
@@ -162,7 +169,7 @@ class Points:
                     break
         return allowed or set()
 
-    def _decided(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> set[int]:
+    def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
         """Rows as Volcano finds them: what a tier vetoes, the next one may allow."""
         for tier in self.tiers(point):
             allowed: set[int] = set()

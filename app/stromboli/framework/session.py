@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -169,6 +169,13 @@ class Session:
         row: Vector = self.snapshot.requests[pod.pod_class.id, : len(self.dimensions)]
         return row
 
+    def requested(self, pods: Iterable[PodRecord]) -> Vector:
+        """What some pods request together, shape (dimensions,)."""
+        total = np.zeros(len(self.dimensions))
+        for pod in pods:
+            total += self.request(pod)
+        return total
+
     def record(self, row: int) -> PodRecord:
         """The pod in a row that is known to be in use."""
         record = self.pods.records[row]
@@ -279,13 +286,23 @@ class Session:
         """Whether a job may evict others."""
         return self.points.first_tier_agrees("job_starving", job)
 
-    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
-        """Why a queue may not take back what others hold for one of its pods."""
-        return self.points.objection("preemptive", queue, pod)
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """Why a queue may not take back what others hold for some of its pods, all of them together."""
+        return self.points.objection("preemptive", queue, pods)
 
     def victims(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates that may be evicted for a pod, in their order. `point` is preemptable or reclaimable."""
         return self.points.victims(point, beneficiary, candidates, veto=self.rules.veto)
+
+    def gang_victims(self, point: str, job: Job, first: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The same for a job that is to get all its places at once, of whose pods `first` is placed first.
+
+        Volcano asks fewer plugins about this than about victims of a single pod, so budgets and cooldowns do not
+        count. Where vetoes are final, whoever has a say in those has one here.
+        """
+        if self.rules.veto:
+            return self.victims(point, first, candidates)
+        return self.points.victims(f"gang_{point}", job, candidates, veto=False)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -423,6 +440,8 @@ class Session:
 
     def nominated_hyper_nodes(self) -> dict[str, str]:
         """What the next session has to know of the HyperNodes that were nominated, by uid of the group."""
+        if not self.rules.nominations:
+            return {}
         return {
             sub_job.uid: self.topology.name(sub_job.nominated_hyper_node)
             for job in self.jobs.values()

@@ -278,11 +278,13 @@ def settle(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None
     job.highest_tier = _highest_tier(own, tree, top_tier)
     for_soft_groups = top_tier if job.highest_tier is None else job.highest_tier
     for sub_job in job.sub_jobs.values():
-        if sub_job.network_topology is None:
+        if own is None and sub_job.network_topology is None:
             continue
-        sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups)
-        sub_job.allocated_hyper_node = tree.around(nodes_of(sub_job))
-        job.allocated_hyper_node = tree.lca(job.allocated_hyper_node, sub_job.allocated_hyper_node)
+        held = tree.around(nodes_of(sub_job))
+        if sub_job.network_topology is not None:
+            sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups)
+            sub_job.allocated_hyper_node = held
+        job.allocated_hyper_node = tree.lca(job.allocated_hyper_node, held)
 
 
 def _highest_tier(spec: crds.NetworkTopology | None, tree: Topology, for_soft: int) -> int | None:

@@ -23,16 +23,18 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.api.status import ALLOCATED_STATES, PodState
-from stromboli.framework.plugin import Passing
 from stromboli.framework.statement import Placement, Statement
 
 if TYPE_CHECKING:
+    from stromboli.api import crds
     from stromboli.framework.job import Job, Queue
     from stromboli.framework.session import Session
     from stromboli.state.pods import PodRecord
 
 PREEMPTABLE = "volcano.sh/preemptable"
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+#: states in which a pod can be evicted
+HELD = (PodState.Running, PodState.Bound)
 #: how many nodes that work are compared under strict rules
 CHOICES = 8
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
@@ -58,21 +60,39 @@ class Reversed:
         return hash(self._key)
 
 
+def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
+    """Smaller gives way first: the queue served last, unless a plugin knows better."""
+    return *session.points.key("victim_queue_order", queue, beneficiary), Reversed(session.queue_key(queue))
+
+
 def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
-    """Smaller is evicted first: of the queue served last its last job's last pod, unless a plugin knows better."""
+    """Smaller is evicted first: of the queue that gives way first its last job's last pod."""
     job = session.jobs[pod.job]
     return (
-        *session.points.key("victim_queue_order", job.queue, beneficiary),
-        Reversed(session.queue_key(job.queue)),
+        *victim_queue_key(session, job.queue, beneficiary),
         Reversed(session.points.key("job_order", job)),
         Reversed(session.task_key(pod)),
     )
 
 
-def preemptable(pod: PodRecord) -> bool:
-    """Whether a pod agrees to be evicted. Without a word it does."""
-    said = pod.annotations.get(PREEMPTABLE, pod.labels.get(PREEMPTABLE))
+def preemptable(of: PodRecord | crds.Metadata) -> bool:
+    """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
+    said = of.annotations.get(PREEMPTABLE, of.labels.get(PREEMPTABLE))
     return said is None or said in _TRUE
+
+
+def starving(session: Session, *, among_others: bool = False) -> dict[str, list[Job]]:
+    """The jobs that may evict others, by queue; `among_others` adds the queues whose jobs all have what they need."""
+    found: dict[str, list[Job]] = {}
+    for job in session.jobs.values():
+        waits = job.counts[PodState.Pending] > 0
+        if job.pending_phase or not (waits or among_others) or session.job_valid(job) is not None:
+            continue
+        if waits and session.job_starving(job):
+            found.setdefault(job.queue.name, []).append(job)
+        elif among_others:
+            found.setdefault(job.queue.name, [])
+    return found
 
 
 class Holders:
@@ -167,17 +187,6 @@ class _Plan:
     node: int
     evictions: list[Placement]
 
-    @property
-    def weight(self) -> tuple[int, int, int, float]:
-        """Smaller is better: the highest priority, the sum of priorities, the number, and who started last."""
-        if not self.evictions:
-            return (-_LIFT - 1, 0, 0, 0.0)
-        victims = [placement.pods[0] for placement in self.evictions]
-        priorities = [pod.spec_priority or 0 for pod in victims]
-        highest = max(priorities)
-        began = [pod.started or math.inf for pod in victims if (pod.spec_priority or 0) == highest]
-        return highest, sum(priorities) + _LIFT * len(victims), len(victims), -min(began)
-
 
 class _InOrder:
     """A victim in a heap: shares change with every eviction, so its place is worked out when it is compared."""
@@ -207,7 +216,7 @@ class Search:
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
         plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
-        plan = min(self._comparable(plans), key=lambda plan: plan.weight, default=None)
+        plan = min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
         if plan is None:
             return False
         statement.recover(plan.evictions)
@@ -245,13 +254,7 @@ class Search:
         kernel = self._session.kernel
         if not self._varies:
             return kernel.board(self._pod).rows
-        view = self._session.nodes.view(self._session.nodes.rows)
-        passed = np.ones(len(view), np.bool_)
-        for method in self._session.points.all("predicate"):
-            for cause, mask in method(self._pod, view):
-                if not isinstance(cause, Passing):
-                    passed &= mask
-        return np.flatnonzero(passed)
+        return np.flatnonzero(kernel.feasible(self._pod, hopeful=True))
 
     def _worth_trying(self, rows: Rows) -> Mask:
         """Whether the pod would have room on nodes if all candidates went."""
@@ -289,7 +292,7 @@ class Search:
         if evicted is None or (self._way.needs_victims and not evicted):
             return None
         plan = _Plan(node, [placement for unit in evicted for placement in unit.save()])
-        _take_back(evicted)
+        take_back(evicted)
         return plan
 
     def _candidates(self, rows: Rows) -> list[PodRecord]:
@@ -319,7 +322,7 @@ class Search:
         while not (asked and self._fits(node)):
             asked = True
             if not heap:
-                _take_back(units)
+                take_back(units)
                 return None
             victim = heapq.heappop(heap).pod
             if self._session.pods.state[victim.row] in self._releasable.states:
@@ -349,15 +352,13 @@ class Search:
         if not session.rules.whole_gang_eviction or job is self._job or session.job_missing(job) <= 0:
             return unit
         rest = [pod for pod in session.members(job) if session.pods.state[pod.row] in ALLOCATED_STATES]
-        may_go = all(session.pods.state[pod.row] in _HELD and preemptable(pod) for pod in rest)
+        may_go = all(session.pods.state[pod.row] in HELD and preemptable(pod) for pod in rest)
         if not may_go or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
-            _take_back([unit])
+            take_back([unit])
             return None
         for pod in rest:
             unit.evict(pod, self._way.action, self._job.key)
-        before = [other for other in units if other.operations[0].job is job]
-        unit.merge(*before)
-        units[:] = [other for other in units if other.operations]
+        join(unit, units)
         return unit
 
     def _spare(self, node: int, units: list[Statement]) -> list[Statement]:
@@ -373,8 +374,22 @@ class Search:
         return needed[::-1]
 
 
-#: states in which a pod can be evicted
-_HELD = (PodState.Running, PodState.Bound)
+def weight(evictions: Sequence[Placement]) -> tuple[int, int, int, float]:
+    """How much victims matter, the less the better: the highest priority, the sum, the number, who started last."""
+    if not evictions:
+        return (-_LIFT - 1, 0, 0, 0.0)
+    victims = [placement.pods[0] for placement in evictions]
+    priorities = [pod.spec_priority or 0 for pod in victims]
+    highest = max(priorities)
+    began = [pod.started or math.inf for pod in victims if (pod.spec_priority or 0) == highest]
+    return highest, sum(priorities) + _LIFT * len(victims), len(victims), -min(began)
+
+
+def join(unit: Statement, units: list[Statement]) -> None:
+    """Make what a gang gave before part of the unit in which the rest of it goes."""
+    job = unit.operations[0].job
+    unit.merge(*[other for other in units if other.operations[0].job is job])
+    units[:] = [other for other in units if other.operations]
 
 
 def serve(session: Session, way: Way, job: Job, pods: Iterable[PodRecord], releasable: Releasable) -> None:
@@ -398,6 +413,7 @@ def serve(session: Session, way: Way, job: Job, pods: Iterable[PodRecord], relea
         statement.discard()
 
 
-def _take_back(units: Sequence[Statement]) -> None:
+def take_back(units: Iterable[Statement]) -> None:
+    """Discard what was tried."""
     for unit in units:
         unit.discard()

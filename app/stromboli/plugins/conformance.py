@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin
 from stromboli.state.pods import PodRecord
 
@@ -21,3 +22,8 @@ class Conformance(Plugin):
         return self.evictable(candidates)
 
     reclaimable = preemptable
+
+    def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return self.evictable(candidates)
+
+    gang_reclaimable = gang_preemptable

@@ -104,6 +104,12 @@ class Gang(Plugin):
 
     reclaimable = preemptable
 
+    def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
+        """Gangs are offered in bundles, which leave them their minimum or nothing."""
+        return candidates
+
+    gang_reclaimable = gang_preemptable
+
     # -- order -----------------------------------------------------------------------------------------------------
 
     def job_order(self, job: Job) -> tuple[bool, bool]:

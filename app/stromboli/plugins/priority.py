@@ -40,3 +40,10 @@ class Priority(Plugin):
                 else self._jobs[candidate.job].priority < own
             )
         ]
+
+    def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return [candidate for candidate in candidates if self._jobs[candidate.job].priority < job.priority]
+
+    def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
+        """Between queues priorities do not count."""
+        return candidates

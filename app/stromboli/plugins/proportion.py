@@ -70,23 +70,30 @@ class Proportion(Plugin):
         room = shares.copies_within(limit, held, request, count)
         if room == count:
             return count, None
-        columns = shares.exceeded(held + (room + 1) * request, limit, request)
-        return room, shares.over_limit(
+        return room, self._over_share(queue, shares.exceeded(held + (room + 1) * request, limit, request), request)
+
+    def _over_share(self, queue: Queue, columns: list[int], request: Vector) -> Reason:
+        row = self._row[queue.name]
+        return shares.over_limit(
             self._session,
             Stage.QueueShare,
             "QueueShareExceeded",
             queue.name,
             "deserves",
             columns,
-            held,
-            limit,
+            self._allocated[row],
+            self._deserved[row],
             request,
         )
 
     # -- victims ---------------------------------------------------------------------------------------------------
 
-    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
-        return self.allocatable(queue, pod, 1)[1]
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        if not queue.open:
+            return reasons.queue_not_open(queue)
+        held, request = self._allocated[self._row[queue.name]], self._session.requested(pods)
+        over = shares.exceeded(held + request, self._deserved[self._row[queue.name]], request)
+        return self._over_share(queue, over, request) if over else None
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Victims are taken from a queue while it holds more than it deserves."""

@@ -53,8 +53,12 @@ def run(
     cycles: int = 1,
     now: float | None = None,
     environment: Environment = _NOWHERE,
+    nominating: bool = True,
 ) -> Run:
-    """Run `cycles` sessions. In between bound pods start to run, evicted ones go, and statuses are written."""
+    """Run `cycles` sessions. In between bound pods start to run, evicted ones go, and statuses are written.
+
+    `nominating` says whether the statuses of pods are, in which the node stands that others leave for them.
+    """
     out: Run | None = None
     successive = Successive(engine, environment)
     for cycle in range(cycles):
@@ -82,29 +86,33 @@ def run(
         pipelined = int((result.session.pods.state == PodState.Pipelined).sum())
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
         if cycle + 1 < cycles:
-            _advance(state, result.decisions, moment)
+            _advance(state, result.decisions, moment, nominating=nominating)
     assert out is not None
     return out
 
 
-def _advance(state: ClusterState, decisions: Iterable[object], now: float) -> None:
+def _advance(state: ClusterState, decisions: Iterable[object], now: float, *, nominating: bool) -> None:
     for decision in decisions:
         match decision:
             case Bind(namespace, name, _, node):
-                state.upsert("Pod", _running(state, f"{namespace}/{name}", node, now))
+                started = datetime.fromtimestamp(now, UTC).isoformat()
+                status = objects.PodStatus(phase="Running", start_time=started)
+                state.upsert("Pod", _pod(state, f"{namespace}/{name}", node, status))
+            case Nominate(namespace, name, _, node) if nominating:
+                status = objects.PodStatus(phase="Pending", nominated_node_name=node)
+                state.upsert("Pod", _pod(state, f"{namespace}/{name}", "", status))
             case Evict(namespace, name):
                 state.delete("Pod", f"{namespace}/{name}")
-            case SetPodGroupStatus(namespace, name, status):
+            case SetPodGroupStatus(namespace, name, shown):
                 pod_group = state.pod_groups[state.jobs[f"{namespace}/{name}"]]
                 assert isinstance(pod_group, crds.PodGroup)
-                state.upsert("PodGroup", pod_group.model_copy(update={"status": status}))
+                state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
 
 
-def _running(state: ClusterState, key: str, node: str, now: float) -> objects.Pod:
-    """A bound pod as its kubelet would show it."""
+def _pod(state: ClusterState, key: str, node: str, status: objects.PodStatus) -> objects.Pod:
+    """A known pod with another node and status; its conditions stay."""
     record = state.record(key)
     assert record is not None
-    started = datetime.fromtimestamp(now, UTC).isoformat()
     created = datetime.fromtimestamp(record.created, UTC).isoformat() if record.created else None
     return objects.Pod(
         metadata=objects.Metadata(
@@ -121,5 +129,5 @@ def _running(state: ClusterState, key: str, node: str, now: float) -> objects.Po
             priority=record.spec_priority,
             scheduler_name=record.scheduler_name,
         ),
-        status=objects.PodStatus(phase="Running", start_time=started, conditions=list(record.conditions)),
+        status=msgspec.structs.replace(status, conditions=list(record.conditions)),
     )

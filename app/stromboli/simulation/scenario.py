@@ -39,6 +39,8 @@ class Scenario:
     extender: ScriptedExtender | None = None
     #: seconds since rescheduling last looked for victims; None for never
     rescheduled_ago: float | None = None
+    #: whether pods keep the nodes that were nominated for them from one cycle to the next
+    writes_nominated: bool = False
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Scenario:
@@ -63,6 +65,7 @@ class Scenario:
             sharding=Sharding(**document["sharding"]) if document.get("sharding") else None,
             extender=ScriptedExtender.parse(document["extender"], where) if "extender" in document else None,
             rescheduled_ago=document.get("lastRescheduleAgeSeconds"),
+            writes_nominated=bool(document.get("writeBackNominated")),
         )
 
     def run(
@@ -76,7 +79,14 @@ class Scenario:
         state = ClusterState((SCENARIO_SCHEDULER,))
         feed(state, self.objects)
         now = time.time() if self.now is None else self.now
-        return run(engine, state, cycles=cycles or self.cycles, now=now, environment=self._environment(now))
+        return run(
+            engine,
+            state,
+            cycles=cycles or self.cycles,
+            now=now,
+            environment=self._environment(now),
+            nominating=self.writes_nominated,
+        )
 
     def _environment(self, now: float) -> Environment:
         usage = {

@@ -106,11 +106,11 @@ class Capacity(Plugin):
 
     # -- victims ---------------------------------------------------------------------------------------------------
 
-    def preemptive(self, queue: Queue, pod: PodRecord) -> Reason | None:
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         why = self._refusal(queue)
         if why is not None:
             return why
-        account, request = self._accounts[queue.name], self._session.request(pod)
+        account, request = self._accounts[queue.name], self._session.requested(pods)
         why = self._over(account, Stage.QueueShare, account.allocated, account.allocated + request, request)
         if why is not None:
             return why
@@ -130,22 +130,43 @@ class Capacity(Plugin):
         )
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Victims are taken from a queue while it holds more than it deserves, down to its guarantee."""
+        session = self._session
+        wanted, own = session.request(pod), self._accounts[session.jobs[pod.job].queue.name]
+
+        def at_stake(account: Account, request: Vector) -> bool:
+            alike = (shares.asked(request) & shares.asked(wanted)).any()
+            return bool(alike) and not self._equally_undeserving(own, account, wanted, request)
+
+        return self._surplus(candidates, at_stake, lambda account: self._ancestors_apart(account, own))
+
+    def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
+        """Within a queue nobody's share changes."""
+        return candidates
+
+    def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """Ancestors do not count, nor what the gang requests."""
+        return self._surplus(candidates, lambda account, request: True, lambda account: [])
+
+    def _surplus(
+        self,
+        candidates: Sequence[PodRecord],
+        at_stake: Callable[[Account, Vector], bool],
+        above: Callable[[Account], list[Account]],
+    ) -> list[PodRecord]:
+        """What queues, and the accounts `above` them, can give: all above what they deserve, down to guarantees."""
         if self._stopped is not None:
             return []
         session = self._session
-        wanted, own = session.request(pod), self._accounts[session.jobs[pod.job].queue.name]
         left: dict[str, Vector] = {}
         victims = []
         for candidate in candidates:
             account, request = self._accounts[session.jobs[candidate.job].queue.name], session.request(candidate)
-            accounts = [account, *self._ancestors_apart(account, own)]
+            accounts = [account, *above(account)]
             held = [left.get(each.queue.name, each.allocated) for each in accounts]
             if (
-                (shares.asked(request) & shares.asked(wanted)).any()
+                at_stake(account, request)
                 and (account.guarantee < held[0] - request + TOLERANCE).all()
                 and all(gives_way(each, holds, request) for each, holds in zip(accounts, held, strict=True))
-                and not self._equally_undeserving(own, account, wanted, request)
             ):
                 left.update((each.queue.name, holds - request) for each, holds in zip(accounts, held, strict=True))
                 victims.append(candidate)

@@ -1,0 +1,41 @@
+"""gangpreempt: a starving job evicts gangs of its own queue that are less important, to get all its places at once.
+
+Other than preempt it finds places for all pods together, in one HyperNode where the job asks for that, and evicts in
+bundles: first what gangs can lose and still run, then whole gangs. The HyperNode is remembered: allocate of the next
+session tries each pod first where room was made for it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from stromboli.api.resources import Vector
+from stromboli.framework.bundles import Bundle
+from stromboli.framework.gang_victims import GangEvictionArguments, GangWay, serve_gang
+from stromboli.framework.registry import Action
+from stromboli.framework.session import Session
+from stromboli.framework.victims import HELD, Holders, Reversed, starving
+
+
+class GangPreempt(Action):
+    name = "gangpreempt"
+    Arguments: ClassVar[type[BaseModel]] = GangEvictionArguments
+
+    def run(self, session: Session) -> None:
+        waiting = starving(session)
+        if not waiting:
+            return
+
+        def last_job_first(bundle: Bundle, need: Vector) -> tuple[Reversed]:
+            return (Reversed(session.job_key(bundle.job)),)
+
+        holders = Holders(session, HELD)
+        way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first)
+        priorities = np.array([job.priority for job in session.jobs.values()])[holders.job]
+        for _, name in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
+            in_queue = holders.queue == session.queues[name].index
+            for job in sorted(waiting[name], key=session.job_key):
+                serve_gang(session, way, job, in_queue & (priorities < job.priority))

@@ -1,0 +1,48 @@
+"""gangreclaim: a starving job takes back what other queues hold above their share, for all its places at once.
+
+Other than reclaim it finds places for all pods together, in one HyperNode where the job asks for that, and evicts in
+bundles: first what gangs can lose and still run, then whole gangs, of these first the ones that give most for what
+they lose. The HyperNode is remembered: allocate of the next session tries each pod first where room was made for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from stromboli.api.resources import Vector
+from stromboli.api.status import PodState
+from stromboli.framework.bundles import Bundle, worth
+from stromboli.framework.gang_victims import GangEvictionArguments, GangWay, serve_gang
+from stromboli.framework.job import Queue
+from stromboli.framework.registry import Action
+from stromboli.framework.session import Session
+from stromboli.framework.victims import Holders, starving, victim_queue_key
+
+
+class GangReclaim(Action):
+    name = "gangreclaim"
+    Arguments: ClassVar[type[BaseModel]] = GangEvictionArguments
+
+    def run(self, session: Session) -> None:
+        waiting = starving(session, among_others=True)
+        if not waiting:
+            return
+        holders = Holders(session, (PodState.Running,))
+        for _, name in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
+            queue = session.queues[name]
+            if session.overused(queue) is not None:
+                continue
+            protected = [q.index for q in session.queues.values() if q.spec.reclaimable is False or q is queue]
+            candidates = ~np.isin(holders.queue, protected)
+            for job in sorted(waiting[name], key=session.job_key):
+                serve_gang(session, self._way(session, holders, queue), job, candidates)
+
+    def _way(self, session: Session, holders: Holders, queue: Queue) -> GangWay:
+        def least_entitled_first(bundle: Bundle, need: Vector) -> tuple[Any, ...]:
+            of_queue = victim_queue_key(session, bundle.job.queue, queue)
+            return *of_queue, -worth(session, bundle, need), bundle.job.key
+
+        return GangWay(self.name, reclaiming=True, holders=holders, order=least_entitled_first)

@@ -1,0 +1,309 @@
+"""Evicting some pods so that a whole gang gets its places: one mechanism for gangpreempt and gangreclaim.
+
+A `_Search` acts for one job, in one HyperNode after the other that the job may be placed in. The steps are: the
+bundles that other gangs could give there, with the plugins' consent (`_offers`), evictions, bundle by bundle, until
+all pending pods of the job find their places (`_make_room`, `_try`), and what turns out not to be needed given back
+from the highest (`_spare`).
+
+Under strict rules nobody goes when the job fits without that, pods of safe bundles go one by one, and of several
+HyperNodes the one whose victims weigh least is taken. Volcano takes bundles as they are and the first HyperNode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from stromboli.api.resources import Mask, Vector, fits
+from stromboli.framework import domains, sharding
+from stromboli.framework.bundles import Bundle, bundles, permitted
+from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.plugin import Arguments
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Placement, Statement
+from stromboli.framework.victims import Holders, join, preemptable, take_back, weight
+from stromboli.framework.worksheets import Worksheet, worksheet
+from stromboli.state.pods import PodRecord
+
+_MAX_DOMAINS = 8
+
+
+class GangEvictionArguments(Arguments):
+    """Arguments of the actions that evict for gangs."""
+
+    max_domains: int = Field(default=_MAX_DOMAINS, alias="maxDomains")
+    """How many HyperNodes are tried for a job; 0 and less count as the default."""
+    allow_whole_bundle: bool = Field(default=True, alias="allowWholeBundle")
+    """Whether gangs may be evicted that then cannot run, or only what they have above their minimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangWay:
+    """How an action looks for victims."""
+
+    #: its name, for the decisions
+    action: str
+    #: whether what other queues hold is taken, or what other jobs of the queue do
+    reclaiming: bool
+    #: the pods among which candidates are
+    holders: Holders
+    #: sorts bundles, given what is needed: smaller is evicted first, but all whole ones go last
+    order: Callable[[Bundle, Vector], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The places of a job's pods, and the HyperNode of each of its groups that got places, by uid."""
+
+    placements: list[Placement]
+    of_groups: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Who has to go, and where the job's pods then go."""
+
+    evictions: list[Placement]
+    placed: _Placed
+
+
+def serve_gang(session: Session, way: GangWay, job: Job, candidates: Mask) -> None:
+    """Evict for a job and promise its pods their places, if there is a way; `candidates` are of the way's holders."""
+    session.attempt(job, lambda: _Search(session, way, job, candidates).run(), otherwise=None)
+
+
+class _Search:
+    """Looks for victims for one job; see the module's docstring."""
+
+    def __init__(self, session: Session, way: GangWay, job: Job, candidates: Mask) -> None:
+        self._session = session
+        self._way = way
+        self._job = job
+        self._candidates = candidates
+        arguments = session.policy.action_arguments.get(way.action, GangEvictionArguments())
+        assert isinstance(arguments, GangEvictionArguments)
+        self._max_domains = arguments.max_domains if arguments.max_domains > 0 else _MAX_DOMAINS
+        self._allow_whole = arguments.allow_whole_bundle
+        self._strict = session.rules.evict_only_what_helps
+        self._bound = domains.is_bound(job)
+        #: whether the job runs, and looks for places for more pods
+        self._ready = session.job_missing(job) <= 0
+        #: the pods that are to be placed, in order
+        self._pods: list[PodRecord] = _waiting(session, job, first_group=self._ready)
+        self._need: Vector = session.requested(self._pods)
+
+    def run(self) -> None:
+        """Evict for the job and promise its pods their places, if there is a way."""
+        plan = None
+        if self._may_evict():
+            plan = min(self._comparable(), key=lambda plan: weight(plan.evictions), default=None)
+        if plan is None:
+            return
+        statement = self._session.statement()
+        statement.recover(plan.evictions)
+        statement.recover(plan.placed.placements)
+        statement.commit()
+        # Without victims the pods have no nominated nodes either.
+        for uid, hyper_node in plan.placed.of_groups.items() if plan.evictions else ():
+            self._job.sub_jobs[uid].nominated_hyper_node = hyper_node
+
+    def _may_evict(self) -> bool:
+        """Whether the job has pods to place, and its queue and the pods themselves allow to evict for them."""
+        session = self._session
+        if not self._pods:
+            return False
+        if session.rules.veto and any(pod.pod_class.spec.preemption_policy == "Never" for pod in self._pods):
+            return False
+        return not self._way.reclaiming or session.preemptive(self._job.queue, self._pods) is None
+
+    def _comparable(self) -> Iterator[_Plan]:
+        """The plans to choose from; none is better than one without victims."""
+        for domain in self._domains():
+            plan = self._plan(domain)
+            if plan is not None:
+                yield plan
+                if not self._strict or not plan.evictions:
+                    return
+
+    def _domains(self) -> list[int]:
+        """The HyperNodes to try, in order."""
+        top = self._session.topology.top
+        gradients = domains.gradients(self._session, self._job, top, evicting=True)
+        found = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
+        if not found and not self._bound:
+            found = [top]
+        return found[: self._max_domains]
+
+    # -- victims in a HyperNode --------------------------------------------------------------------------------------
+
+    def _plan(self, domain: int) -> _Plan | None:
+        """Who has to go for the job to fit in a HyperNode; None when nothing helps. Leaves the session as it was."""
+        offers = self._offers(domain)
+        units: list[Statement] = []
+        placed = self._make_room(domain, offers, units)
+        if placed is not None and self._strict:
+            units, placed = self._spare(domain, units, placed)
+        evictions = [placement for unit in units for placement in unit.save()]
+        take_back(units)
+        return None if placed is None else _Plan(evictions, placed)
+
+    def _offers(self, domain: int) -> list[Bundle]:
+        """What other gangs can give in a HyperNode, what goes first in front."""
+        session, way = self._session, self._way
+        offers = [
+            bundle
+            for job, pods in self._candidates_by_job(domain).items()
+            for bundle in bundles(session, session.jobs[job], pods)
+        ]
+        offers.sort(key=lambda bundle: (bundle.whole, way.order(bundle, self._need)))
+        pods = {pod.row: pod for bundle in offers for pod in bundle.pods}
+        point = "reclaimable" if way.reclaiming else "preemptable"
+        allowed = session.gang_victims(point, self._job, self._pods[0], list(pods.values())) if pods else []
+        return [bundle for bundle in permitted(offers, allowed) if self._allow_whole or not bundle.whole]
+
+    def _candidates_by_job(self, domain: int) -> dict[str, list[PodRecord]]:
+        """The pods in a HyperNode that could be asked to go, and agree, by the key of their job."""
+        session, holders = self._session, self._way.holders
+        rows = holders.rows[self._candidates & session.topology.masks[domain][holders.node]]
+        agrees: dict[str, bool] = {}
+        found: dict[str, list[PodRecord]] = {}
+        for pod in session.records(rows[np.isin(session.pods.state[rows], list(holders.states))]):
+            if pod.job not in agrees:
+                agrees[pod.job] = preemptable(session.jobs[pod.job].pod_group.metadata)
+            if agrees[pod.job] and preemptable(pod):
+                found.setdefault(pod.job, []).append(pod)
+        return found
+
+    def _make_room(self, domain: int, offers: Sequence[Bundle], units: list[Statement]) -> _Placed | None:
+        """Evict until the job fits; `units` gets a statement for each eviction that can be taken back alone."""
+        if self._strict:
+            placed = self._try(domain, evicting=False)
+            if placed is not None:
+                return placed
+        for bundle in offers:
+            parts = [[pod] for pod in bundle.pods] if self._strict and not bundle.whole else [bundle.pods]
+            for pods in parts:
+                units.append(self._evicted(pods, units, whole=bundle.whole))
+                placed = self._try(domain, evicting=True)
+                if placed is not None:
+                    return placed
+        return None
+
+    def _evicted(self, pods: Sequence[PodRecord], units: list[Statement], *, whole: bool) -> Statement:
+        """Evict pods that are still there. What a whole gang gave before is given back with it or not at all."""
+        session = self._session
+        unit = session.statement()
+        for pod in pods:
+            if session.pods.state[pod.row] in self._way.holders.states:
+                unit.evict(pod, self._way.action, self._job.key)
+        if whole and session.rules.whole_gang_eviction:
+            join(unit, units)
+        return unit
+
+    def _spare(self, domain: int, units: list[Statement], placed: _Placed) -> tuple[list[Statement], _Placed]:
+        """Give back, from the highest, what the job can do without."""
+        needed = units[-1:]
+        for unit in reversed(units[:-1]):
+            evictions = unit.save()
+            unit.discard()
+            without = self._try(domain, evicting=True)
+            if without is None:
+                unit.recover(evictions)
+                needed.append(unit)
+            else:
+                placed = without
+        return needed[::-1], placed
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def _try(self, domain: int, *, evicting: bool) -> _Placed | None:
+        """The places that the job would get in a HyperNode as things stand. Leaves the session as it was."""
+        if not self._has_room(domain):
+            return None
+        session, job = self._session, self._job
+        statement, of_groups = session.statement(), dict[str, int]()
+        sheet = worksheet(session, job, self._pods)
+        placed = None
+        while sheet:
+            group = sheet.pop()
+            place = partial(self._place_group, statement, group, evicting=evicting)
+            hyper_node = next(filter(place, self._hyper_nodes(group.sub_job, domain)), NOWHERE)
+            if hyper_node == NOWHERE:
+                break
+            of_groups[group.sub_job.uid] = hyper_node
+            if session.job_pipelined(job):
+                placed = _Placed(statement.save(), of_groups)
+            if placed or self._ready:
+                break
+        statement.discard()
+        return placed
+
+    def _has_room(self, domain: int) -> bool:
+        """Whether the pods could fit in a HyperNode: by sums, and by what each node has room for.
+
+        A try is dear. Under Volcano's rules only sums spare it, as those that fail leave nominations behind.
+        """
+        session, nodes = self._session, self._session.nodes
+        within = session.topology.masks[domain]
+        if not fits(self._need, (nodes.idle[:, within] + nodes.releasing[:, within]).sum(axis=1)):
+            return False
+        if not self._strict or self._job.divided:
+            return True
+        return bool(domains.room_for(session, self._pods)[domain] >= len(self._pods))
+
+    def _hyper_nodes(self, sub_job: SubJob, domain: int) -> Iterator[int]:
+        """The HyperNodes to try for a group when its job is placed in one."""
+        if not self._bound:
+            yield domain
+            return
+        for gradient in domains.gradients(self._session, sub_job, domain, evicting=True):
+            yield from gradient.tolist()
+
+    def _place_group(self, statement: Statement, group: Worksheet, hyper_node: int, *, evicting: bool) -> bool:
+        """Promise all pods of a group places in a HyperNode, on a statement; False, and nothing done, if one fails."""
+        session, sub_job = self._session, group.sub_job
+        within = session.topology.masks[hyper_node]
+        trial = session.statement()
+        # Within the HyperNode nearness does not count: where victims are, there are places.
+        sub_job.anchor = NOWHERE
+        for pod in group.left():
+            node = self._node_for(pod, within)
+            if node is None:
+                trial.discard()
+                return False
+            trial.pipeline(sub_job, pod, node, after_eviction=evicting)
+        if session.sub_job_missing(sub_job) > 0 and not session.sub_job_pipelined(sub_job):
+            trial.discard()
+            return False
+        statement.merge(trial)
+        return True
+
+    def _node_for(self, pod: PodRecord, within: Mask) -> int | None:
+        """The best node that has room for a pod now, else the best that will have it."""
+        session = self._session
+        room, _ = session.allocatable(self._job.queue, pod)
+        if room <= 0:
+            return None
+        limits = sharding.by_preference(session.shard, within)
+        places = [session.kernel.best(pod, limit, hopeful=not self._strict) for limit in limits]
+        node, _ = max((place for place in places if place is not None), key=lambda place: place[1], default=(None, 0))
+        if node is None or session.points.objection("refusal", pod, node) is not None:
+            return None
+        return node
+
+
+def _waiting(session: Session, job: Job, *, first_group: bool) -> list[PodRecord]:
+    """The pods of a job that wait for a place, in order; those of the first group only if asked."""
+    pods = [pod for pod in session.pending(job) if not pod.pod_class.gated and not pod.pod_class.best_effort]
+    sheet = worksheet(session, job, pods)
+    found: list[PodRecord] = []
+    while sheet:
+        found += sheet.pop().left()
+        if first_group:
+            break
+    return found
