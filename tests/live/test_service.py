@@ -230,7 +230,7 @@ async def test_a_binding_that_no_event_confirms_is_looked_up(cluster: Cluster, s
     with cluster.held("GET", "/api/v1/pods?watch", times=9):
         service = await start(assume_timeout=0.1)
         await until(lambda: recorder(service).bindings.count("unconfirmed") == 2)
-        assert service.state.assumed == {}
+        await until(lambda: service.state.assumed == {})
         rows = [service.state.pods.by_key[f"default/train-{number}"] for number in range(2)]
         assert {PodState(int(service.state.pods.state[row])) for row in rows} <= {PodState.Bound, PodState.Running}
 
