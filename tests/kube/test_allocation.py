@@ -21,6 +21,10 @@ def column(values: list[int]) -> np.ndarray:
     return np.array(values, np.float64)[:, None]
 
 
+def cases(request: list[int]) -> np.ndarray:
+    return allocation.without_and_with(np.array(request, np.float64))
+
+
 @PLAIN
 @given(_COLUMNS)
 def test_least_and_most_allocated(pairs: list[tuple[int, int]]) -> None:
@@ -37,14 +41,14 @@ def test_least_and_most_allocated(pairs: list[tuple[int, int]]) -> None:
 def test_balanced(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     allocated, allocatable = [p[0] for p in pairs], [p[1] for p in pairs]
     request = [data.draw(st.integers(0, max(1, a))) for a in allocatable]
-    score = allocation.balanced(column(request), column(allocated), column(allocatable), complete=all(allocatable))
+    score = allocation.balanced(cases(request), column(allocated), column(allocatable), complete=all(allocatable))
     assert score.tolist() == [oracle.balanced(request, allocated, allocatable)]
 
 
 def test_many_nodes_at_once_score_as_each_alone() -> None:
     allocatable = np.array([[4000, 0, 8000.0], [16e9, 8e9, 0.0]])
     allocated = np.array([[1000, 0, 9000.0], [4e9, 1e9, 0.0]])
-    request = np.array([[500.0], [1e9]])
+    request = cases([500, 10**9])
     alone = [allocation.balanced(request, allocated[:, [i]], allocatable[:, [i]]).item() for i in range(3)]
     assert allocation.balanced(request, allocated, allocatable).tolist() == alone
 
@@ -58,5 +62,5 @@ def test_many_nodes_at_once_score_as_each_alone() -> None:
     ],
 )
 def test_balance_is_a_comparison_of_before_and_after(request_: list[int], score: int) -> None:
-    found = allocation.balanced(column(request_), column([50, 0]), column([100, 100]), complete=True)
+    found = allocation.balanced(cases(request_), column([50, 0]), column([100, 100]), complete=True)
     assert found.tolist() == [score]

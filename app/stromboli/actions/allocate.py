@@ -66,7 +66,8 @@ class Allocate(Action):
             _, job = heapq.heappop(jobs)
             if session.attempt(job, partial(self._take_turn, session, job, worksheets), otherwise=False):
                 heapq.heappush(jobs, (session.job_key(job), job))
-            heapq.heappush(queues, (session.queue_key(queue), queue))
+            # Whoever is left alone stays so, and needs no place in an order.
+            heapq.heappush(queues, (session.queue_key(queue) if queues else (), queue))
 
     def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
         """The pods of a job that may be placed; None when the job has to wait."""

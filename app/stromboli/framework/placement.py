@@ -194,12 +194,13 @@ class Kernel:
     def score(self, pod: PodRecord, view: NodeView) -> Vector:
         """The sum of the scores that depend on each node alone."""
         self.nodes_scored += len(view)
-        total = np.zeros(len(view))
+        total: Vector | None = None
         for method in self._points.all("node_order"):
             scores = method(pod, view)
             if scores is not None:
-                total += scores
-        return total
+                # the first may belong to the plugin
+                total = scores.copy() if total is None else np.add(total, scores, out=total)
+        return np.zeros(len(view)) if total is None else total
 
     def set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """The sum of the scores that depend on the set of nodes; None when they are all equal."""

@@ -30,9 +30,12 @@ class Kind(Enum):
     Evict = "evict"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Placement:
-    """Pods of one identity class and one job that got, or lose, their nodes; what `on_allocate` handlers are told."""
+    """Pods of one identity class and one job that got, or lose, their nodes; what `on_allocate` handlers are told.
+
+    Nobody changes it; it is not frozen because one is made for each turn of a job.
+    """
 
     kind: Kind
     #: None for a running pod whose PodGroup is not in the session

@@ -27,16 +27,21 @@ def most_allocated(requested: Matrix, allocatable: Matrix, *, complete: bool = F
     return _average(used, allocatable, complete)
 
 
-def balanced(request: Matrix, allocated: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
+def without_and_with(request: Vector) -> Matrix:
+    """Nothing, and what a pod requests, shape (2, resources, 1)."""
+    cases = np.zeros((2, len(request), 1))
+    cases[1, :, 0] = request
+    return cases
+
+
+def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
     """How much a pod evens out the shares in which the resources are used: 75 is as before, 50 worse, 100 better.
 
-    `request` is the pod's, shape (resources, 1). Resources that a node does not have are left out for that node.
+    `cases` comes from `without_and_with`. Resources that a node does not have are left out for that node.
     """
-    amounts = np.empty((2, *allocated.shape))
-    amounts[0] = allocated
-    np.add(allocated, request, out=amounts[1])
+    amounts = allocated + cases
     evenness = (
-        _half_difference(amounts, allocatable) if complete and len(request) == 2 else _deviation(amounts, allocatable)
+        _half_difference(amounts, allocatable) if complete and len(allocated) == 2 else _deviation(amounts, allocatable)
     )
     # 100 less the standard deviation, in percent, without the fraction
     np.subtract(1.0, evenness, out=evenness)

@@ -81,8 +81,8 @@ class Ask:
     scoring: Matrix
     #: the resources that are to be balanced; None when the pod requests none of them
     balanced: slice | list[int] | None
-    #: its request of those, shape (k, 1)
-    request: Matrix
+    #: nothing and its request of those, shape (2, k, 1)
+    cases: Matrix
     #: score for the images, shape (nodes,); None when all are equal
     images: Vector | None
 
@@ -114,7 +114,7 @@ class NodeOrder(Plugin):
                 total = _added(total, weights.most_requested, used)
         if weights.balanced_resource and ask.balanced is not None:
             allocated, allocatable = self._amounts.used(nodes)[ask.balanced], nodes.allocatable[ask.balanced]
-            even = allocation.balanced(ask.request, allocated, allocatable, complete=self._complete)
+            even = allocation.balanced(ask.cases, allocated, allocatable, complete=self._complete)
             total = _added(total, weights.balanced_resource, even)
         if ask.images is not None:
             total = _added(total, weights.image_locality, ask.images[nodes.rows])
@@ -162,7 +162,7 @@ class NodeOrder(Plugin):
             ask = self._asks[pod_class.id] = Ask(
                 scoring=np.array(pod_class.scoring_request)[:, None],
                 balanced=columns if request[columns].any() else None,
-                request=request[columns][:, None],
+                cases=allocation.without_and_with(request[columns]),
                 images=images,
             )
         return ask
