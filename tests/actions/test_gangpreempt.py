@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stromboli.api import objects
-from stromboli.api.decisions import Evict, Nominate
+from stromboli.api.decisions import Evict
 from stromboli.api.resources import TOLERANCE
 from stromboli.engine import Engine, SessionResult
 from tests import builders
+from tests.actions.evictions import BOTH, evicted, nominated
 from tests.builders import gang, node, pod, pod_group, queue, racks
 
 TIERS = ("priority gang conformance", "predicates binpack network-topology-aware")
 POLICY = builders.policy(*TIERS, actions="gangpreempt")
-BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])
 ONE_RACK = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
 
 
@@ -34,14 +34,6 @@ def preempt(*objs: Any, policy: str = POLICY, compatibility: Any = "strict", **a
     if arguments:
         policy += f"\nconfigurations: [{{name: gangpreempt, arguments: {json.dumps(arguments)}}}]"
     return builders.decide(builders.state(classes(), queue("default"), *objs), policy, compatibility=compatibility)
-
-
-def evicted(result: SessionResult) -> list[str]:
-    return sorted(d.name for d in result.decisions if isinstance(d, Evict))
-
-
-def nominated(result: SessionResult) -> dict[str, str]:
-    return {d.name: d.node for d in result.decisions if isinstance(d, Nominate)}
 
 
 def running(group: str, *on: str, least: int = 1, of: str = "low", created: int = 0, **more: Any) -> list[Any]:

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from stromboli.api.decisions import Evict
 from stromboli.engine import SessionResult
 from tests import builders
-from tests.builders import gang, node, pod, pod_group, queue
+from tests.actions.evictions import BOTH, evicted, running, starving
+from tests.builders import node, queue
 
 PROPORTION = builders.policy("gang conformance proportion", actions="gangreclaim")
 CAPACITY = builders.policy("gang conformance capacity", actions="gangreclaim")
-BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])
 
 
 def reclaim(*objs: Any, policy: str = CAPACITY, compatibility: Any = "strict") -> SessionResult:
     return builders.decide(builders.state(*objs), policy, compatibility=compatibility)
-
-
-def evicted(result: SessionResult) -> list[str]:
-    return sorted(d.name for d in result.decisions if isinstance(d, Evict))
-
-
-def running(group: str, *on: str, of: str = "rich", least: int = 0, **more: Any) -> list[Any]:
-    """A group of queue `of` with a running pod on each of some nodes."""
-    pods = [pod(f"{group}-{i}", group, node=name, **more) for i, name in enumerate(on)]
-    return [pod_group(group, least, queue=of, phase="Running"), *pods]
-
-
-def starving(count: int = 1, of: str = "poor", **more: Any) -> list[Any]:
-    """A gang of queue `of` that waits."""
-    return [pod_group("wants", count, queue=of), *gang("wants", count, **more)]
 
 
 def two_queues(rich: int = 1, poor: int = 3) -> list[Any]:

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stromboli.api import objects
-from stromboli.api.decisions import Evict, Nominate
+from stromboli.api.decisions import Evict
 from stromboli.api.resources import TOLERANCE
 from stromboli.api.status import PodState
 from stromboli.engine import SessionResult
 from tests import builders
+from tests.actions.evictions import BOTH, evicted, nominated
 from tests.builders import gang, node, pod, pod_group, queue
 
 ONE_TIER = builders.policy("priority gang conformance", actions="preempt")
 TWO_TIERS = builders.policy("gang conformance", "drf", actions="preempt")
-BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])
 
 
 def classes() -> list[objects.PriorityClass]:
@@ -30,14 +30,6 @@ def classes() -> list[objects.PriorityClass]:
 
 def preempt(*objs: Any, policy: str = ONE_TIER, compatibility: Any = "strict") -> SessionResult:
     return builders.decide(builders.state(classes(), queue("default"), *objs), policy, compatibility=compatibility)
-
-
-def evicted(result: SessionResult) -> list[str]:
-    return sorted(d.name for d in result.decisions if isinstance(d, Evict))
-
-
-def nominated(result: SessionResult) -> dict[str, str]:
-    return {d.name: d.node for d in result.decisions if isinstance(d, Nominate)}
 
 
 def running(group: str, on: str, cpu: str = "1", of: str = "low", **more: Any) -> list[Any]:

@@ -9,30 +9,15 @@ import pytest
 from stromboli.api.decisions import Evict, Nominate
 from stromboli.engine import SessionResult
 from tests import builders
-from tests.builders import gang, node, pod, pod_group, queue
+from tests.actions.evictions import BOTH, evicted, running, starving
+from tests.builders import node, pod, pod_group, queue
 
 ONE_TIER = builders.policy("gang conformance proportion", actions="reclaim")
 TWO_TIERS = builders.policy("gang conformance", "proportion", actions="reclaim")
-BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])
 
 
 def reclaim(*objs: Any, policy: str = ONE_TIER, compatibility: Any = "strict") -> SessionResult:
     return builders.decide(builders.state(*objs), policy, compatibility=compatibility)
-
-
-def evicted(result: SessionResult) -> list[str]:
-    return sorted(d.name for d in result.decisions if isinstance(d, Evict))
-
-
-def running(group: str, *on: str, of: str = "rich", least: int = 0, **more: Any) -> list[Any]:
-    """A group of queue `of` with a running pod on each of some nodes."""
-    pods = [pod(f"{group}-{i}", group, node=name, **more) for i, name in enumerate(on)]
-    return [pod_group(group, least, queue=of, phase="Running"), *pods]
-
-
-def starving(count: int = 1, of: str = "poor", **more: Any) -> list[Any]:
-    """A gang of queue `of` that waits."""
-    return [pod_group("wants", count, queue=of), *gang("wants", count, **more)]
 
 
 def two_queues(**rich: Any) -> list[Any]:
