@@ -50,6 +50,9 @@ def run(
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
     binds_per_second: Annotated[float, typer.Option(help="Limit on bindings.")] = 2_000,
+    pod_events: Annotated[
+        bool, typer.Option("--pod-events", help="Tell each binding by an Event on the pod, not one on its PodGroup.")
+    ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -68,6 +71,7 @@ def run(
         schedule_period=schedule_period,
         default_queue=default_queue,
         binds_per_second=binds_per_second,
+        pod_events=pod_events,
         leader_elect=leader_elect,
         lease_namespace=lease_namespace,
     )
