@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stromboli.api.decisions import EmitEvent, SetPodGroupStatus
+from stromboli.api.decisions import EmitEvent, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, NodeUsage
 from tests import builders
@@ -32,3 +32,21 @@ def test_an_event_tells_of_a_new_reason_once() -> None:
     cluster.upsert("PodGroup", group.model_copy(update={"status": status}))
     second = engine.decide(cluster.snapshot(), now=builders.NOON)
     assert not [decision for decision in second.decisions if isinstance(decision, EmitEvent)]
+
+
+def test_pods_are_told_whether_more_nodes_would_help() -> None:
+    cluster = builders.state(
+        builders.node("n1", cpu="2"),
+        builders.queue("default"),
+        builders.pod_group("large", 3),
+        builders.gang("large", 3),
+        builders.pod_group("lacks", 2),
+        builders.gang("lacks", 1),
+    )
+    decided = Engine().decide(cluster.snapshot(), now=builders.NOON).decisions
+    told = {d.name: (d.reason, d.message) for d in decided if isinstance(d, SetPodUnscheduled)}
+    assert {told[f"large-{number}"][0] for number in range(3)} == {"Unschedulable"}
+    assert told["lacks-0"] == (
+        "NotEnoughPods",
+        "NotEnoughPods: PodGroup default/lacks starts with 2 pods and has fewer",
+    )

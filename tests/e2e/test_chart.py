@@ -55,6 +55,7 @@ def test_the_charts_account_may_do_all_that_the_service_does(
     eventually(lambda: len(world.placed()) == 5)
     eventually(lambda: world.group_status("train").get("phase") == "Running")
     eventually(lambda: world.condition("large", "Unschedulable") != {})
+    eventually(lambda: world.refused() == {f"large-{number}": "Unschedulable" for number in range(9)})
     eventually(lambda: any(event["reason"] == "Scheduled" for event in world.events()))
     eventually(lambda: world.get(f"{SCHEDULING}/queues/default")["status"].get("running") == 2)
     assert world.get(LEASE)["spec"]["holderIdentity"]

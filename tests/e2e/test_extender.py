@@ -10,7 +10,7 @@ import yaml
 
 from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.conftest import Start
-from tests.e2e.world import CORE, Object, World, define, pod
+from tests.e2e.world import Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -36,7 +36,7 @@ def test_kube_scheduler_keeps_gangs_whole(
     eventually(lambda: world.bound() == {"": 1})
     world.group("whole", 6)
     world.pods([pod(f"whole-{number}", "whole", scheduler=PROFILE) for number in range(5)])
-    eventually(lambda: refused(world) == 5)
+    eventually(lambda: len(world.refused()) == 5)
     # Nothing else happens here, so kube-scheduler asks again only because it is called back.
     world.pods([pod("whole-5", "whole", scheduler=PROFILE)])
     eventually(lambda: world.bound() == {"whole": 6, "": 1})
@@ -47,11 +47,3 @@ def test_kube_scheduler_keeps_gangs_whole(
     world.nodes(2, cpu="1", prefix="another")
     eventually(lambda: world.bound() == {"whole": 6, "large": 5, "": 1})
     assert service.metric("stromboli_bindings_total", result="bound") == 0
-
-
-def refused(world: World) -> int:
-    """How many pods kube-scheduler could not place."""
-    conditions = [
-        c for each in world.items(f"{CORE}/namespaces/default/pods") for c in each["status"].get("conditions", ())
-    ]
-    return sum(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions)

@@ -121,6 +121,15 @@ class World:
             pod["metadata"].get("annotations", {}).get(GROUP, "") for pod in found if pod["spec"].get("nodeName")
         )
 
+    def refused(self) -> dict[str, str]:
+        """Why each pod that was refused a node has none, in a word."""
+        return {
+            each["metadata"]["name"]: condition["reason"]
+            for each in self.items(f"{CORE}/namespaces/{self.namespace}/pods")
+            for condition in each["status"].get("conditions", ())
+            if (condition["type"], condition["status"]) == ("PodScheduled", "False")
+        }
+
     def group_status(self, name: str) -> Object:
         status: Object = self.get(f"{self._groups}/{name}").get("status", {})
         return status

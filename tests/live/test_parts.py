@@ -187,6 +187,9 @@ def test_only_what_may_give_a_pod_a_place_is_urgent(mirror: Mirror, wakes: list[
     assert woke("PodGroup", "ADDED", group("pair", minimum=2))
     assert not woke("Pod", "MODIFIED", pod(metadata=in_pair))
     assert woke("Pod", "ADDED", pod("second", metadata=in_pair))
+    refused = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]}
+    assert not woke("Pod", "MODIFIED", pod("second", metadata=in_pair, status=refused))
+    assert woke("Pod", "MODIFIED", pod("second", metadata=in_pair, priority=7))
     assert not woke("Pod", "MODIFIED", pod(nodeName="n"))
     assert not woke("Pod", "MODIFIED", pod(nodeName="n", status=running))
     assert woke("Pod", "MODIFIED", pod(nodeName="n", status={"phase": "Succeeded"}))

@@ -52,6 +52,26 @@ async def test_a_gang_is_bound_and_a_gang_that_does_not_fit_is_not(cluster: Clus
     await until(lambda: cluster.reasons().count("Scheduled") == 1)
 
 
+async def test_pods_that_wait_say_why(cluster: Cluster, start: StartService) -> None:
+    service = await start(lambda _: Successive(Engine(), Environment()), status_patience=0.05)
+    cluster.gang("large", 3, cpu="5")
+    cluster.gang("lacks", 1, min_member=2)
+
+    def said(name: str) -> list[tuple[str, str]]:
+        status = cluster.get(f"/api/v1/namespaces/default/pods/{name}")["status"]
+        found = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled" and c["status"] == "False"]
+        return [(c["reason"], c["message"].partition(":")[0]) for c in found]
+
+    await until(lambda: all(said(f"large-{number}") for number in range(3)))
+    assert {reason for number in range(3) for reason, _ in said(f"large-{number}")} == {"Unschedulable"}
+    await until(lambda: said("lacks-0") == [("NotEnoughPods", "NotEnoughPods")])
+    patches = cluster.count("PATCH", "/pods/large-0/status")
+    sessions = len(recorder(service).seen)
+    service.wake()
+    await until(lambda: len(recorder(service).seen) > sessions)
+    assert patches == cluster.count("PATCH", "/pods/large-0/status") == 1
+
+
 async def test_each_binding_has_an_event_of_its_own_if_wanted(cluster: Cluster, start: StartService) -> None:
     await start(pod_events=True)
     cluster.gang("train", 4)

@@ -75,4 +75,16 @@ class EmitEvent:
     message: str
 
 
-Decision: TypeAlias = Bind | Evict | Nominate | SetPodGroupStatus | SetQueueStatus | EmitEvent
+@dataclass(frozen=True, slots=True)
+class SetPodUnscheduled:
+    """Say in the condition PodScheduled of a pod why it has no node."""
+
+    namespace: str
+    name: str
+    uid: str
+    #: `Unschedulable` when more nodes would help, which a cluster autoscaler looks for
+    reason: str
+    message: str
+
+
+Decision: TypeAlias = Bind | Evict | Nominate | SetPodGroupStatus | SetQueueStatus | EmitEvent | SetPodUnscheduled

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stromboli.api.crds import PodGroupStatus
-from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetQueueStatus
-from stromboli.api.reasons import Reason
+from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
+from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Dimensions, Vector
 from stromboli.api.status import PodState
 from stromboli.framework import reasons
@@ -18,6 +18,8 @@ from stromboli.state.pods import PodRecord
 
 # int: the members themselves are slow to get at before Python 3.12
 _RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
+#: reasons, beside those of placement, that more nodes would do away with
+_HELPED_BY_NODES = frozenset(("ClusterOvercommitted", "QueueOverused", "QueueShareExceeded"))
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
@@ -27,7 +29,7 @@ def close(session: Session) -> None:
         job.phase = phase(job)
         if _differs(job):
             session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job)))
-            session.decisions += _news(job)
+            session.decisions += _news(session, job)
     for name, held in queue_allocated(session).items():
         amounts = _quantities(session, held)
         if amounts != dict(session.queues[name].resource.status.allocated):
@@ -38,14 +40,26 @@ def close(session: Session) -> None:
             session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
 
 
-def _news(job: Job) -> Iterator[EmitEvent]:
-    """An Event for each new reason why a job does not run."""
+def _news(session: Session, job: Job) -> Iterator[EmitEvent | SetPodUnscheduled]:
+    """For each new reason why a job does not run an Event, and a condition for its pods."""
     known = {(c.type, c.status, c.message) for c in job.pod_group.status.conditions}
     for condition in job.conditions:
         said = (condition.type, condition.status, condition.message)
         if condition.type == "Unschedulable" and condition.status == "True" and said not in known:
             uid = job.pod_group.metadata.uid
             yield EmitEvent("PodGroup", job.namespace, job.name, uid, "Warning", condition.reason, condition.message)
+            yield from _unscheduled(session, job)
+
+
+def _unscheduled(session: Session, job: Job) -> Iterator[SetPodUnscheduled]:
+    """Why each pod of a job waits; those with scheduling gates say so themselves."""
+    blocking = session.reason(job)
+    helped = blocking is not None and (blocking.stage is Stage.Placement or blocking.reason in _HELPED_BY_NODES)
+    for pod in session.pending(job):
+        if not pod.pod_class.gated:
+            reason = why(session, pod, job)
+            word = "Unschedulable" if helped else reason.reason
+            yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, f"{reason.reason}: {reason.message}")
 
 
 def _promised(session: Session) -> dict[int, int]:

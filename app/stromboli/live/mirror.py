@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from stromboli.api import objects
 from stromboli.api.crds import KINDS, PodGroup, Queue
@@ -20,6 +21,7 @@ from stromboli.api.validation import field_path
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.pods import PodRecord
 
 log = Logger(__name__)
 
@@ -111,15 +113,22 @@ class Mirror:
         return before is None or before != _standing(self.state, kind, key)
 
     def _apply_pod(self, key: str, pod: objects.Pod) -> bool:
-        before = self._pod_state(key)
+        before, record = self._pod_state(key), self.state.record(key)
         if self._is_irrelevant(pod):
             self.state.delete("Pod", key)
         else:
             self.state.upsert("Pod", pod)
         after = self._pod_state(key)
         if after == _PENDING:
-            return self.state.may_start(key)
+            return self.state.may_start(key) and not (before == _PENDING and self._says_the_same(key, record))
         return before in _ON_NODE and after not in _ON_NODE
+
+    def _says_the_same(self, key: str, before: PodRecord | None) -> bool:
+        """Whether a pod is as it was, but for what its conditions say."""
+        now = self.state.record(key)
+        if before is None or now is None:
+            return False
+        return astuple(replace(before, conditions=now.conditions)) == astuple(now)
 
     def _pod_state(self, key: str) -> int:
         """The number of a PodState, -1 for a pod that is not known."""

@@ -21,6 +21,7 @@ from stromboli.api.decisions import (
     Evict,
     Nominate,
     SetPodGroupStatus,
+    SetPodUnscheduled,
     SetQueueStatus,
 )
 from stromboli.live.binder import Binder
@@ -34,6 +35,7 @@ from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.operator import OPERATOR_SOURCES, end_tasks, operator_registry, operator_settings
+from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.policy import PolicyFile
 from stromboli.live.queues import QueueController, ensure_queues
@@ -89,6 +91,7 @@ class Service:
         )
         self._evictor = Evictor(self._kube, mirror, self._events, observer, name)
         self._status = StatusWriter(self._kube, mirror, observer, settings.status_writes_per_second)
+        self._pod_conditions = PodConditions(self._kube, self.state, settings.pod_conditions_per_second)
         self._queues = QueueController(mirror, self._status, settings.status_patience)
         self._pod_groups = PodGroupMaker(self._kube, mirror, self._events, inherit=settings.inherit_owner_annotations)
         self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in CLUSTER_SOURCES]
@@ -238,7 +241,8 @@ class Service:
         self.observer.leading(True)
         await self._ensure_queues()
         self._queues.begin()
-        for part in (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_groups):
+        writers = (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_conditions)
+        for part in (*writers, self._pod_groups):
             tasks.create_task(part.run(), name=type(part).__name__)
         tasks.create_task(self._schedule(), name="ticks")
         if self._lease is not None:
@@ -309,34 +313,47 @@ class Service:
         self._binder.submit(by_type[Bind], snapshot)
         self._evictor.evict(by_type[Evict])
         self._evictor.nominate(by_type[Nominate])
-        self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
+        self._set_pod_group_statuses(by_type[SetPodGroupStatus], [*by_type[EmitEvent], *by_type[SetPodUnscheduled]])
         for queue in by_type[SetQueueStatus]:
             self._queues.allocated(queue.name, queue.allocated)
         self._queues.refresh()
 
-    def _set_pod_group_statuses(self, statuses: Sequence[SetPodGroupStatus], events: Sequence[EmitEvent]) -> None:
-        """Have statuses written, and Events about those PodGroups posted with them: neither may be worth it soon."""
+    def _set_pod_group_statuses(
+        self, statuses: Sequence[SetPodGroupStatus], news: Iterable[EmitEvent | SetPodUnscheduled]
+    ) -> None:
+        """Have statuses written, and what is new about those PodGroups told with them: it may be over soon."""
         decided = {f"{status.namespace}/{status.name}": status for status in statuses}
-        told: defaultdict[str, list[EmitEvent]] = defaultdict(list)
-        for event in events:
-            told[f"{event.namespace}/{event.name}" if event.kind == "PodGroup" else ""].append(event)
+        told: defaultdict[str, list[EmitEvent | SetPodUnscheduled]] = defaultdict(list)
+        for item in news:
+            told[self._pod_group_of(item)].append(item)
         self._status.withdraw("PodGroup", but=decided)
         for key, decision in decided.items():
             job = self.state.jobs.get(key)
             pod_group = None if job is None else self.state.pod_groups[job]
             if pod_group is None:
                 continue
-            news = partial(self._tell, told.pop(key, ()))
+            tell = partial(self._tell, told.pop(key, ()))
             if decision.status.phase == PodGroupPhase.Inqueue != pod_group.status.phase:
                 # Whoever creates the pods waits for the admission; that they are not there yet is no news.
                 self._status.put("PodGroup", key, {"phase": PodGroupPhase.Inqueue})
             else:
                 fields = pod_group_fields(decision.status, pod_group)
-                self._status.put("PodGroup", key, fields, patience=self.settings.status_patience, then=news)
+                self._status.put("PodGroup", key, fields, patience=self.settings.status_patience, then=tell)
         for others in told.values():
             self._tell(others)
 
-    def _tell(self, events: Iterable[EmitEvent]) -> None:
-        for event in events:
-            about = Reference(_API_VERSIONS.get(event.kind, "v1"), event.kind, event.namespace, event.name, event.uid)
-            self._events.emit(about, event.type, event.reason, event.message)
+    def _pod_group_of(self, item: EmitEvent | SetPodUnscheduled) -> str:
+        """The key of the PodGroup that something is about, empty when it is about something else."""
+        key = f"{item.namespace}/{item.name}"
+        if isinstance(item, EmitEvent):
+            return key if item.kind == "PodGroup" else ""
+        record = self.state.record(key)
+        return record.job if record else ""
+
+    def _tell(self, news: Iterable[EmitEvent | SetPodUnscheduled]) -> None:
+        for item in news:
+            if isinstance(item, SetPodUnscheduled):
+                self._pod_conditions.put((item,))
+                continue
+            about = Reference(_API_VERSIONS.get(item.kind, "v1"), item.kind, item.namespace, item.name, item.uid)
+            self._events.emit(about, item.type, item.reason, item.message)

@@ -40,6 +40,8 @@ class Settings(BaseModel):
     pod_events: bool = False
     """Whether each binding is told by an Event on its pod. Otherwise one on the PodGroup tells of all that were decided
     together, and a pod has one only when it was bound alone."""
+    pod_conditions_per_second: float = Field(default=100, gt=0)
+    """How many pods a second are told why they wait."""
     status_patience: float = Field(default=1.0, ge=0)
     """How long a change of a status may wait for further ones. Phases of queues and admissions do not wait."""
     reconcile_period: float = Field(default=60.0, gt=0)
