@@ -162,19 +162,8 @@ def table(runs: Iterable[Run]) -> Table:
     """The runs, the median of those that were repeated."""
     out = Table(title=f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
     columns = (
-        *(
-            "nodes",
-            "pods",
-            "created",
-            "scheduler",
-            "seconds",
-            "pods/s",
-            "last after",
-            "gang p50",
-            "gang p99",
-            "gang begun for",
-        ),
-        *("gang p50", "gang p99", "gang begun for", "CPU s", "API server CPU s", "peak MiB"),
+        *("nodes", "pods", "created", "scheduler", "seconds", "pods/s", "last after", "gang p50", "gang p99"),
+        *("gang begun for", "CPU s", "API server CPU s", "peak MiB"),
     )
     for column in columns:
         out.add_column(column, justify="left" if column in ("created", "scheduler") else "right")
