@@ -102,6 +102,7 @@ async def test_gangs_queues_bare_pods_and_evictions(own: Cluster, running: tuple
         group = "namespaces/default/podgroups"
         await until(lambda: status(group, "train").get("running") == 4)
         await until(lambda: status(group, "large").get("phase") == "Inqueue")
+        await until(lambda: "conditions" in status(group, "large"))
         assert status(group, "large")["conditions"][0]["reason"] == "NotEnoughResources"
         await until(lambda: status("queues", "default").get("allocated") == {"pods": "5"})
         assert status("queues", "default")["state"] == "Open"
