@@ -397,7 +397,8 @@ def _template(gangs: Gangs) -> bytes:
             "uid": "uid-%(name)b",
             "resourceVersion": "%(version)b",
             "creationTimestamp": _CREATED,
-            "labels": {"app": "train", "team": "research", "job-name": "%(gang)b"},
+            # A pod that looks the same to the scheduler begins no session.
+            "labels": {"app": "train", "team": "research", "job-name": "%(gang)b", "step": "%(version)b"},
             "annotations": {GROUP: "%(gang)b", SENT: "%(sent)b"},
             "ownerReferences": [
                 {"apiVersion": "batch/v1", "kind": "Job", "name": "%(gang)b", "uid": "uid-%(gang)b", "controller": True}
