@@ -6,6 +6,7 @@ Field names are Kubernetes' own in snake case.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -198,6 +199,11 @@ class PodCondition(Record, frozen=True):
     reason: str | None = ""
     message: str | None = ""
     last_transition_time: str | None = None
+
+
+def refusal(conditions: Iterable[PodCondition]) -> PodCondition | None:
+    """The condition that says why a pod has no node; None when there is none, or it has one."""
+    return next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
 
 
 class PodStatus(Record, frozen=True):

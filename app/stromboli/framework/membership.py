@@ -14,7 +14,8 @@ from stromboli.state.snapshot import PodColumns, Snapshot
 Counts: TypeAlias = list[int]
 
 NO_ROWS: Rows = np.zeros(0, np.intp)
-_ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
+#: by state, whether a pod holds a place
+ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
 
 
 class Membership:
@@ -35,7 +36,7 @@ class Membership:
         self._rows = np.flatnonzero(self._index >= 0)
         self._by_job: dict[int, Rows] | None = None
         self._pending = self._split(self._rows[self._pods.state[self._rows] == PodState.Pending])
-        self._allocated_before = _ALLOCATED[self._pods.state]
+        self._allocated_before = ALLOCATED[self._pods.state]
         #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
         self.allocated: Matrix = self._sum(self._rows[self._allocated_before[self._rows]], len(jobs))
 
@@ -52,6 +53,10 @@ class Membership:
         """What the pods request that hold a place or wait for one, shape (jobs, dimensions)."""
         return self.allocated + self._sum(self._all_pending(), len(self.allocated))
 
+    def requested_by_all(self) -> Matrix:
+        """What all pods request, whatever their state, shape (jobs, dimensions)."""
+        return self._sum(self._rows, len(self.allocated))
+
     def pending_best_effort(self) -> list[int]:
         """The number of pending pods that request nothing, of each job."""
         rows = self._all_pending()
@@ -61,7 +66,7 @@ class Membership:
 
     def allocated_now(self) -> Matrix:
         """What the pods that hold a place request now, shape (jobs, dimensions)."""
-        now = _ALLOCATED[self._pods.state]
+        now = ALLOCATED[self._pods.state]
         changed = self._rows[(now != self._allocated_before)[self._rows]]
         if not len(changed):
             return self.allocated

@@ -16,11 +16,11 @@ from stromboli.api import crds, resources
 from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
-from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
+from stromboli.api.status import PodState
 from stromboli.framework import reasons
 from stromboli.framework.environment import Environment
 from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
-from stromboli.framework.membership import NO_ROWS, Membership
+from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
 from stromboli.framework.nodes import SessionNodes
 from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Plugin
@@ -36,7 +36,6 @@ from stromboli.framework.trace import Trace
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
-_ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
 _NOWHERE = Environment()
 _NO_ANNOTATIONS: Mapping[str, str] = {}
 T = TypeVar("T")
@@ -535,5 +534,5 @@ class Session:
     def _nodes_held(self, sub_job: SubJob) -> Rows:
         """The nodes of the pods of a group that hold a place; none when one of them is not there."""
         rows = self.rows(sub_job)
-        nodes = self.pods.node[rows[_ALLOCATED[self.pods.state[rows]]]]
+        nodes = self.pods.node[rows[ALLOCATED[self.pods.state[rows]]]]
         return nodes.astype(np.intp) if (nodes >= 0).all() else NO_ROWS

@@ -67,7 +67,23 @@ def reserved(session: Session, job: Job, *, beyond_allocated: bool) -> Vector:
     return np.maximum(amount - np.sum(gated, axis=0), 0) if gated else amount
 
 
-def over_limit(
+def over_share(
+    session: Session, queue: str, columns: list[int], held: Vector, deserved: Vector, request: Vector
+) -> Reason:
+    """The reason for a queue that holds what it deserves."""
+    return _over_limit(
+        session, Stage.QueueShare, "QueueShareExceeded", queue, "deserves", columns, held, deserved, request
+    )
+
+
+def over_capability(
+    session: Session, stage: Stage, queue: str, columns: list[int], held: Vector, limit: Vector, request: Vector
+) -> Reason:
+    """The reason for a queue that holds what it may have."""
+    return _over_limit(session, stage, "QueueCapabilityExceeded", queue, "may have", columns, held, limit, request)
+
+
+def _over_limit(
     session: Session,
     stage: Stage,
     word: str,

@@ -83,7 +83,7 @@ class Binder:
     def submit(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
         """Assume the bindings that still stand since the snapshot that they were decided on, and send them."""
         valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
-        rounds: dict[str, _Round] = {}
+        rounds: dict[Reference, _Round] = {}
         for bind in valid:
             self._state.assume(_key(bind), bind.node)
             if self._is_bound_elsewhere(bind):
@@ -91,7 +91,7 @@ class Binder:
                 self._recall.decided(bind)
             else:
                 about = self._about(bind)
-                of_job = rounds.setdefault(about.uid, _Round(about))
+                of_job = rounds.setdefault(about, _Round(about))
                 of_job.left += 1
                 self._queue.put_nowait((bind, of_job))
         for _ in stale:
@@ -157,8 +157,7 @@ class Binder:
     def _about(self, bind: Bind) -> Reference:
         """What an Event about the binding is about: the PodGroup, or the pod when it has none."""
         record = self._state.record(_key(bind))
-        row = self._state.jobs.get(record.job) if record else None
-        pod_group = None if row is None else self._state.pod_groups[row]
+        pod_group = self._state.pod_group(record.job) if record else None
         if pod_group is None:
             return _reference(bind)
         metadata = pod_group.metadata

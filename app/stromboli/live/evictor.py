@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from msgspec.json import encode
 
 from stromboli.api import objects
 from stromboli.api.decisions import Evict, Nominate
 from stromboli.live.events import Events, Reference
-from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, STRATEGIC_PATCH, ApiError, Kube
+from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.pod_conditions import write_condition
 from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
@@ -105,10 +105,9 @@ class Evictor:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": self._message,
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": timestamp(),
         }
-        patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-        await self._kube.persist("PATCH", f"{path}/status", encode(patch), STRATEGIC_PATCH)
+        await write_condition(self._kube, path, victim.uid, condition)
         await self._kube.persist("DELETE", path, encode({"preconditions": {"uid": victim.uid}}))
         log.info("evicted", pod=f"{victim.namespace}/{victim.name}", node=victim.node, action=victim.action)
         self._observer.evict_result("evicted", time.perf_counter() - started)

@@ -11,6 +11,7 @@ import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +38,11 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _RETRIED: Final = frozenset((429, 500, 502, 503, 504))
 _TOKEN_PERIOD: Final = 60.0
 _RELOAD_PAUSE: Final = 5.0
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """A time, by default now, as Kubernetes writes it."""
+    return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class ApiError(StromboliError):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from stromboli.api import objects
-from stromboli.api.crds import KINDS, PodGroup, Queue
+from stromboli.api.crds import KINDS, Queue
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, StromboliError
 from stromboli.api.status import ON_NODE_STATES, PodState
 from stromboli.api.validation import field_path
@@ -179,8 +179,7 @@ def _standing(state: ClusterState, kind: str, key: str) -> Any:
         row = state.nodes.by_name.get(key)
         return None if row is None else state.nodes.records[row]
     if kind == "PodGroup":
-        job = state.jobs.get(key)
-        group: PodGroup | None = None if job is None else state.pod_groups[job]
+        group = state.pod_group(key)
         return None if group is None else (group.metadata.uid, group.spec)
     if kind == "Queue":
         queue: Queue | None = state.queues.get(key)

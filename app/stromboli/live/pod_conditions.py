@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Mapping
 
 import msgspec
 
+from stromboli.api import objects
 from stromboli.api.decisions import SetPodUnscheduled
 from stromboli.api.status import PodState
-from stromboli.live.kube import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube
+from stromboli.live.kube import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, timestamp
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.workers import run_workers
@@ -32,13 +32,12 @@ class PodConditions:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._wanted: dict[str, SetPodUnscheduled] = {}
 
-    def put(self, refusals: Iterable[SetPodUnscheduled]) -> None:
-        """Have conditions written; what is no longer so when its turn comes is dropped."""
-        for refusal in refusals:
-            key = f"{refusal.namespace}/{refusal.name}"
-            if key not in self._wanted:
-                self._queue.put_nowait(key)
-            self._wanted[key] = refusal
+    def put(self, refusal: SetPodUnscheduled) -> None:
+        """Have a condition written; what is no longer so when its turn comes is dropped."""
+        key = f"{refusal.namespace}/{refusal.name}"
+        if key not in self._wanted:
+            self._queue.put_nowait(key)
+        self._wanted[key] = refusal
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -47,10 +46,10 @@ class PodConditions:
     async def _work(self) -> None:
         while True:
             key = await self._queue.get()
+            await self._bucket.wait()
             refusal, record = self._wanted.pop(key), self._state.record(key)
             if record is None or not self._applies(refusal, record):
                 continue
-            await self._bucket.wait()
             try:
                 await self._write(refusal, record)
             except (ApiError, *CONNECTION_ERRORS) as error:
@@ -62,13 +61,18 @@ class PodConditions:
             return False
         if record.scheduler_name in self._state.extender_scheduler_names:
             return False
-        said = [(c.reason, c.message) for c in record.conditions if c.type == "PodScheduled" and c.status == "False"]
-        return (refusal.reason, refusal.message) not in said
+        said = objects.refusal(record.conditions)
+        return said is None or (said.reason, said.message) != (refusal.reason, refusal.message)
 
     async def _write(self, refusal: SetPodUnscheduled, record: PodRecord) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
-        if not any(c.type == "PodScheduled" and c.status == "False" for c in record.conditions):
-            condition["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        path = f"/api/v1/namespaces/{refusal.namespace}/pods/{refusal.name}/status"
-        patch = {"metadata": {"uid": refusal.uid}, "status": {"conditions": [condition]}}
-        await self._kube.persist("PATCH", path, msgspec.json.encode(patch), STRATEGIC_PATCH)
+        if objects.refusal(record.conditions) is None:
+            condition["lastTransitionTime"] = timestamp()
+        path = f"/api/v1/namespaces/{refusal.namespace}/pods/{refusal.name}"
+        await write_condition(self._kube, path, refusal.uid, condition)
+
+
+async def write_condition(kube: Kube, path: str, uid: str, condition: Mapping[str, str]) -> None:
+    """Set a condition of the pod at a path, if it is still the same pod. Raises as `Kube.persist` does."""
+    patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+    await kube.persist("PATCH", f"{path}/status", msgspec.json.encode(patch), STRATEGIC_PATCH)

@@ -7,6 +7,7 @@ again after some event, in a quiet cluster minutes later. A change of the pod it
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -65,8 +66,8 @@ class Recall:
         if isinstance(pod, str) or type == "DELETED" or pod.spec.node_name:
             self._decided.pop(key, None)
         elif key in self._decided:
-            self._look(key, tuple(pod.status.conditions or ()))
+            self._look(key, pod.status.conditions or ())
 
-    def _look(self, key: str, conditions: tuple[objects.PodCondition, ...]) -> None:
-        if any(condition.type == "PodScheduled" and condition.status == "False" for condition in conditions):
+    def _look(self, key: str, conditions: Iterable[objects.PodCondition]) -> None:
+        if objects.refusal(conditions) is not None:
             self._queue.put_nowait(self._decided.pop(key))

@@ -328,8 +328,7 @@ class Service:
             told[self._pod_group_of(item)].append(item)
         self._status.withdraw("PodGroup", but=decided)
         for key, decision in decided.items():
-            job = self.state.jobs.get(key)
-            pod_group = None if job is None else self.state.pod_groups[job]
+            pod_group = self.state.pod_group(key)
             if pod_group is None:
                 continue
             tell = partial(self._tell, told.pop(key, ()))
@@ -353,7 +352,7 @@ class Service:
     def _tell(self, news: Iterable[EmitEvent | SetPodUnscheduled]) -> None:
         for item in news:
             if isinstance(item, SetPodUnscheduled):
-                self._pod_conditions.put((item,))
+                self._pod_conditions.put(item)
                 continue
             about = Reference(_API_VERSIONS.get(item.kind, "v1"), item.kind, item.namespace, item.name, item.uid)
             self._events.emit(about, item.type, item.reason, item.message)

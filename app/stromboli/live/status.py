@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
 
 from stromboli.api.crds import KINDS, SCHEDULING, PodGroup, PodGroupStatus, Queue, dumped
-from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
+from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -190,7 +189,7 @@ def pod_group_fields(status: PodGroupStatus, pod_group: PodGroup | None) -> Obje
         before = known.get(condition["type"])
         unchanged = before is not None and before.status == condition.get("status")
         since = before.last_transition_time if before is not None and unchanged else None
-        condition["lastTransitionTime"] = (since or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition["lastTransitionTime"] = timestamp(since)
     return fields
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from stromboli.api.crds import PodGroupPhase
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
-from stromboli.api.status import ALLOCATED_STATES, PodState
+from stromboli.api.status import PodState
 from stromboli.framework import closing
 from stromboli.framework.policy import Policy
 from stromboli.framework.session import QueueGauges, Session
@@ -141,27 +141,13 @@ def _gangs(session: Session) -> Iterator[GaugeMetricFamily]:
 def _job_shares(session: Session) -> Iterator[GaugeMetricFamily]:
     if not any(plugin.name == "drf" for plugin in session.plugins):
         return
-    held = _held_by_job(session)
-    nothing = session.vector(None)
+    held = session.membership.allocated_now()
     yield _gauge(
         "volcano_job_share",
         "The largest part of the cluster that a job holds, over all resources.",
         ["job_ns", "job_id"],
-        (
-            ([job.namespace, job.name], dominant_share(held.get(job.row, nothing), session.total))
-            for job in session.jobs.values()
-        ),
+        (([job.namespace, job.name], dominant_share(held[job.index], session.total)) for job in session.jobs.values()),
     )
-
-
-def _held_by_job(session: Session) -> dict[int, Vector]:
-    """What the pods of each job hold at the end of the session, by the job's row."""
-    pods = session.pods
-    rows = np.flatnonzero((pods.job >= 0) & np.isin(pods.state, ALLOCATED_STATES))
-    jobs, of_job = np.unique(pods.job[rows], return_inverse=True)
-    out = np.zeros((len(jobs), len(session.dimensions)))
-    np.add.at(out, of_job, session.snapshot.requests[pods.pod_class[rows], : out.shape[1]])
-    return dict(zip(jobs.tolist(), out, strict=True))
 
 
 # -- the cluster -----------------------------------------------------------------------------------------------------

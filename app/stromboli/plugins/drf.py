@@ -121,7 +121,7 @@ class Tree:
         """`allocated` has shape (jobs, dimensions) and is changed by the plugin."""
         self._total = session.total
         self._allocated = allocated
-        self._requested = _requested_by_all_pods(session)
+        self._requested = session.membership.requested_by_all()
         self._root = Branch(weight=1.0)
         self._stale = True
         for queue in session.queues.values():
@@ -214,16 +214,6 @@ class PlaceInTree:
 
     def __hash__(self) -> int:
         return id(self._path[-1])
-
-
-def _requested_by_all_pods(session: Session) -> Matrix:
-    """What all pods of each job request, whatever their state, shape (jobs, dimensions)."""
-    pods = session.pods
-    rows = np.flatnonzero(pods.job >= 0)
-    by_row = np.zeros((len(session.snapshot.pod_groups), len(session.dimensions)))
-    np.add.at(by_row, pods.job[rows], session.snapshot.requests[pods.pod_class[rows], : len(session.dimensions)])
-    requested: Matrix = by_row[[job.row for job in session.jobs.values()]]
-    return requested
 
 
 def _parts(queue: Queue, annotation: str) -> list[str]:

@@ -74,17 +74,7 @@ class Proportion(Plugin):
 
     def _over_share(self, queue: Queue, columns: list[int], request: Vector) -> Reason:
         row = self._row[queue.name]
-        return shares.over_limit(
-            self._session,
-            Stage.QueueShare,
-            "QueueShareExceeded",
-            queue.name,
-            "deserves",
-            columns,
-            self._allocated[row],
-            self._deserved[row],
-            request,
-        )
+        return shares.over_share(self._session, queue.name, columns, self._allocated[row], self._deserved[row], request)
 
     # -- victims ---------------------------------------------------------------------------------------------------
 
@@ -119,16 +109,8 @@ class Proportion(Plugin):
         columns = shares.exceeded(held + job.min_resources, self._limit[row], job.min_resources)
         if not columns:
             return Vote.Permit
-        return shares.over_limit(
-            self._session,
-            Stage.Admission,
-            "QueueCapabilityExceeded",
-            job.queue.name,
-            "may have",
-            columns,
-            held,
-            self._limit[row],
-            job.min_resources,
+        return shares.over_capability(
+            self._session, Stage.Admission, job.queue.name, columns, held, self._limit[row], job.min_resources
         )
 
     def job_enqueued(self, job: Job) -> None:

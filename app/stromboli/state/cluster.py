@@ -306,6 +306,11 @@ class ClusterState:
             del self.jobs[self._job_keys[row]]
             self._free_jobs.append(row)
 
+    def pod_group(self, key: str) -> PodGroup | None:
+        """A PodGroup, or None when it is not known."""
+        row = self.jobs.get(key)
+        return None if row is None else self.pod_groups[row]
+
     def may_start(self, key: str) -> bool:
         """Whether the PodGroup of a pod has as many pods as it starts with."""
         row = self.pods.by_key.get(key)

@@ -117,12 +117,9 @@ class Capacity(Plugin):
         ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
         if any(deserves_more(each, request) for each in (account, *ancestors)):
             return None
-        return shares.over_limit(
+        return shares.over_share(
             self._session,
-            Stage.QueueShare,
-            "QueueShareExceeded",
             queue.name,
-            "deserves",
             np.flatnonzero(shares.asked(request)).tolist(),
             account.allocated,
             account.deserved,
@@ -250,17 +247,7 @@ class Capacity(Plugin):
         columns = shares.exceeded(wanted, account.limit, request)
         if not columns:
             return None
-        return shares.over_limit(
-            self._session,
-            stage,
-            "QueueCapabilityExceeded",
-            account.queue.name,
-            "may have",
-            columns,
-            held,
-            account.limit,
-            request,
-        )
+        return shares.over_capability(self._session, stage, account.queue.name, columns, held, account.limit, request)
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
