@@ -12,7 +12,6 @@ import asyncio
 import dataclasses
 import json
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ import uvloop
 from aiohttp import web
 
 from stromboli.api.crds import SCHEDULING, TOPOLOGY
+from stromboli.devserver.server import serving
 
 GROUP = "scheduling.k8s.io/group-name"
 #: annotation of changed pods: when the change was written, in seconds of this machine's monotonic clock
@@ -485,27 +485,19 @@ class Running:
 def spawn(world: World, scratch: Path, authority: str = "") -> Iterator[Running]:
     """Run a server, and write a kubeconfig for it that trusts the authority in the given file."""
     command = [sys.executable, "-m", "tests.perf.fake_api", json.dumps(dataclasses.asdict(world))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            url = process.stdout.readline().strip()
-            if not url:
-                raise RuntimeError(f"the server ended with code {process.wait()} before it was ready")
-            server = {"server": url, **({"certificate-authority": authority} if authority else {})}
-            config = {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "fake", "cluster": server}],
-                "users": [{"name": "fake", "user": {"token": "any"}}],
-                "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-                "current-context": "fake",
-            }
-            kubeconfig = scratch / "kubeconfig"
-            kubeconfig.write_text(json.dumps(config))
-            yield Running(url, kubeconfig)
-        finally:
-            process.stdin.close()
+    with serving(command) as url:
+        server = {"server": url, **({"certificate-authority": authority} if authority else {})}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "fake", "cluster": server}],
+            "users": [{"name": "fake", "user": {"token": "any"}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+            "current-context": "fake",
+        }
+        kubeconfig = scratch / "kubeconfig"
+        kubeconfig.write_text(json.dumps(config))
+        yield Running(url, kubeconfig)
 
 
 async def _serve(world: World) -> None:

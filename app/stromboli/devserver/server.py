@@ -7,7 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -115,16 +115,26 @@ class DevServer:
         if kubeconfig is not None:
             command.append(f"--kubeconfig={kubeconfig}")
         command += [f"--manifest={path}" for path in manifests]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                url = process.stdout.readline().strip()
-                if not url:
-                    raise RuntimeError(f"the server ended with code {process.wait()} before it was ready")
-                yield url
-            finally:
-                process.stdin.close()
+        with serving(command) as url:
+            yield url
+
+
+@contextlib.contextmanager
+def serving(command: Sequence[str]) -> Iterator[str]:
+    """Runs a server that prints its URL and ends with its input, as long as the context lasts, and yields the URL.
+
+    Raises RuntimeError when it ends before it is ready.
+    """
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            if not url:
+                raise RuntimeError(f"the server ended with code {process.wait()} before it was ready")
+            yield url
+        finally:
+            process.stdin.close()
 
 
 def write_kubeconfig(path: Path, url: str) -> None:
