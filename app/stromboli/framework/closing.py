@@ -57,7 +57,7 @@ def _unscheduled(session: Session, job: Job) -> Iterator[SetPodUnscheduled]:
     helped = blocking is not None and (blocking.stage is Stage.Placement or blocking.reason in _HELPED_BY_NODES)
     for pod in session.pending(job):
         if not pod.pod_class.gated:
-            reason = why(session, pod, job)
+            reason = why(session, pod, job, blocking)
             word = "Unschedulable" if helped else reason.reason
             yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, f"{reason.reason}: {reason.message}")
 
@@ -130,21 +130,27 @@ def explain(session: Session) -> dict[str, Reason]:
     """Why each pod without a place has none, by pod key; nothing pending is without a reason."""
     out: dict[str, Reason] = {}
     jobs = {job.row: job for job in session.jobs.values()}
+    blocking: dict[int, Reason | None] = {}
     pods = session.pods
     for row in np.flatnonzero(pods.state == PodState.Pending).tolist():
         record = pods.records[row]
         if record is None or record.node_name:
             continue
         job = jobs.get(int(pods.job[row]))
-        out[record.key] = why(session, record, job)
+        if job is not None and job.row not in blocking:
+            blocking[job.row] = session.reason(job)
+        out[record.key] = why(session, record, job, blocking[job.row] if job else None)
     for row in np.flatnonzero(pods.state == PodState.Pipelined).tolist():
         record = session.record(row)
         out[record.key] = reasons.waits_for_release(session.nodes.facts.records[pods.node[row]].name)
     return out
 
 
-def why(session: Session, pod: PodRecord, job: Job | None) -> Reason:
-    """Why a pending pod has no place; `job` is None when its PodGroup is not in the session."""
+def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
+    """Why a pending pod has no place; `job` is None when its PodGroup is not in the session.
+
+    `blocking` is `session.reason(job)` for whoever knows it: finding it takes a look at all pods of the job.
+    """
     if job is None:
         pod_group = session.snapshot.pod_groups[row] if (row := int(session.pods.job[pod.row])) >= 0 else None
         return reasons.queue_not_found(pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
@@ -154,4 +160,6 @@ def why(session: Session, pod: PodRecord, job: Job | None) -> Reason:
         return of_job
     if own is not None:
         return own
-    return reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job, session.reason(job))
+    return (
+        reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job, blocking or session.reason(job))
+    )

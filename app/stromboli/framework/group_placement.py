@@ -81,7 +81,7 @@ class _GroupPlacement:
         """Place the next identical pods; False when the rest of the group need not be tried."""
         session, sheet = self._session, self._sheet
         sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
-        count, refusal = session.allocatable(sub_job.job.queue, pod, sheet.run_length(missing, session.kernel.varies))
+        count, refusal = session.allocatable(sub_job.job.queue, pod, missing)
         if count == 0:
             sheet.take(1)
             if refusal is not None:
@@ -90,7 +90,7 @@ class _GroupPlacement:
         if pod.role and pod.role in sub_job.failed_roles:
             session.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
             return True
-        if self._place(pod, count):
+        if self._place(pod, sheet.run_length(count, session.kernel.varies)):
             return True
         sheet.take(1)
         if self._everywhere:
