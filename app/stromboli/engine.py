@@ -9,11 +9,11 @@ from stromboli.api.decisions import Decision
 from stromboli.discovery import discover
 from stromboli.framework import closing
 from stromboli.framework.environment import Environment
-from stromboli.framework.policy import DEFAULT_POLICY, Policy, load_policy
 from stromboli.framework.registry import Registry
-from stromboli.framework.rules import RULES, Compatibility, rules
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
+from stromboli.policy.document import DEFAULT_POLICY, Policy, load_policy
+from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.state.snapshot import Snapshot
 
 _NOWHERE = Environment()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from stromboli.api import objects
 from stromboli.api.decisions import Evict
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE
-from stromboli.api.status import PodState
 from stromboli.engine import SessionResult
 from tests import builders
 from tests.actions.evictions import BOTH, evicted, nominated

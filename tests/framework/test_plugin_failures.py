@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from stromboli.api.decisions import Bind
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.job import Job

@@ -8,7 +8,7 @@ import numpy as np
 
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
 from stromboli.api.decisions import Bind, Decision, Evict, SetPodGroupStatus, SetQueueStatus
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 

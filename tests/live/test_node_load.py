@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stromboli.framework.environment import NodeUsage
-from stromboli.framework.policy import Policy
 from stromboli.live import node_load
+from stromboli.policy.document import Policy
 from tests.e2e.prometheus import Prometheus
 
 MINUTES = 20

@@ -17,7 +17,7 @@ from stromboli.api import objects
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus, Queue
 from stromboli.api.decisions import Bind
 from stromboli.api.errors import PolicyError
-from stromboli.live.kube import refusal
+from stromboli.live.client import refusal
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid

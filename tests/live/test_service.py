@@ -12,7 +12,7 @@ import pytest
 
 from stromboli.api.decisions import EmitEvent, Nominate
 from stromboli.api.errors import PolicyError
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.devserver import Options
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment

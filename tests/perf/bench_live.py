@@ -37,16 +37,16 @@ from rich.table import Table
 from stromboli.api.decisions import Bind
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
-from stromboli.framework.policy import DEFAULT_POLICY
 from stromboli.live import Service as LiveService
 from stromboli.live import Settings
 from stromboli.live.binder import Binder
+from stromboli.live.client import Credentials, Kube
 from stromboli.live.events import Events
-from stromboli.live.kube import Credentials, Kube
 from stromboli.live.mirror import Mirror
 from stromboli.live.recall import Recall
 from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
 from stromboli.metrics import Metrics
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 from tests.e2e.service import Service, cpu_seconds, peak_rss
 from tests.e2e.watch import percentile

@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.api.errors import InvalidObjectError
 from stromboli.framework.environment import Environment
-from stromboli.simulation.extender import ScriptedExtender
+from stromboli.simulation.scripted_extender import ScriptedExtender
 from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins.sessions import decide, policy
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, PODS
-from stromboli.api.status import PodState
 from stromboli.state.cluster import ClusterState, object_key
 from tests.builders import gang, node, pod, pod_group, queue, state
 

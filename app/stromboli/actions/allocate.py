@@ -20,16 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Rows, Vector
-from stromboli.api.status import PodState
-from stromboli.framework import domains, reasons
-from stromboli.framework.group_placement import place_as_nominated, place_group
+from stromboli.framework import reasons
 from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement, Statement
 from stromboli.framework.topology import Topology
-from stromboli.framework.worksheets import JobWorksheet, Worksheet, worksheet
+from stromboli.tactics import domains
+from stromboli.tactics.group_placement import place_as_nominated, place_group
+from stromboli.tactics.worksheets import JobWorksheet, Worksheet, worksheet
 
 _PENDING = int(PodState.Pending)
 

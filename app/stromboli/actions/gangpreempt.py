@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.resources import Vector
-from stromboli.framework.bundles import Bundle
-from stromboli.framework.gang_victims import GangEvictionArguments, GangWay, serve_gang
 from stromboli.framework.registry import Action
 from stromboli.framework.session import Session
-from stromboli.framework.victims import HELD, Holders, Reversed, starving
+from stromboli.tactics.bundles import Bundle
+from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
+from stromboli.tactics.victims import HELD, Holders, Reversed, starving
 
 
 class GangPreempt(Action):

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
-from stromboli.api.status import PodState
-from stromboli.framework.bundles import Bundle, worth
-from stromboli.framework.gang_victims import GangEvictionArguments, GangWay, serve_gang
 from stromboli.framework.job import Queue
 from stromboli.framework.registry import Action
 from stromboli.framework.session import Session
-from stromboli.framework.victims import Holders, starving, victim_queue_key
+from stromboli.tactics.bundles import Bundle, worth
+from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
+from stromboli.tactics.victims import Holders, starving, victim_queue_key
 
 
 class GangReclaim(Action):

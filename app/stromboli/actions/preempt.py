@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
-from stromboli.api.status import PodState
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
-from stromboli.framework.victims import CHOICES, HELD, Holders, Search, Way, serve, starving
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.victims import CHOICES, HELD, Holders, Search, Way, serve, starving
 
 
 class PreemptArguments(ErrorCacheArguments):

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
-from stromboli.framework.victims import CHOICES, Holders, Way, serve, starving
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.victims import CHOICES, Holders, Way, serve, starving
 
 
 class Reclaim(Action):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.framework.registry import Action
 from stromboli.framework.session import Session
-from stromboli.framework.victims import preemptable
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.victims import preemptable
 
 
 class Shuffle(Action):

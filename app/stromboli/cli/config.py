@@ -11,7 +11,7 @@ import typer
 from stromboli.api.errors import PolicyError
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.framework.policy import DEFAULT_POLICY
+from stromboli.policy.document import DEFAULT_POLICY
 
 
 def check(

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from stromboli.api import crd_schema, quantity
 from stromboli.devserver import DevServer, Options
-from stromboli.live.kube import Credentials, Kube
+from stromboli.live.client import Credentials, Kube
 
 _NODES, _CPU_PER_NODE = 10, 10
 _PODS_PER_JOB, _JOB_MINIMUM = 10, 2

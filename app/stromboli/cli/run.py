@@ -18,17 +18,17 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
 from stromboli.framework.environment import Environment
-from stromboli.framework.policy import DEFAULT_POLICY
 from stromboli.framework.registry import Registry
-from stromboli.framework.rules import Compatibility
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
 from stromboli.live import node_load
-from stromboli.live.extender_client import HttpExtenderTransport
+from stromboli.live.extender_transport import HttpExtenderTransport
 from stromboli.live.logs import Logger
 from stromboli.live.service import Service
 from stromboli.live.settings import Settings
 from stromboli.metrics import Metrics
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.policy.rules import Compatibility
 
 log = Logger(__name__)
 

@@ -21,9 +21,9 @@ from stromboli.api.resources import CPU, Vector
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework import closing
-from stromboli.framework.policy import DEFAULT_POLICY
-from stromboli.framework.rules import Compatibility
 from stromboli.framework.session import Session
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.policy.rules import Compatibility
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
 from stromboli.simulation.run import Run, feed, run

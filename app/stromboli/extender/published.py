@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
-from stromboli.api.status import PodState
 from stromboli.framework import closing, reasons
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Rows, Vector
 from stromboli.extender.published import Published
-from stromboli.framework.placement import Board
+from stromboli.framework.kernel import Board
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from stromboli.api.crds import PodGroupStatus
 from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Dimensions, Vector
-from stromboli.api.status import PodState
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session

@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from stromboli.api import crds
+from stromboli.api.pod_state import ALLOCATED_STATES, READY_STATES, PodState
 from stromboli.api.resources import Vector
-from stromboli.api.status import ALLOCATED_STATES, READY_STATES, PodState
 
 if TYPE_CHECKING:
     from stromboli.state.pods import PodRecord

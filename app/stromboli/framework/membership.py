@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows
-from stromboli.api.status import ALLOCATED_STATES, STATES, PodState
 from stromboli.state.snapshot import PodColumns, Snapshot
 
 Counts: TypeAlias = list[int]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stromboli.api.reasons import Reason
 from stromboli.framework.plugin import Plugin, Vote
-from stromboli.framework.policy import PluginOption
+from stromboli.policy.document import PluginOption
 from stromboli.state.pods import PodRecord
 
 if TYPE_CHECKING:

@@ -14,25 +14,25 @@ import numpy as np
 
 from stromboli.api import crds, resources
 from stromboli.api.decisions import Bind, Decision, Evict
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
-from stromboli.api.status import PodState
 from stromboli.framework import reasons
 from stromboli.framework.environment import Environment
 from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
+from stromboli.framework.kernel import Kernel
 from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
 from stromboli.framework.nodes import SessionNodes
-from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points, culprit
-from stromboli.framework.policy import PluginOption, Policy
 from stromboli.framework.registry import Registry
-from stromboli.framework.rules import Rules
-from stromboli.framework.sharding import OwnNodesOnly, Shard
+from stromboli.framework.shard import OwnNodesOnly, Shard
 from stromboli.framework.statement import Kind, Placement, Statement
 from stromboli.framework.subgroups import make_sub_jobs
 from stromboli.framework.topology import Topology, has_topology, settle, topology
 from stromboli.framework.trace import Trace
+from stromboli.policy.document import PluginOption, Policy
+from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 

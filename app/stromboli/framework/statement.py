@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
-from stromboli.api.status import PodState
 
 if TYPE_CHECKING:
     from stromboli.framework.job import Job, SubJob

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from stromboli.api import crds
-from stromboli.api.status import STATES, PodState
+from stromboli.api.pod_state import STATES, PodState
 from stromboli.framework.job import Job, SubJob
-from stromboli.framework.matching import EVERYTHING, Selector
 from stromboli.framework.topology import of_model
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import EVERYTHING, Selector
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 

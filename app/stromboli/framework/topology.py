@@ -18,8 +18,8 @@ import numpy.typing as npt
 from stromboli.api import crds, objects
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.job import NOWHERE, Job, SubJob
-from stromboli.framework.matching import Selector, label_selector
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.selectors import Selector, label_selector
 
 #: the name of the virtual HyperNode over all nodes
 TOP_NAME = "<cluster-top-hypernode>"

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Matrix
-from stromboli.api.status import ON_NODE_STATES
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.classes import PodClass
 from stromboli.state.snapshot import Snapshot

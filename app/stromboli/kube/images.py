@@ -8,8 +8,8 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Vector
-from stromboli.framework.matching import derived
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.selectors import derived
 
 _MB = 1024 * 1024
 _LEAST = 23 * _MB

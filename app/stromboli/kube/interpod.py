@@ -15,13 +15,13 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Vector
-from stromboli.framework.matching import Selector, label_selector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.session import Session
 from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import Selector, label_selector
 
 
 @dataclass(frozen=True, slots=True)

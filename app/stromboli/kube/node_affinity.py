@@ -8,8 +8,8 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Vector
-from stromboli.framework.matching import Requirement, requirement
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.selectors import Requirement, requirement
 
 
 def required_nodes(spec: objects.PodSpec, facts: NodeFacts) -> Mask | None:

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import Rows, Vector
-from stromboli.api.status import ON_NODE_STATES, STATES, PodState
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Kind, Placement
 from stromboli.state.classes import PodClass

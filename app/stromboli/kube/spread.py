@@ -10,7 +10,6 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.matching import EVERYTHING, Requirement, Selector, label_selector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.session import Session
 from stromboli.kube import node_affinity, taints
@@ -18,6 +17,7 @@ from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import EVERYTHING, Requirement, Selector, label_selector
 
 _HOSTNAME = "kubernetes.io/hostname"
 _CAUSE = "node(s) didn't match pod topology spread constraints"

@@ -9,8 +9,8 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.matching import derived
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.selectors import derived
 
 Tolerations = Sequence[objects.Toleration]
 

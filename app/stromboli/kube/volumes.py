@@ -14,12 +14,12 @@ import numpy as np
 
 from stromboli.api.quantity import units
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.matching import Requirement, label_selector
 from stromboli.framework.plugin import Filters
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import Requirement, label_selector
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE_LABELS = {

@@ -19,8 +19,8 @@ import msgspec
 from stromboli.api import objects
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.decisions import Bind
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
 from stromboli.live.events import Events, Reference
-from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid

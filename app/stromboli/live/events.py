@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer

@@ -14,8 +14,8 @@ from msgspec.json import encode
 
 from stromboli.api import objects
 from stromboli.api.decisions import Evict, Nominate
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, Reference
-from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer

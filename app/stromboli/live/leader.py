@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube, Object
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
 from stromboli.live.logs import Logger
 
 log = Logger(__name__)

@@ -16,7 +16,7 @@ from msgspec.structs import astuple, replace
 from stromboli.api import objects
 from stromboli.api.crds import KINDS, Queue
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, StromboliError
-from stromboli.api.status import ON_NODE_STATES, PodState
+from stromboli.api.pod_state import ON_NODE_STATES, PodState
 from stromboli.api.validation import field_path
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer

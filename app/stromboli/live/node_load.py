@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 
 from stromboli.framework.environment import NodeUsage
-from stromboli.framework.policy import Policy
 from stromboli.live.logs import Logger
+from stromboli.policy.document import Policy
 
 log = Logger(__name__)
 

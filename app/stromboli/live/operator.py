@@ -15,7 +15,7 @@ from typing import Any
 import kopf
 
 from stromboli.api.crds import KINDS, SCHEDULING, TOPOLOGY
-from stromboli.live.kube import Credentials
+from stromboli.live.client import Credentials
 from stromboli.live.mirror import Mirror
 from stromboli.live.reflector import Source
 

@@ -9,8 +9,8 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import SetPodUnscheduled
-from stromboli.api.status import PodState
-from stromboli.live.kube import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, timestamp
+from stromboli.api.pod_state import PodState
+from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, timestamp
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.workers import run_workers

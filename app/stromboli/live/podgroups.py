@@ -17,8 +17,8 @@ from stromboli.api import objects
 from stromboli.api.crds import SCHEDULING, PodGroupPhase
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.quantity import parse
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.events import Events, Reference
-from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
-from stromboli.live.kube import MERGE_PATCH, ApiError, Kube, Object
+from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.status import StatusWriter, object_key, object_path

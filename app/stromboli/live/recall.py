@@ -14,7 +14,7 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
-from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.workers import run_workers

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from stromboli.api import objects
-from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Kube, refusal, status_error
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, refusal, status_error
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror

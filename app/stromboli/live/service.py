@@ -25,9 +25,9 @@ from stromboli.api.decisions import (
     SetQueueStatus,
 )
 from stromboli.live.binder import Binder
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
 from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
-from stromboli.live.kube import CONNECTION_ERRORS, ApiError, Credentials, Kube
 from stromboli.live.leader import LeaderLease
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stromboli.api.crds import KINDS, SCHEDULING, PodGroup, PodGroupStatus, Queue, dumped
-from stromboli.live.kube import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.registry import Collector
 
 from stromboli.api.decisions import Evict
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.framework.session import Session
 from stromboli.live.observer import Observer
 from stromboli.metrics.sessions import SessionCollector

@@ -18,13 +18,13 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
 from stromboli.api.crds import PodGroupPhase
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
-from stromboli.api.status import PodState
+from stromboli.fairness.shares import dominant_share
 from stromboli.framework import closing
-from stromboli.framework.policy import Policy
 from stromboli.framework.session import QueueGauges, Session
-from stromboli.framework.shares import dominant_share
+from stromboli.policy.document import Policy
 
 #: what Volcano writes for amounts without a limit
 _UNLIMITED = sys.float_info.max

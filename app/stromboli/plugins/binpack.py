@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
+from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.resource_weights import ResourceWeights
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 

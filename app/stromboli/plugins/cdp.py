@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stromboli.api import duration
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord, seconds

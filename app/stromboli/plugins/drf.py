@@ -14,7 +14,7 @@ from functools import total_ordering
 import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
-from stromboli.framework import shares
+from stromboli.fairness import shares
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.plugin import Key, Plugin
 from stromboli.framework.session import Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stromboli.api.crds import PodGroupCondition
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.status import PodState
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin, Vote

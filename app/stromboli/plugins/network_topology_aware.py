@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.resources import Mask, Rows, Vector, fits
+from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.resource_weights import ResourceWeights
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
 from stromboli.state.pods import PodRecord

@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import TOLERANCE, Vector
-from stromboli.api.status import ALLOCATED_STATES
 from stromboli.framework.job import Queue
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.framework import shares
+from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.session import Session

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from stromboli.api import objects
-from stromboli.framework.matching import NOTHING, Selector, label_selector
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Kind, Placement
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import NOTHING, Selector, label_selector
 
 
 @dataclass(slots=True, eq=False)

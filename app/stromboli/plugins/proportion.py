@@ -13,7 +13,8 @@ import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Matrix, ResourceAmounts, Vector
-from stromboli.framework import division, reasons, shares
+from stromboli.fairness import division, shares
+from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.plugin import Plugin, Verdict, Vote
 from stromboli.framework.session import Session

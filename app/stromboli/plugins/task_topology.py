@@ -16,8 +16,8 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import resources
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, PODS, Rows, Vector
-from stromboli.api.status import PodState
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Key, Plugin

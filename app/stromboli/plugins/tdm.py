@@ -24,14 +24,14 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from stromboli.api.duration import Duration
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Vector
-from stromboli.api.status import PodState
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
-from stromboli.framework.victims import PREEMPTABLE, preemptable
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.victims import PREEMPTABLE, preemptable
 
 _ZONE = "volcano.sh/revocable-zone"
 _MIN_AVAILABLE = "volcano.sh/jdb-min-available"

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticUseDefault
 
 from stromboli.api import resources
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
-from stromboli.api.status import PodState
 from stromboli.framework.environment import NodeUsage
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin

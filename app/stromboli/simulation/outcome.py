@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
-from stromboli.api.status import PodState
 from stromboli.framework import closing
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run

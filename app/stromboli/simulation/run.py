@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.framework.session import Session

@@ -12,10 +12,10 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, NodeUsage, Sharding
 from stromboli.framework.registry import Registry
-from stromboli.framework.rules import Compatibility
-from stromboli.simulation.extender import ScriptedExtender
+from stromboli.policy.rules import Compatibility
 from stromboli.simulation.manifests import decode, describe
 from stromboli.simulation.run import Run, feed, run
+from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState
 
 #: the scheduler name of recorded scenarios

@@ -8,7 +8,7 @@ from enum import StrEnum
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Decision, SetPodGroupStatus, SetQueueStatus
 from stromboli.engine import Engine
-from stromboli.framework.policy import DEFAULT_POLICY
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
 
 _CREATED = "2024-01-01T00:00:00Z"

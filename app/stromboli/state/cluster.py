@@ -14,8 +14,8 @@ import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.crds import HyperNode, PodGroup, Queue
+from stromboli.api.pod_state import ON_NODE_STATES, PodState
 from stromboli.api.resources import Dimensions
-from stromboli.api.status import ON_NODE_STATES, PodState
 from stromboli.state.classes import ClassTable
 from stromboli.state.nodes import NodeTable
 from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from stromboli.api import objects
-from stromboli.api.status import PodState
+from stromboli.api.pod_state import PodState
 from stromboli.state.classes import PodClass
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"

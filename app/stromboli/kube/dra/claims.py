@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from stromboli.api.objects import PodResourceClaim
+from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Rows
-from stromboli.api.status import ON_NODE_STATES
 from stromboli.framework.plugin import Filters
 from stromboli.framework.session import Session
 from stromboli.kube.dra.allocator import SelectorError, Taken, Wish, allocate, wishes

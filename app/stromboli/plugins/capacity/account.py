@@ -9,7 +9,7 @@ import numpy as np
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
-from stromboli.framework import shares
+from stromboli.fairness import shares
 from stromboli.framework.job import Queue
 from stromboli.kube.dra.quota import DeviceQuota
 

@@ -13,12 +13,12 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Vector
-from stromboli.api.status import ALLOCATED_STATES
-from stromboli.framework import reasons, shares
+from stromboli.fairness import shares
+from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.matching import derived
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement
@@ -27,6 +27,7 @@ from stromboli.plugins.capacity import obstacles
 from stromboli.plugins.capacity.account import Account, PlaceInTree, deserves_any, deserves_more, gives_way
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import derived
 
 ROOT = "root"
 

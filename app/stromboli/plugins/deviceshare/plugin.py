@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
+from stromboli.api.pod_state import ON_NODE_STATES, PodState
 from stromboli.api.resources import Vector
-from stromboli.api.status import ON_NODE_STATES, PodState
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.session import Session

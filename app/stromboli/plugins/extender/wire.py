@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stromboli.api.crds import KubeModel
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, Vector
-from stromboli.api.status import PodState
 from stromboli.framework.environment import ExtenderError
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from stromboli.api import quantity
 from stromboli.api.objects import Container
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
-from stromboli.api.status import PodState
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin
 from stromboli.framework.session import Session

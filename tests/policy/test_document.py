@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stromboli.api.errors import PolicyError
-from stromboli.framework.policy import DEFAULT_POLICY, ArgumentModels, Policy, load_policy
-from stromboli.framework.switches import SWITCH_OF_KEY, SWITCHES
+from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, Policy, load_policy
+from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES
 
 
 class Binpack(BaseModel):

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
-from stromboli.api.status import ALLOCATED_STATES, PodState
 from stromboli.framework.statement import Placement, Statement
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask
-from stromboli.framework import reasons, sharding
+from stromboli.framework import reasons
+from stromboli.framework import shard as sharding
 from stromboli.framework.job import NOWHERE, SubJob
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
-from stromboli.framework.worksheets import Worksheet
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.worksheets import Worksheet
 
 
 def place_group(session: Session, sheet: Worksheet, hyper_node: int) -> Statement | None:

@@ -14,12 +14,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import Vector
-from stromboli.api.status import ALLOCATED_STATES
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.session import Session
-from stromboli.framework.victims import HELD, preemptable
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.victims import HELD, preemptable
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,16 @@ import numpy as np
 from pydantic import Field
 
 from stromboli.api.resources import Mask, Vector, fits
-from stromboli.framework import domains, sharding
-from stromboli.framework.bundles import Bundle, bundles, permitted
+from stromboli.framework import shard as sharding
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Placement, Statement
-from stromboli.framework.victims import Holders, join, preemptable, take_back, weight
-from stromboli.framework.worksheets import Worksheet, worksheet
 from stromboli.state.pods import PodRecord
+from stromboli.tactics import domains
+from stromboli.tactics.bundles import Bundle, bundles, permitted
+from stromboli.tactics.victims import Holders, join, preemptable, take_back, weight
+from stromboli.tactics.worksheets import Worksheet, worksheet
 
 _MAX_DOMAINS = 8
 

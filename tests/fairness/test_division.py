@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.resources import Matrix, Vector
-from stromboli.framework.division import in_base_units, level, rounds
+from stromboli.fairness.division import in_base_units, level, rounds
 
 TOTAL = np.array([100_000.0, 400 * 2**30, 1_000.0])
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
+from stromboli.framework.kernel import Kernel
 from stromboli.framework.nodes import NodeView, SessionNodes
-from stromboli.framework.placement import Kernel
 from stromboli.framework.plugin import Filters, Plugin
 from stromboli.framework.points import Points
-from stromboli.framework.policy import PluginOption
+from stromboli.policy.document import PluginOption
 from stromboli.state.pods import PodRecord
 from tests import builders
 

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from stromboli.framework.environment import ExtenderError
-from stromboli.live.extender_client import HttpExtenderTransport
+from stromboli.live.extender_transport import HttpExtenderTransport
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -13,7 +13,7 @@ import numpy as np
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework.job import Job, SubJob
-from stromboli.framework.placement import copies_that_fit
+from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 

@@ -19,8 +19,8 @@ from pydantic_core import ErrorDetails
 from stromboli.api import duration
 from stromboli.api.errors import PolicyError
 from stromboli.api.validation import field_path, problem, shown
-from stromboli.framework.rules import Compatibility
-from stromboli.framework.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
+from stromboli.policy.rules import Compatibility
+from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
 
 #: The policy that is in force when none is given.
 DEFAULT_POLICY = """\

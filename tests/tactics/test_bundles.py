@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.framework.bundles import Bundle, bundles, permitted, worth
 from stromboli.framework.session import Session
+from stromboli.tactics.bundles import Bundle, bundles, permitted, worth
 from tests.builders import decide, node, pod, pod_group, policy, queue, state
 
 BOTH = pytest.mark.parametrize("compatibility", ["volcano", "strict"])

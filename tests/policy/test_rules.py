@@ -10,7 +10,7 @@ from stromboli.api.crds import PodGroupCondition
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.errors import PolicyError
 from stromboli.framework import closing
-from stromboli.framework.rules import rules
+from stromboli.policy.rules import rules
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 
 GANG = policy("priority gang", "predicates nodeorder")

@@ -1,0 +1,1 @@
+"""The policy file: what it may say, and what its rules and switches mean."""

@@ -1,0 +1,1 @@
+"""How actions do what they do: worksheets, domains, victims, bundles. Only actions use it."""
