@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from stromboli.api import crds, objects
+from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState
 
+#: what the plugins of the package read of pods
+READS = discover().reads
 #: a time for sessions that do not care
 NOON = 1_700_000_000.0
 
@@ -40,12 +43,18 @@ def queue(name: str, weight: int = 1, state: str = "Open", created: int = 0, **s
 
 
 def pod_group(
-    name: str, min_member: int = 1, queue: str = "default", phase: str = "Inqueue", created: int = 0, **spec: Any
+    name: str,
+    min_member: int = 1,
+    queue: str = "default",
+    phase: str = "Inqueue",
+    created: int = 0,
+    namespace: str = "default",
+    **spec: Any,
 ) -> crds.PodGroup:
-    """A PodGroup in namespace default."""
+    """A PodGroup."""
     return crds.PodGroup.parse(
         {
-            "metadata": {"name": name, "namespace": "default", "creationTimestamp": _time(created)},
+            "metadata": {"name": name, "namespace": namespace, "creationTimestamp": _time(created)},
             "spec": {"minMember": min_member, "queue": queue, **spec},
             "status": {"phase": phase},
         }
@@ -65,13 +74,14 @@ def pod(
     resources: dict[str, str] | None = None,
     deleted: bool = False,
     nominated: str = "",
+    namespace: str = "default",
     **spec: Any,
 ) -> objects.Pod:
-    """A pod in namespace default; without cpu and memory ("") it is best-effort."""
+    """A pod; without cpu and memory ("") it is best-effort."""
     requests = {k: v for k, v in (("cpu", cpu), ("memory", memory)) if v} | (resources or {})
     metadata: dict[str, Any] = {
         "name": name,
-        "namespace": "default",
+        "namespace": namespace,
         "uid": f"uid-{name}",
         "labels": labels or {},
         "annotations": ({"scheduling.k8s.io/group-name": group} if group else {}) | (annotations or {}),
@@ -98,7 +108,7 @@ def gang(name: str, count: int, **spec: Any) -> list[objects.Pod]:
 
 def state(*objs: Any) -> ClusterState:
     """A state that has seen the objects, lists flattened."""
-    out = ClusterState(("stromboli",))
+    out = ClusterState(("stromboli",), reads=READS)
     for obj in objs:
         for each in obj if isinstance(obj, list) else [obj]:
             out.upsert(type(each).__name__, each)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stromboli.api.errors import PolicyError
+from stromboli.cli.plugins import markdown
 from stromboli.discovery import discover
 
 MANIFESTS = """
@@ -122,6 +123,4 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, source: str, message: str)
 
 
 def test_the_page_of_plugins_is_what_the_code_says(repository: Path) -> None:
-    from stromboli.cli.plugins import page
-
-    assert (repository / "docs" / "plugins.md").read_text() == page()
+    assert (repository / "docs" / "plugins.md").read_text() == markdown(discover())

@@ -1,8 +1,8 @@
 """Finding actions and plugins: those of the package, those that pip installed, those in a folder of the user's.
 
-A package offers plugins through entry points in group `stromboli.plugins`, whose values are classes. Every module in a
-plugins folder is imported, and each class in it that derives from `Plugin` and has a name is one. A name that is taken
-is an error: nobody replaces a plugin unnoticed.
+A package offers them through entry points in the groups `stromboli.plugins` and `stromboli.actions`, whose values are
+classes. Every module in a plugins folder is imported, and each class in it that derives from `Plugin` or `Action` and
+has a name is one. A name that is taken is an error: nobody replaces a plugin unnoticed.
 """
 
 from __future__ import annotations
@@ -11,43 +11,49 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any
 
 import stromboli.actions
 import stromboli.plugins
 from stromboli.api.errors import PolicyError
+from stromboli.framework.action import Action
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.registry import Action, Registry
+from stromboli.framework.registry import Registry
 
-ENTRY_POINTS = "stromboli.plugins"
-
-T = TypeVar("T")
+#: what there is: the class that all of a kind derive from, by group of entry points
+GROUPS: dict[str, type[Any]] = {"stromboli.actions": Action, "stromboli.plugins": Plugin}
+_PACKAGES = {Action: stromboli.actions, Plugin: stromboli.plugins}
 
 
 def discover(plugins_folder: Path | None = None) -> Registry:
     """Everything that a policy can name.
 
-    Raises PolicyError for a plugin that cannot be loaded or whose name is taken.
+    Raises PolicyError for what cannot be loaded or whose name is taken.
     """
-    actions = {action.name: action for action in _in_package(stromboli.actions, Action)}
-    plugins = {plugin.name: plugin for plugin in _in_package(stromboli.plugins, Plugin)}
-    for where, plugin in (*_installed(), *(_in_folder(plugins_folder) if plugins_folder else ())):
-        if plugin.name in plugins:
-            raise PolicyError([f"{where}: the name {plugin.name!r} is taken by {_described(plugins[plugin.name])}"])
-        plugins[plugin.name] = plugin
-    return Registry(actions, plugins)
+    modules = list(_folder(plugins_folder)) if plugins_folder else []
+    found: dict[type[Any], dict[str, type[Any]]] = {}
+    for group, base in GROUPS.items():
+        named = found[base] = {each.name: each for each in _in_package(_PACKAGES[base], base)}
+        strangers = [*_installed(group, base), *((str(path), c) for path, m in modules for c in _in_module(m, base))]
+        for where, each in strangers:
+            if each.name in named:
+                taken = f"{named[each.name].__module__}.{named[each.name].__qualname__}"
+                raise PolicyError([f"{where}: the name {each.name!r} is taken by {taken}"])
+            named[each.name] = each
+    return Registry(found[Action], found[Plugin])
 
 
-def _in_package(package: ModuleType, base: type[T]) -> Iterator[type[T]]:
+def _in_package(package: ModuleType, base: type[Any]) -> Iterator[type[Any]]:
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         yield from _in_module(importlib.import_module(module.name), base)
 
 
-def _in_module(module: ModuleType, base: type[T]) -> list[type[T]]:
+def _in_module(module: ModuleType, base: type[Any]) -> list[type[Any]]:
     """The named classes that a module defines, or a package exports from its own modules."""
     return [
         found
@@ -56,31 +62,47 @@ def _in_module(module: ModuleType, base: type[T]) -> list[type[T]]:
     ]
 
 
-def _installed() -> Iterable[tuple[str, type[Plugin]]]:
-    for entry in entry_points(group=ENTRY_POINTS):
+def _installed(group: str, base: type[Any]) -> Iterator[tuple[str, type[Any]]]:
+    for entry in entry_points(group=group):
         where = f"entry point {entry.name} of {entry.dist.name if entry.dist else entry.value}"
         try:
-            plugin = entry.load()
-        except Exception as error:
-            raise PolicyError([f"{where}: {entry.value} cannot be loaded: {error}"]) from error
-        if not (inspect.isclass(plugin) and issubclass(plugin, Plugin)):
-            raise PolicyError([f"{where}: {entry.value} is not a class derived from stromboli.framework.Plugin"])
-        yield where, plugin
+            found = entry.load()
+        except BaseException as error:
+            raise PolicyError([f"{where}: {entry.value} cannot be loaded: {_told(error)}"]) from error
+        if not (inspect.isclass(found) and issubclass(found, base)):
+            expected = f"{base.__module__}.{base.__qualname__}"
+            raise PolicyError([f"{where}: {entry.value} is not a class derived from {expected}"])
+        if not isinstance(getattr(found, "name", None), str):
+            raise PolicyError([f"{where}: {entry.value} has no name"])
+        yield where, found
 
 
-def _in_folder(folder: Path) -> Iterable[tuple[str, type[Plugin]]]:
-    for path in sorted(folder.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(f"stromboli_plugins_{path.stem}", path)
+def _folder(folder: Path) -> Iterator[tuple[Path, ModuleType]]:
+    """The modules of a folder, imported."""
+    for path in _python_files(folder):
+        name = f"stromboli_plugins_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        # Whoever asks for the module of one of its classes finds it.
+        sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
-            raise PolicyError([f"{path}: cannot be loaded: {error}"]) from error
-        for plugin in _in_module(module, Plugin):
-            yield str(path), plugin
+        except BaseException as error:
+            raise PolicyError([f"{path}: cannot be loaded: {_told(error)}"]) from error
+        yield path, module
 
 
-def _described(plugin: type[Plugin]) -> str:
-    return f"{plugin.__module__}.{plugin.__qualname__}"
+def _python_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".py")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise PolicyError([f"{folder}: no folder of plugins: {why}"]) from None
+
+
+def _told(error: BaseException) -> str:
+    """An error in one line."""
+    words = str(error).split() if isinstance(error, Exception) else ()
+    return " ".join(words) or repr(error)

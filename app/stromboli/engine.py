@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from stromboli.api.decisions import Decision
+from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
 from stromboli.framework import closing
-from stromboli.framework.environment import Environment
+from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.own_nodes import OwnNodesOnly
+from stromboli.framework.plugin import Plugin
+from stromboli.framework.points import Tiers
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import Session
+from stromboli.framework.session import PluginFailure, Session
 from stromboli.kube.attachments import with_attachments
-from stromboli.policy.document import DEFAULT_POLICY, Policy, load_policy
+from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
 from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.state.snapshot import Snapshot
 
-_NOWHERE = Environment()
+#: seconds from any moment on; for timings that nobody reads it may stand still
+Clock = Callable[[], float]
+
+
+def _standing() -> float:
+    return 0.0
+
+
+class StateError(StromboliError):
+    """The state was made for other plugins than those of the policy: give it `reads=registry.reads`."""
 
 
 @dataclass(slots=True)
@@ -25,20 +38,24 @@ class SessionResult:
 
     decisions: list[Decision]
     session: Session
+    #: what the next session has to know: this one's environment, and what plugins and nominations add
+    environment: Environment
 
     @property
-    def environment(self) -> Environment:
-        """What the next session has to know: this one's environment, and what plugins and nominations add."""
-        nominated = self.session.nominated_hyper_nodes()
-        return replace(self.session.afterwards, nominated_hyper_nodes=nominated)
-
-    @property
-    def settled(self) -> bool:
+    def conclusive(self) -> bool:
         """Whether there was nothing to decide, and would not be in a further session on the same snapshot."""
         session = self.session
-        if self.decisions or session.failures or session.volatile:
+        if self.decisions or session.failures or session.view.volatile:
             return False
-        return self.environment == session.environment
+        return _alike(self.environment, session.view.environment)
+
+
+def _alike(one: Environment, other: Environment) -> bool:
+    """Whether two sessions know the same; what plugins leave need not compare well."""
+    try:
+        return bool(one == other)
+    except Exception:
+        return False
 
 
 class Engine:
@@ -66,31 +83,68 @@ class Engine:
             source=source,
         )
         self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)
-        self._actions = {name: action().run for name, action in self.registry.actions.items()}
+        self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
 
-    def decide(self, snapshot: Snapshot, *, now: float, environment: Environment = _NOWHERE) -> SessionResult:
-        """Run one session at `now`, in seconds since the epoch."""
+    def decide(
+        self, snapshot: Snapshot, *, now: float, environment: Environment = OFFLINE, clock: Clock = _standing
+    ) -> SessionResult:
+        """Run one session at `now`, in seconds since the epoch; `clock` times its parts."""
         if not self.rules.volume_limits:
             snapshot = with_attachments(snapshot)
-        session = Session(snapshot, self.policy, self.registry, self.rules, now=now, environment=environment)
-        session.run(self._actions, time.perf_counter)
+        self._check_reads(snapshot)
+        failures: list[PluginFailure] = []
+        tiers = self._tiers(environment, failures)
+        session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment)
+        session.failures += failures
+        session.run(self._actions, clock)
         closing.close(session)
-        return SessionResult(session.decisions, session)
+        left = replace(environment, nominated_hyper_nodes=session.nominated_hyper_nodes(), left=session.left())
+        return SessionResult(session.decisions, session, left)
+
+    def _check_reads(self, snapshot: Snapshot) -> None:
+        """Raises StateError when the state does not hold what the policy's plugins read of pods."""
+        for option in (option for tier in self.policy.tiers for option in tier.plugins):
+            plugin = self.registry.plugin(option.name)
+            if not snapshot.reads >= plugin.reads:
+                raise StateError(f"the state does not hold what plugin {plugin.name!r} reads of pods: {plugin.reads}")
+
+    def _tiers(self, environment: Environment, failures: list[PluginFailure]) -> Tiers:
+        """The plugins of the policy, made for one session; one that cannot be made is a failure and left out."""
+        tiers: list[list[tuple[Plugin, PluginOption]]] = []
+        for tier in self.policy.tiers:
+            tiers.append([])
+            for option in tier.plugins:
+                try:
+                    tiers[-1].append((self._plugin(option, environment), option))
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    failures.append(PluginFailure(option.name, "__init__", error))
+        if environment.sharding is not None and environment.sharding.mode == "hard":
+            tiers.insert(0, [(OwnNodesOnly(), PluginOption(OwnNodesOnly.name))])
+        return tiers
+
+    def _plugin(self, option: PluginOption, environment: Environment) -> Plugin:
+        plugin = self.registry.plugin(option.name)(option.arguments, hierarchy=option.hierarchy)
+        plugin.left = environment.left.get(option.name)
+        return plugin
 
 
 class Successive:
     """Sessions one after the other, each knowing what the one before left; `decide` may not run twice at once."""
 
-    def __init__(self, engine: Engine, environment: Environment) -> None:
+    def __init__(self, engine: Engine, environment: Environment, clock: Clock = _standing) -> None:
         self.engine = engine
         self.environment = environment
         #: what the next session is told of the load of nodes; may be replaced at any time
         self.node_usage = environment.node_usage
+        #: the same of what queues held over time
+        self.queue_usage = environment.queue_usage
+        self._clock = clock
 
     def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch."""
-        result = self.engine.decide(
-            snapshot, now=now, environment=replace(self.environment, node_usage=self.node_usage)
-        )
+        environment = replace(self.environment, node_usage=self.node_usage, queue_usage=self.queue_usage)
+        result = self.engine.decide(snapshot, now=now, environment=environment, clock=self._clock)
         self.environment = result.environment
         return result

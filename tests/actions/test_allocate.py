@@ -51,7 +51,7 @@ def bound(result: SessionResult) -> dict[str, str]:
 def pipelined(result: SessionResult) -> set[str]:
     """The names of the pods that were promised a place."""
     session = result.session
-    return {session.record(row).name for row in np.flatnonzero(session.pods.state == 2).tolist()}
+    return {session.view.record(row).name for row in np.flatnonzero(session.view.pods.state == 2).tolist()}
 
 
 # -- gangs -----------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     )
     result = decide(cluster)
     assert sorted(bound(result)) == ["small-0", "small-1", "small-2", "small-3"]
-    assert result.session.jobs["default/big"].ready_count == 0
+    assert result.session.view.jobs["default/big"].ready_count == 0
 
 
 def test_two_gangs_that_fit_alone_and_not_together() -> None:
@@ -150,7 +150,7 @@ def test_a_pod_that_its_queue_refuses_does_not_stop_the_others() -> None:
     )
     result = decide(cluster, builders.policy("gang", "predicates capacity"))
     assert sorted(bound(result)) == ["j-0-0", "j-0-2"]
-    assert result.session.trace.pods[cluster.pods.by_key["default/j-0-1"]].stage.name == "QueueShare"
+    assert result.session.view.trace.pods[cluster.pods.by_key["default/j-0-1"]].stage.name == "QueueShare"
 
 
 def test_a_role_that_found_no_node_is_not_tried_again() -> None:
@@ -164,7 +164,7 @@ def test_a_role_that_found_no_node_is_not_tried_again() -> None:
     )
     result = decide(cluster, builders.policy("gang", "predicates"))
     assert list(bound(result)) == ["small-x-9"]
-    reasons = [result.session.trace.pods[cluster.pods.by_key[f"default/big-x-{i}"]].reason for i in range(3)]
+    reasons = [result.session.view.trace.pods[cluster.pods.by_key[f"default/big-x-{i}"]].reason for i in range(3)]
     assert reasons == ["NeverFits", "SameRoleFailed", "SameRoleFailed"]
 
 
@@ -215,7 +215,7 @@ def shared_cluster(desired: list[str], elsewhere: list[str] | None = None) -> Cl
 def test_a_hard_shard_is_never_left() -> None:
     result = decide(shared_cluster(["n1"]), sharding=Sharding("hard", "ours"))
     assert bound(result) == {"j-0": "n1", "j-1": "n1"}
-    why = result.session.trace.pods[2]
+    why = result.session.view.trace.pods[2]
     assert why.nodes == {"node(s) were not in the scheduler's node shard": 1, "Insufficient cpu": 1}
 
 
@@ -227,7 +227,7 @@ def test_a_soft_shard_is_filled_first() -> None:
 def test_nodes_that_others_still_use_are_not_ours_yet() -> None:
     result = decide(shared_cluster(["n0", "n1"], ["n0"]), sharding=Sharding("hard", "ours"))
     assert set(bound(result).values()) == {"n1"}
-    own = result.session.shard
+    own = result.session.view.shard
     assert own is not None
     assert own.new_status is not None
     assert (own.new_status.in_use, own.new_status.to_add, own.new_status.to_remove) == ({"n1"}, {"n0"}, set())
@@ -236,8 +236,8 @@ def test_nodes_that_others_still_use_are_not_ours_yet() -> None:
 def test_without_a_shard_of_its_name_nothing_is_ours() -> None:
     result = decide(shared_cluster(["n0"]), sharding=Sharding("hard", "unknown"))
     assert bound(result) == {}
-    assert result.session.shard is not None
-    assert result.session.shard.new_status is None
+    assert result.session.view.shard is not None
+    assert result.session.view.shard.new_status is None
 
 
 # -- topology --------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def racks_of(result: SessionResult) -> set[str]:
 
 def where(result: SessionResult) -> str:
     """The HyperNode of j."""
-    return result.session.topology.name(result.session.jobs["default/j"].allocated_hyper_node)
+    return result.session.view.topology.name(result.session.view.jobs["default/j"].allocated_hyper_node)
 
 
 def test_a_hard_gang_takes_the_rack_that_holds_it() -> None:
@@ -272,13 +272,13 @@ def test_a_hard_gang_takes_the_rack_that_holds_it() -> None:
 def test_a_hard_gang_waits_rather_than_spread() -> None:
     result = decide(topological(4, *racks(1, 1, 1, 1)))
     assert bound(result) == {}
-    why = result.session.trace.jobs["default/j"]
+    why = result.session.view.trace.jobs["default/j"]
     assert (why.reason, why.message) == ("NoHyperNodeFits", "no HyperNode up to tier 1 has room for PodGroup default/j")
 
 
 def test_a_hard_gang_says_when_there_is_no_hyper_node_of_its_tier() -> None:
     result = decide(topological(4, *racks(2, 2), tier=0))
-    assert result.session.trace.jobs["default/j"].reason == "NoHyperNode"
+    assert result.session.view.trace.jobs["default/j"].reason == "NoHyperNode"
 
 
 def test_the_next_tier_is_tried_when_no_rack_holds_a_gang() -> None:
@@ -329,8 +329,8 @@ def test_sub_groups_of_a_job_each_have_their_rack() -> None:
     assert {nodes["j-a0"], nodes["j-b0"]} == {"r2-0", "r3-0"}
     assert (nodes["j-a0"], nodes["j-b0"]) == (nodes["j-a1"], nodes["j-b1"])
     assert where(result) == "spine1"
-    groups = result.session.jobs["default/j"].sub_jobs
-    assert sorted(result.session.topology.name(s.allocated_hyper_node) for s in groups.values()) == ["r2", "r3"]
+    groups = result.session.view.jobs["default/j"].sub_jobs
+    assert sorted(result.session.view.topology.name(s.allocated_hyper_node) for s in groups.values()) == ["r2", "r3"]
 
 
 @pytest.mark.parametrize("topology", [None, {"mode": "hard", "highestTierAllowed": 1}])
@@ -371,16 +371,16 @@ def test_nominations_are_void_when_one_pod_cannot_go_there() -> None:
 def columns(cluster: ClusterState, result: SessionResult) -> dict[str, Any]:
     """All that a session counts."""
     session = result.session
-    nodes, pods = session.nodes, session.pods
+    nodes, pods = session.view.nodes, session.view.pods
     amounts = (nodes.idle, nodes.used, nodes.releasing, nodes.pipelined, nodes.scoring, pods.state, pods.node)
     return {
         "columns": [column.tolist() for column in amounts],
-        "jobs": {key: (job.counts, job.allocated_hyper_node) for key, job in session.jobs.items()},
+        "jobs": {key: (job.counts, job.allocated_hyper_node) for key, job in session.view.jobs.items()},
         "groups": {
             key: [(s.counts, s.allocated_hyper_node) for s in job.sub_jobs.values()]
-            for key, job in session.jobs.items()
+            for key, job in session.view.jobs.items()
         },
-        "allocated": {name: gauges.amounts["allocated"].tolist() for name, gauges in session.gauges.items()},
+        "allocated": {name: gauges.amounts["allocated"].tolist() for name, gauges in session.report.gauges.items()},
     }
 
 
@@ -499,6 +499,6 @@ def test_a_session_decides_as_one_that_places_each_pod_alone_and_tries_every_hyp
         careful = decide(cluster, POLICY.replace("name: predicates", "name: careful\n  - name: predicates"))
     assert bound(quick) == bound(careful)
     assert pipelined(quick) == pipelined(careful)
-    tree, jobs_of = quick.session.topology, careful.session.jobs
-    for key, job in quick.session.jobs.items():
+    tree, jobs_of = quick.session.view.topology, careful.session.view.jobs
+    for key, job in quick.session.view.jobs.items():
         assert tree.name(job.allocated_hyper_node) == tree.name(jobs_of[key].allocated_hyper_node)

@@ -65,6 +65,17 @@ def test_nobody_is_evicted_in_vain(compatibility: Any) -> None:
 
 
 @BOTH
+def test_pods_that_request_nothing_are_part_of_their_gang(compatibility: Any) -> None:
+    scene = [node("n", cpu="1"), running("low", "n", least=0)]
+    wants = [
+        pod_group("wants", 2, priorityClassName="high"),
+        pod("w-0", "wants"),
+        pod("w-1", "wants", cpu="", memory=""),
+    ]
+    assert evicted(preempt(*scene, wants, compatibility=compatibility)) == ["low-0"]
+
+
+@BOTH
 @pytest.mark.parametrize("of", ["low", "high"])
 def test_only_less_important_jobs_give_way(compatibility: Any, of: str) -> None:
     scene = [node("n", cpu="1"), running("uses", "n", of=of, least=0), starving()]
@@ -166,7 +177,7 @@ def test_only_what_helps_nobody_goes_where_there_is_room() -> None:
     assert evicted(preempt(*scene, compatibility="volcano")) == ["uses-0"]
     result = preempt(*scene, compatibility="strict")
     assert evicted(result) == []
-    assert result.session.jobs["default/wants"].waiting_count == 1
+    assert result.session.view.jobs["default/wants"].waiting_count == 1
 
 
 def test_only_what_helps_the_rack_whose_pods_matter_least() -> None:
@@ -235,11 +246,11 @@ def test_strict_no_gang_is_left_in_part_and_the_whole_beneficiary_fits(data: st.
     spec = data.draw(st.sampled_from([{}, ONE_RACK]))
     objs.append(starving(data.draw(st.integers(1, 4)), cpu=str(data.draw(st.integers(1, 3))), spec=spec))
     session = preempt(*objs).session
-    for job in session.jobs.values():
+    for job in session.view.jobs.values():
         gone = sum(key.startswith(f"{job.key}-") for key in session.evicted)
         if gone:
             assert job.ready_count == 0 or job.ready_count >= job.min_available
-    assert (session.nodes.future_idle() > -TOLERANCE).all()
+    assert (session.view.nodes.future_idle() > -TOLERANCE).all()
     assert not session.evicted or session.promised
-    for job in session.jobs.values():
+    for job in session.view.jobs.values():
         assert job.waiting_count == 0 or job.waiting_count + job.ready_count >= job.min_available

@@ -56,7 +56,7 @@ def test_the_least_important_pod_gives_way(compatibility: Any) -> None:
 def test_a_gang_preempts_whole_or_not_at_all(compatibility: Any) -> None:
     result = preempt(node("n", cpu="2"), running("low", "n", cpu="2"), starving(3), compatibility=compatibility)
     assert evicted(result) == []
-    assert not (result.session.pods.state == PodState.Pipelined).any()
+    assert not (result.session.view.pods.state == PodState.Pipelined).any()
 
 
 @BOTH
@@ -228,9 +228,9 @@ def test_strict_no_gang_is_left_in_part_and_all_that_was_promised_fits(data: st.
                 objs.append(pod(f"g{g}-{i}", f"g{g}", cpu=str(cpu)))
     objs += starving(data.draw(st.integers(1, 4)), cpu=str(data.draw(st.integers(1, 3))))
     session = preempt(*objs).session
-    for job in session.jobs.values():
+    for job in session.view.jobs.values():
         held, gone = job.ready_count, sum(key.startswith(f"{job.key}-") for key in session.evicted)
         if gone:
             assert held == 0 or held >= job.min_available
-    assert (session.nodes.future_idle() > -TOLERANCE).all()
+    assert (session.view.nodes.future_idle() > -TOLERANCE).all()
     assert not session.evicted or session.promised

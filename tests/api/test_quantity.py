@@ -14,14 +14,13 @@ from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import (
     CPU,
     MEMORY,
-    PODS,
     TOLERANCE,
+    UNKNOWN,
     Dimensions,
     amount,
     fits,
-    is_empty,
-    widened,
 )
+from stromboli.api.resources import amounts as read_amounts
 
 POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -135,46 +134,35 @@ class TestFormat:
 class TestVectors:
     @given(st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "a.io/b"]), exact))
     def test_back_to_quantities(self, amounts: dict[str, int]) -> None:
-        dimensions = Dimensions()
-        written = {name: str(value) if name in ("memory", "pods") else f"{value}m" for name, value in amounts.items()}
-        vector = dimensions.vector(written)
+        dimensions = Dimensions(amounts)
+        vector = dimensions.vector(amounts)
         read = {name: amount(name, text) for name, text in dimensions.quantities(vector).items()}
         assert read == {"cpu": 0, "memory": 0} | {
             name: value for name, value in amounts.items() if value or name in ("cpu", "memory")
         }
 
-    def test_columns_keep_their_place(self) -> None:
-        dimensions = Dimensions()
-        first = dimensions.vector({"nvidia.com/gpu": 1})
-        second = dimensions.vector({"a.io/b": 2, "nvidia.com/gpu": 3})
-        assert dimensions.names == ["cpu", "memory", "pods", "nvidia.com/gpu", "a.io/b"]
-        assert (dimensions.column("cpu"), dimensions.column("memory"), dimensions.column("pods")) == (
-            CPU,
-            MEMORY,
-            PODS,
-        )
-        assert first.tolist() == [0, 0, 0, 1000]
-        assert second.tolist() == [0, 0, 0, 3000, 2000]
+    def test_columns(self) -> None:
+        dimensions = Dimensions(["nvidia.com/gpu", "memory"])
+        assert dimensions.names == ["cpu", "memory", "pods", "nvidia.com/gpu"]
+        assert dimensions.vector({"nvidia.com/gpu": 3, "a.io/b": 2}).tolist() == [0, 0, 0, 3]
+        assert not dimensions.cover(["cpu", "a.io/b"])
 
-    def test_unset_dimensions(self) -> None:
-        assert Dimensions().vector({"cpu": 1}, unset=np.inf).tolist() == [1000, np.inf, np.inf]
-        assert Dimensions().vector(None).tolist() == [0, 0, 0]
+    def test_what_nobody_offers_has_one_column(self) -> None:
+        dimensions = Dimensions([UNKNOWN])
+        assert dimensions.cover(["a.io/b"])
+        assert dimensions.vector({"a.io/b": 2, "a.io/c": 3, "cpu": 1}).tolist() == [1, 0, 0, 5]
+        assert dimensions.quantities(dimensions.vector({"a.io/b": 2})) == {"cpu": "0", "memory": "0"}
 
-    def test_bad_quantity(self) -> None:
-        with pytest.raises(InvalidQuantityError):
-            Dimensions().vector({"cpu": "many"})
-
-    def test_widened_only_when_too_short(self) -> None:
-        vector = np.array([1.0, 2.0])
-        assert widened(vector, 4, np.inf).tolist() == [1, 2, np.inf, np.inf]
-        assert widened(vector, 2) is vector
+    def test_amounts_are_in_the_units_of_their_dimensions(self) -> None:
+        listed = {"cpu": "1", "memory": "1Ki", "a.io/b": 2, "requests.cpu": "1", "a.io/c": "many", "pods": "-1"}
+        assert read_amounts(listed) == {"cpu": 1000, "memory": 1024, "a.io/b": 2000}
 
 
-amounts = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(lambda row: np.array(row, dtype=float))
+vectors = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(lambda row: np.array(row, dtype=float))
 
 
 class TestFits:
-    @given(amounts, st.lists(amounts, min_size=1, max_size=4))
+    @given(vectors, st.lists(vectors, min_size=1, max_size=4))
     def test_every_column_alone(self, request_: np.ndarray, rows: list[np.ndarray]) -> None:
         expected = [
             all(room[i] >= asked for i, asked in enumerate(request_) if asked or i in (CPU, MEMORY)) for room in rows
@@ -192,11 +180,3 @@ class TestFits:
 
     def test_what_is_not_requested_may_be_overcommitted(self) -> None:
         assert fits(np.array([1.0, 0, 1, 0]), np.array([1.0, 0, 1, -1000]))
-
-
-@pytest.mark.parametrize(
-    ("request_", "empty"),
-    [([0, 0, 1], True), ([1, 0, 1], False), ([0, 1, 1], False), ([0, 0, 1, 1], False), ([0, 0, 1, 0], True)],
-)
-def test_best_effort_is_about_everything_but_pods(request_: list[int], empty: bool) -> None:
-    assert is_empty(np.array(request_, dtype=float)) is empty

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
 from stromboli.framework.kernel import Kernel
-from stromboli.framework.nodes import NodeView, SessionNodes
+from stromboli.framework.nodes import NodeLedger, NodeView
 from stromboli.framework.plugin import Filters, Plugin
 from stromboli.framework.points import Points
 from stromboli.policy.document import PluginOption
@@ -63,9 +63,9 @@ class Odd(Plugin):
         yield "even", nodes.rows % 2 == 1
 
 
-def one_at_a_time(plugins: list[Plugin], nodes: SessionNodes, pod: PodRecord, request: Vector, count: int) -> list[int]:
+def one_at_a_time(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, request: Vector, count: int) -> list[int]:
     """The reference: for each pod, the first of the best of all nodes that have room now."""
-    placed = []
+    placed, nodes = [], ledger.nodes
     for _ in range(count):
         view = nodes.view(nodes.rows)
         feasible: Mask = fits(request, nodes.idle)
@@ -83,21 +83,23 @@ def one_at_a_time(plugins: list[Plugin], nodes: SessionNodes, pod: PodRecord, re
             if type(plugin).batch_node_order is not Plugin.batch_node_order:
                 scores += plugin.batch_node_order(pod, nodes.view(rows))
         best = int(rows[np.argmax(scores)])
-        nodes.occupy(best, request, pod.pod_class.scoring_request, 1)
+        ledger.occupy(best, request, pod.pod_class.scoring_request, 1)
         placed.append(best)
     return placed
 
 
-def in_batches(plugins: list[Plugin], nodes: SessionNodes, pod: PodRecord, request: Vector, count: int) -> list[int]:
+def in_batches(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, request: Vector, count: int) -> list[int]:
     """The kernel, applied until it has no more nodes."""
-    kernel = Kernel(nodes, Points([[(plugin, PluginOption(plugin.name)) for plugin in plugins]]), lambda _: request)
+    kernel = Kernel(
+        ledger.nodes, Points([[(plugin, PluginOption(plugin.name)) for plugin in plugins]]), lambda _: request
+    )
     placed: list[int] = []
     while len(placed) < count:
         batch = kernel.batch(pod, count - len(placed))
         if not batch:
             break
         for row in batch:
-            nodes.occupy(row, request, pod.pod_class.scoring_request, 1)
+            ledger.occupy(row, request, pod.pod_class.scoring_request, 1)
         placed += batch
     return placed
 
@@ -124,7 +126,7 @@ def test_a_batch_places_as_one_at_a_time_does(
         record = cluster.record("default/p")
         assert record is not None
         request = snapshot.requests[record.pod_class.id]
-        placed.append(way(plugins, SessionNodes(snapshot.nodes), record, request, count))
+        placed.append(way(plugins, NodeLedger(snapshot.nodes), record, request, count))
     assert placed[0] == placed[1]
 
 
@@ -133,7 +135,8 @@ def test_a_board_sees_what_others_placed() -> None:
         [builders.node(f"n{i}", cpu="4") for i in range(8)], builders.pod("a"), builders.pod("b", cpu="2")
     )
     snapshot = cluster.snapshot()
-    nodes = SessionNodes(snapshot.nodes)
+    ledger = NodeLedger(snapshot.nodes)
+    nodes = ledger.nodes
     kernel = Kernel(
         nodes,
         Points([[(Spread(), PluginOption("spread"))]]),
@@ -144,10 +147,10 @@ def test_a_board_sees_what_others_placed() -> None:
     assert b is not None
     assert kernel.best(a) == (0, True)
     assert kernel.best(b) == (0, True)
-    nodes.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), 2)
+    ledger.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), 2)
     assert kernel.best(a) == (1, True)
     assert kernel.best(b) == (1, True)
-    nodes.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), -2)
+    ledger.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), -2)
     assert kernel.best(a) == (0, True)
 
 
@@ -158,8 +161,8 @@ def test_room_that_terminating_pods_leave_is_second_best() -> None:
         builders.pod("waiting", cpu="2"),
     )
     snapshot = cluster.snapshot()
-    nodes = SessionNodes(snapshot.nodes)
-    kernel = Kernel(nodes, Points([]), lambda pod: snapshot.requests[pod.pod_class.id])
+    ledger = NodeLedger(snapshot.nodes)
+    kernel = Kernel(ledger.nodes, Points([]), lambda pod: snapshot.requests[pod.pod_class.id])
     waiting = cluster.record("default/waiting")
     assert waiting is not None
     assert kernel.batch(waiting, 1) == []

@@ -11,10 +11,12 @@ from stromboli.api.pod_state import PodState
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.job import Job
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Plugin
+from stromboli.framework.questions import Questions
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 from tests import builders
 
@@ -25,10 +27,10 @@ class Broken(Plugin):
     name = "broken"
     at: ClassVar[str] = ""
 
-    def open(self, session: Session) -> None:
+    def open(self, view: View) -> None:
         self._raise("open")
 
-    def close(self, session: Session) -> None:
+    def close(self, report: Report) -> None:
         self._raise("close")
 
     def job_order(self, job: Job) -> Any:
@@ -43,7 +45,7 @@ class Broken(Plugin):
         self._raise("allocatable", pod.job)
         return count, None
 
-    def on_allocate(self, placement: Placement) -> None:
+    def on_allocate(self, operation: Operation) -> None:
         self._raise("on_allocate")
 
     def _raise(self, point: str, job: str = "default/bad") -> None:
@@ -81,12 +83,12 @@ def bound(result: SessionResult) -> dict[str, int]:
 def test_the_job_that_was_asked_about_is_set_aside(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     result = decide(monkeypatch, at)
     assert bound(result) == {"good": 2}
-    reason = result.session.reason(result.session.jobs["default/bad"])
+    reason = result.session.view.reason(result.session.view.jobs["default/bad"])
     assert reason is not None
     assert reason.reason == "PluginFailed"
     assert "plugin broken failed: ZeroDivisionError" in reason.message
     assert [(f.plugin, f.where) for f in result.session.failures] == [("broken", "default/bad")]
-    assert result.session.pods.state.tolist().count(PodState.Binding) == 2
+    assert result.session.view.pods.state.tolist().count(PodState.Binding) == 2
 
 
 @pytest.mark.parametrize(
@@ -99,9 +101,9 @@ def test_a_plugin_that_fails_for_everybody_is_left_out(monkeypatch: pytest.Monke
 
 
 def test_an_error_that_is_no_plugins_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Session, *_: object) -> None:
+    def broken(self: Questions, *_: object) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(Session, "closed", broken)
+    monkeypatch.setattr(Questions, "overused", broken)
     with pytest.raises(RuntimeError, match="ours"):
         decide(monkeypatch, "")

@@ -24,7 +24,7 @@ def decide(*pods: Any, nodes: int = 1, cpu: str = "16", min_member: int = 1, **s
 
 def groups(*pods: Any, **spec: Any) -> dict[str, SubJob]:
     """The groups of a job, by the end of their uid."""
-    sub_jobs = decide(*pods, **spec).session.jobs["default/j"].sub_jobs
+    sub_jobs = decide(*pods, **spec).session.view.jobs["default/j"].sub_jobs
     return {uid.removeprefix("default/j").removeprefix("/"): sub_job for uid, sub_job in sub_jobs.items()}
 
 
@@ -34,8 +34,12 @@ def bound(result: SessionResult) -> list[str]:
 
 
 def pods_of(*values: str, each: int = 1, **spec: Any) -> list[Any]:
-    """Pods with the label g, `each` of each value."""
-    return [builders.pod(f"{value}x{i}", "j", labels={"g": value}, **spec) for value in values for i in range(each)]
+    """Pods with the label g, `each` of each value; a sign is no part of their names."""
+    return [
+        builders.pod(f"{value.strip('+-')}x{i}", "j", labels={"g": value}, **spec)
+        for value in values
+        for i in range(each)
+    ]
 
 
 def test_pods_with_the_same_values_are_one_group() -> None:
@@ -105,7 +109,7 @@ def test_a_group_is_placed_whole_or_not_at_all() -> None:
     policy = [{"name": "p", "matchLabelKeys": ["g"], "subGroupSize": 3}]
     result = decide(*pods_of("1", "2", each=3), cpu="5", subGroupPolicy=policy)
     assert sorted(bound(result)) == ["1x0", "1x1", "1x2"]
-    assert result.session.nodes.idle[0, 0] == 2000
+    assert result.session.view.nodes.idle[0, 0] == 2000
 
 
 def test_a_job_waits_for_as_many_groups_as_it_asks_for() -> None:

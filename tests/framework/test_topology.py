@@ -180,7 +180,7 @@ def job(spec: dict[str, Any], *pods: Any) -> tuple[Job, Topology]:
         *pods,
     )
     session = builders.decide(cluster, builders.policy("gang")).session
-    return session.jobs["default/j"], session.topology
+    return session.view.jobs["default/j"], session.view.topology
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ PLAIN = settings(max_examples=200, deadline=None, derandomize=True)
 
 def record(session: Session, pod: dict[str, Any]) -> PodRecord:
     key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-    return next(r for r in session.pods.records if r is not None and r.key == key)
+    return next(r for r in session.view.pods.records if r is not None and r.key == key)
 
 
 def passed(session: Session, pod: PodRecord) -> list[bool]:
     plugin = next(p for p in session.plugins if isinstance(p, Predicates))
-    view = session.nodes.view(session.nodes.rows)
+    view = session.view.nodes.view(session.view.nodes.rows)
     out = np.ones(len(view), np.bool_)
     for _, mask in plugin.predicate(pod, view):
         out &= mask
@@ -38,8 +38,8 @@ def scores(session: Session, pod: PodRecord, weights: dict[str, int], rows: list
         ("nodeaffinity.weight", "podaffinity.weight", "tainttoleration.weight", "podtopologyspread.weight"), 0
     )
     plugin = NodeOrder(NodeOrder.Arguments.model_validate(off | weights))
-    plugin.open(session)
-    out = plugin.batch_node_order(pod, session.nodes.view(np.array(rows)))
+    plugin.open(session.view)
+    out = plugin.batch_node_order(pod, session.view.nodes.view(np.array(rows)))
     return [0.0] * len(rows) if out is None else out.tolist()
 
 
@@ -83,7 +83,7 @@ def test_placements_of_the_session_count_until_they_are_taken_back(
     world, pod = case
     first = {**pod, "metadata": {**pod["metadata"], "name": "first"}}
     session = clusters.opened(world, pod, first)
-    job = session.jobs[f"{pod['metadata']['namespace']}/group"]
+    job = session.view.jobs[f"{pod['metadata']['namespace']}/group"]
     sub_job = next(iter(job.sub_jobs.values()))
     node = data.draw(st.integers(0, len(world.nodes) - 1))
     before = [world.passes(pod, i) for i in range(len(world.nodes))]

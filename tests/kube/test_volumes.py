@@ -79,7 +79,7 @@ def opened(*objs: Any, nodes: int = 3) -> Session:
 
 
 def named(session: Session, name: str) -> PodRecord:
-    return next(r for r in session.pods.records if r is not None and r.name == name)
+    return next(r for r in session.view.pods.records if r is not None and r.name == name)
 
 
 def nodes_for(session: Session, name: str) -> list[int]:
@@ -92,7 +92,7 @@ def causes(session: Session, name: str) -> list[str]:
 
 def place(session: Session, name: str, node: int) -> Any:
     statement = session.statement()
-    sub_job = next(iter(session.jobs["default/g"].sub_jobs.values()))
+    sub_job = next(iter(session.view.jobs["default/g"].sub_jobs.values()))
     statement.allocate(sub_job, (named(session, name),), (node,))
     return statement
 

@@ -39,9 +39,9 @@ def scores(
     )
     session: Session = builders.decide(cluster, builders.policy("gang", actions="enqueue")).session
     plugin = Binpack(Binpack.Arguments.model_validate(arguments))
-    plugin.open(session)
-    record = next(r for r in session.pods.records if r is not None and r.name == "p")
-    found = plugin.node_order(record, session.nodes.view(session.nodes.rows))
+    plugin.open(session.view)
+    record = next(r for r in session.view.pods.records if r is not None and r.name == "p")
+    found = plugin.node_order(record, session.view.nodes.view(session.view.nodes.rows))
     return None if found is None else found.tolist()
 
 

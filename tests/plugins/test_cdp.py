@@ -20,7 +20,7 @@ def protected(*, after: float, phase: str = "Running", status: str = "True", **m
     victim = objects.Pod(victim.metadata, victim.spec, objects.PodStatus(phase=phase, conditions=[condition]))
     result = sessions.decide(builders.pod_group("job"), builders.node("n"), victim, by=sessions.policy("cdp"))
     (plugin,) = [p for p in result.session.plugins if isinstance(p, Cdp)]
-    record = result.session.members(result.session.jobs["default/job"])[0]
+    record = result.session.view.members(result.session.view.jobs["default/job"])[0]
     assert plugin.preemptable(record, [record]) == plugin.reclaimable(record, [record])
     return plugin.preemptable(record, [record]) == []
 

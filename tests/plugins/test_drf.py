@@ -20,12 +20,12 @@ def pods_per_queue(*queues, pods: dict[str, dict[str, str]], nodes: list) -> dic
     session = decide(*nodes, *queues, *objects, by=policy("drf", enableHierarchy=True)).session
     counts = dict.fromkeys(pods, 0)
     for key in session.bound:
-        counts[session.pods.records[_row(session, key)].job.partition("/")[2]] += 1
+        counts[session.view.pods.records[_row(session, key)].job.partition("/")[2]] += 1
     return counts
 
 
 def _row(session, key: str) -> int:
-    return next(record.row for record in session.pods.records if record is not None and record.key == key)
+    return next(record.row for record in session.view.pods.records if record is not None and record.key == key)
 
 
 def test_queues_get_shares_by_weight() -> None:

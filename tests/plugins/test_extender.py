@@ -38,7 +38,7 @@ class Asked:
 
     @property
     def admitted(self) -> set[str]:
-        return {job.name for job in self.session.jobs.values() if job.phase == "Inqueue"}
+        return {job.name for job in self.session.view.jobs.values() if job.phase == "Inqueue"}
 
 
 def job(count: int = 1, name: str = "job", **spec: Any) -> list[Any]:
@@ -50,7 +50,7 @@ def test_a_refused_node_is_not_used() -> None:
     asked = Asked(*NODES, *job(2), verbs="predicate", predicate=rules)
     assert set(asked.bound.values()) == {"n2"}
     refused = Asked(NODES[0], *job(), verbs="predicate", predicate=rules)
-    (why,) = refused.session.trace.pods.values()
+    (why,) = refused.session.view.trace.pods.values()
     assert "an extender refused node(s): broken" in str(why)
 
 
@@ -99,7 +99,7 @@ def test_queues_and_admission() -> None:
     }
     full = Asked(*NODES, queue("full"), *job(queue="full"), verbs="queueOverused", queueOverused=["full"])
     assert full.bound == {}
-    assert full.session.trace.jobs["default/job"].reason == "QueueOverused"
+    assert full.session.view.trace.jobs["default/job"].reason == "QueueOverused"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_refused_place_passes_the_pod_over() -> None:
     objects = [*NODES, pod_group("job"), *gang("job", 3)]
     asked = Asked(*objects, verbs="allocateFunc", allocateFunc=rules)
     assert set(asked.bound) == {"job-0", "job-2"}
-    (why,) = asked.session.trace.pods.values()
+    (why,) = asked.session.view.trace.pods.values()
     assert (why.reason, "not this one" in str(why)) == ("RefusedByExtender", True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stromboli.api.decisions import SetPodGroupStatus
-from stromboli.framework import closing
+from stromboli.framework.explain import pending_reasons
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 
 POLICY = policy("priority gang", "predicates proportion nodeorder")
@@ -15,7 +15,7 @@ def test_nine_of_ten_fit_and_none_is_bound() -> None:
     )
     result = decide(cluster, POLICY)
     assert result.session.bound == {}
-    reasons = closing.explain(result.session)
+    reasons = pending_reasons(result.session)
     assert {reason.stage.name for reason in reasons.values()} == {"QueueShare", "Gang"}
     status = next(d.status for d in result.decisions if isinstance(d, SetPodGroupStatus))
     assert [(c.type, c.status, c.reason) for c in status.conditions] == [
@@ -55,7 +55,7 @@ def test_roles_have_minimums_of_their_own() -> None:
 
 def test_a_gang_that_lacks_pods_says_so() -> None:
     cluster = state(node("n1"), queue("default"), pod_group("job", min_member=3), gang("job", 2))
-    reasons = closing.explain(decide(cluster, POLICY).session)
+    reasons = pending_reasons(decide(cluster, POLICY).session)
     assert reasons["default/job-0"].reason == "NotEnoughPods"
     assert reasons["default/job-0"].actionable == "user"
 

@@ -48,7 +48,7 @@ def opened(state: ClusterState, arguments: dict[str, Any] | None = None) -> tupl
     """The plugin in a session that has decided nothing, the session, and job j."""
     session = Engine(policy(arguments)).decide(state.snapshot(), now=builders.NOON).session
     plugin = next(p for p in session.plugins if isinstance(p, NetworkTopologyAware))
-    return plugin, session, session.jobs["default/j"]
+    return plugin, session, session.view.jobs["default/j"]
 
 
 def node_scores(state: ClusterState, pod: str, anchor: str = "", **arguments: Any) -> dict[str, float] | None:
@@ -56,15 +56,19 @@ def node_scores(state: ClusterState, pod: str, anchor: str = "", **arguments: An
     plugin, session, job = opened(state, arguments)
     record = state.record(f"default/{pod}")
     assert record is not None
-    session.sub_job_of(job, record).anchor = session.topology.index[anchor] if anchor else NOWHERE
-    found = plugin.batch_node_order(record, session.nodes.view(session.nodes.rows))
-    return None if found is None else dict(zip([session.nodes.name(i) for i in range(9)], found.tolist(), strict=True))
+    session.view.sub_job_of(job, record).anchor = session.view.topology.index[anchor] if anchor else NOWHERE
+    found = plugin.batch_node_order(record, session.view.nodes.view(session.view.nodes.rows))
+    return (
+        None
+        if found is None
+        else dict(zip([session.view.nodes.name(i) for i in range(9)], found.tolist(), strict=True))
+    )
 
 
 def gradients(state: ClusterState, root: str = "", *, evicting: bool = False, **arguments: Any) -> list[list[str]]:
     """The HyperNodes offered to j, by gradient."""
     plugin, session, job = opened(state, arguments)
-    tree = session.topology
+    tree = session.view.topology
     found = plugin.hyper_node_gradient(job, tree.index[root] if root else tree.top, evicting)
     return [[tree.name(hyper_node) for hyper_node in gradient] for gradient in found]
 
@@ -93,8 +97,8 @@ def test_hyper_nodes_that_cannot_hold_the_minimum_are_not_offered() -> None:
 def test_the_minimum_of_a_group_is_what_its_pending_pods_request() -> None:
     state = cluster(builders.gang("j", 3, cpu="6"), topology=HARD_2)
     plugin, session, job = opened(state)
-    found = plugin.hyper_node_gradient(job.sub_jobs[job.key], session.topology.top, False)
-    assert [[session.topology.name(h) for h in gradient] for gradient in found] == [["ab", "cd"]]
+    found = plugin.hyper_node_gradient(job.sub_jobs[job.key], session.view.topology.top, False)
+    assert [[session.view.topology.name(h) for h in gradient] for gradient in found] == [["ab", "cd"]]
 
 
 def test_a_running_job_is_offered_what_is_near_whatever_its_minimum() -> None:
@@ -119,7 +123,7 @@ def test_wide_hyper_nodes_are_offered_first_and_few_of_them_when_others_are_evic
 def hyper_node_scores(state: ClusterState, *names: str, **arguments: Any) -> list[float]:
     """The scores of some HyperNodes for j."""
     plugin, session, job = opened(state, arguments)
-    rows = np.array([session.topology.index[name] for name in names], np.intp)
+    rows = np.array([session.view.topology.index[name] for name in names], np.intp)
     return plugin.hyper_node_order(job.sub_jobs[job.key], rows).round(6).tolist()
 
 
@@ -153,10 +157,10 @@ def test_placements_of_the_session_count() -> None:
     state = cluster(builders.gang("j", 1, cpu="4", memory="8Gi"), builders.pod("x", "j", node="a1"))
     plugin, session, job = opened(state)
     sub_job = job.sub_jobs[job.key]
-    rows = np.array([session.topology.index["a"], session.topology.index["b"]], np.intp)
+    rows = np.array([session.view.topology.index["a"], session.view.topology.index["b"]], np.intp)
     before = plugin.hyper_node_order(sub_job, rows)
     statement = session.statement()
-    statement.allocate(sub_job, session.pending(job), [session.nodes.facts.index["b0"]])
+    statement.allocate(sub_job, session.view.pending(job), [session.view.nodes.facts.index["b0"]])
     assert plugin.hyper_node_order(sub_job, rows)[1] > before[1]
     statement.discard()
     assert plugin.hyper_node_order(sub_job, rows).tolist() == before.tolist()
@@ -209,12 +213,12 @@ def test_there_is_nothing_to_choose_without_hyper_nodes() -> None:
     )
     assert node_scores(state, "j-0") is None
     plugin, session, job = opened(state)
-    assert plugin.neighbourhoods(session.pending(job)[0]) is None
+    assert plugin.neighbourhoods(session.view.pending(job)[0]) is None
 
 
 def test_neighbours_are_nodes_in_the_same_hyper_nodes() -> None:
     plugin, session, job = opened(cluster(builders.pod("j-0", "j")))
-    of_node = plugin.neighbourhoods(session.pending(job)[0])
+    of_node = plugin.neighbourhoods(session.view.pending(job)[0])
     assert of_node is not None
     assert [of_node[2 * i] == of_node[2 * i + 1] for i in range(4)] == [True] * 4
     assert len(set(of_node.tolist())) == 5

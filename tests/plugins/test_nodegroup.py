@@ -102,6 +102,6 @@ def test_limits_that_cannot_be_read_keep_the_queue_out() -> None:
     owner.metadata.annotations["volcano.sh/nodegroup-resource-limits"] = "{"
     result = decide(grouped("n1", "a"), owner, pod_group("job", queue="q"), gang("job", 1), by=policy("nodegroup"))
     assert result.session.bound == {}
-    (why,) = result.session.trace.pods.values()
+    (why,) = result.session.view.trace.pods.values()
     assert why.reason == "NoMatchingNode"
     assert "nodegroup-resource-limits" in str(why)

@@ -25,19 +25,19 @@ def opened(*objs: Any) -> Session:
 
 
 def named(session: Session, name: str) -> PodRecord:
-    return next(r for r in session.pods.records if r is not None and r.name == name)
+    return next(r for r in session.view.pods.records if r is not None and r.name == name)
 
 
 def plugin(session: Session, **weights: int) -> NodeOrder:
     """The plugin with only the given weights."""
     given = {f"{name}.weight": weights.get(name, 0) for name in WEIGHTS}
     out = NodeOrder(NodeOrder.Arguments.model_validate(given))
-    out.open(session)
+    out.open(session.view)
     return out
 
 
 def scores(plugin: NodeOrder, session: Session, name: str) -> list[float] | None:
-    out = plugin.node_order(named(session, name), session.nodes.view(session.nodes.rows))
+    out = plugin.node_order(named(session, name), session.view.nodes.view(session.view.nodes.rows))
     return None if out is None else out.tolist()
 
 
@@ -107,7 +107,7 @@ def test_promised_pods_count_at_once_and_evicted_ones_no_more() -> None:
     order = plugin(session, leastrequested=1, balancedresource=1)
     before = scores(order, session, "p")
     statement = session.statement()
-    sub_job = next(iter(session.jobs["default/g"].sub_jobs.values()))
+    sub_job = next(iter(session.view.jobs["default/g"].sub_jobs.values()))
 
     def tell(method: str) -> None:
         # the session was opened without the plugin: hand it what was done
@@ -140,7 +140,7 @@ def scores_with(*running: tuple[str, str, str, str]) -> list[float] | None:
 def test_nothing_to_prefer_is_no_score() -> None:
     session = two_nodes()
     order = plugin(session, **dict.fromkeys(WEIGHTS, 1))
-    assert order.batch_node_order(named(session, "p"), session.nodes.view(session.nodes.rows)) is None
+    assert order.batch_node_order(named(session, "p"), session.view.nodes.view(session.view.nodes.rows)) is None
     assert not order.varies(named(session, "p"))
 
 
@@ -151,10 +151,10 @@ def test_preferred_node_affinity_is_relative_to_the_nodes_to_choose_from() -> No
         builders.pod("p", "g", affinity=affinity),
     )  # fmt: skip
     order, pod = plugin(session, nodeaffinity=2), named(session, "p")
-    everywhere = order.batch_node_order(pod, session.nodes.view(session.nodes.rows))
+    everywhere = order.batch_node_order(pod, session.view.nodes.view(session.view.nodes.rows))
     assert everywhere is not None
     assert everywhere.tolist() == [200, 0, 200]
-    assert order.batch_node_order(pod, session.nodes.view(session.nodes.rows[[0, 2]])) is None
+    assert order.batch_node_order(pod, session.view.nodes.view(session.view.nodes.rows[[0, 2]])) is None
     assert not order.varies(pod)
 
 

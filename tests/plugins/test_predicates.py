@@ -25,12 +25,12 @@ def opened(*objs: Any, arguments: dict[str, bool] | None = None, **options: Any)
 
 
 def named(session: Session, name: str) -> PodRecord:
-    return next(r for r in session.pods.records if r is not None and r.name == name)
+    return next(r for r in session.view.pods.records if r is not None and r.name == name)
 
 
 def feasible(session: Session, name: str) -> list[str]:
     mask = session.kernel.feasible(named(session, name)).tolist()
-    return [record.name for record, passes in zip(session.nodes.facts.records, mask, strict=True) if passes]
+    return [record.name for record, passes in zip(session.view.nodes.facts.records, mask, strict=True) if passes]
 
 
 def near(app: str, *, anti: bool = False) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_a_view_of_some_nodes_gets_the_answers_of_those() -> None:
         builders.pod("p", "g", nodeSelector={"disk": "ssd"}),
     )  # fmt: skip
     plugin = next(p for p in session.plugins if isinstance(p, Predicates))
-    view = session.nodes.view(session.nodes.rows[[2, 1]])
+    view = session.view.nodes.view(session.view.nodes.rows[[2, 1]])
     assert [mask.tolist() for _, mask in plugin.predicate(named(session, "p"), view)] == [[False, True]]
 
 

@@ -28,10 +28,10 @@ def moved(
         pod_group("job", 0, phase="Running"),
         *objs,
         by=sessions.policy("rescheduling", arguments),
-        environment=Environment(node_usage=usage, rescheduled=ago),
+        environment=Environment(node_usage=usage, left={"rescheduling": ago}),
     )
     (plugin,) = [p for p in result.session.plugins if isinstance(p, Rescheduling)]
-    running = result.session.members(result.session.jobs["default/job"])
+    running = result.session.view.members(result.session.view.jobs["default/job"])
     return [victim.name for victim in plugin.victim_tasks(running)]
 
 

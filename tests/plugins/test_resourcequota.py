@@ -17,8 +17,8 @@ def outcome(*groups: Any, quotas: list[dict[str, Any]]) -> tuple[set[str], dict[
     session = decide(
         node("n1"), *groups, by=policy("resourcequota", actions="enqueue"), objects={"ResourceQuota": quotas}
     ).session
-    jobs = {job.name for job in session.jobs.values() if job.phase == "Inqueue"}
-    return jobs, {key.partition("/")[2]: why.reason for key, why in session.trace.jobs.items()}
+    jobs = {job.name for job in session.view.jobs.values() if job.phase == "Inqueue"}
+    return jobs, {key.partition("/")[2]: why.reason for key, why in session.view.trace.jobs.items()}
 
 
 def group(name: str, created: int = 0, **amounts: str):

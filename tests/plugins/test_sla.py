@@ -24,7 +24,7 @@ def admitted(*groups, now: float, arguments=None) -> set[str]:
         "- name: gang\n", "- name: gang\n  - name: sla\n" + _arguments(arguments)
     )
     session = decide(node("n1"), *groups, by=text, now=now).session
-    return {job.name for job in session.jobs.values() if job.phase == "Inqueue"}
+    return {job.name for job in session.view.jobs.values() if job.phase == "Inqueue"}
 
 
 def _arguments(arguments) -> str:

@@ -91,7 +91,7 @@ def told_to_leave(
     *objs: Any, compatibility: str = "strict", last: float | None = None, now: float = NIGHT
 ) -> list[str]:
     """The pods that shuffle evicts, by name; `last` is how many seconds ago pods had to leave."""
-    environment = Environment(revocable_evicted=None if last is None else now - last)
+    environment = Environment(left={} if last is None else {"tdm": now - last})
     by = policy("tdm", CLOSED, actions="shuffle")
     result = decide(*objs, by=by, now=now, environment=environment, compatibility=compatibility)
     return evicted(result)
@@ -136,7 +136,7 @@ def test_one_session_is_one_round(shuffles: int) -> None:
     by = policy("tdm", CLOSED, actions=", ".join(["shuffle"] * shuffles))
     result = decide(REVOCABLE, ELASTIC, gang("job", 3, node="z1"), by=by, now=NIGHT)
     assert evicted(result) == ["job-2"]
-    assert result.environment.revocable_evicted == NIGHT
+    assert result.environment.left == {"tdm": NIGHT}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stromboli.framework.environment import Environment, NodeUsage
+from stromboli.plugins.usage import Usage
 from tests.builders import NOON, gang, node, pod, pod_group
 from tests.plugins.sessions import bound, decide, policy
 
@@ -91,3 +95,23 @@ def test_numbers_out_of_bounds_are_the_default() -> None:
     read = decide(by=policy("usage", arguments)).session.plugins[-1].arguments
     assert (read.weight, read.thresholds.mem, read.estimator.risk_factor) == (5, 80, 1.2)
     assert (read.estimator.be_cpu, read.estimator.be_mem) == (1000.0, 100.0 * 2**20)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), st.sampled_from(["", "1", "3"])), max_size=12))
+def test_estimates_of_running_pods_are_those_of_adding_one_after_the_other(placed: list[tuple[str, str]]) -> None:
+    running = [pod(f"run-{i}", node=where, cpu=cpu, memory="") for i, (where, cpu) in enumerate(placed)]
+    names = ("n1", "n2", "n3")
+    nodes = [node(name, cpu="8", memory="1Gi") for name in names]
+    result = decide(*nodes, *running, by=policy("usage"), environment=loads(n1=(10, 0), n2=(55, 0), n3=(70, 90)))
+    usage = result.session.plugins[-1]
+    assert isinstance(usage, Usage)
+    expected, loaded = dict.fromkeys(names, np.zeros(2)), {"n1": (10, 0), "n2": (55, 0), "n3": (70, 90)}
+    capacity = np.array([8000.0, 2.0**30])
+    for where, cpu in placed:
+        parts = np.clip((np.array(loaded[where]) / 100 * capacity + expected[where]) / capacity, 0, 1)
+        risk = 1.2 if (parts[0] + parts[1]) / 2 >= 0.6 else 1.0
+        alone = np.array([250.0, 200.0 * 2**20]) if not cpu else None
+        request = np.array([1000.0 * int(cpu or 0), 0.0])
+        more = alone * risk if alone is not None else np.minimum(request * 0.7 * risk, request)
+        expected[where] = expected[where] + more
+    assert usage._expected.T.tolist() == [expected[name].tolist() for name in names]

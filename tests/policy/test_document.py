@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ class TestMeaning:
         policy = load(DEFAULT_POLICY)
         assert policy.tiers[1].plugins[-1].arguments == Binpack()
         assert policy.tiers[0].plugins[0].arguments is None
-        assert policy.action_arguments == {"preempt": Preempt()}
+        assert policy.action_arguments == {}
+        assert load(DEFAULT_POLICY.replace("backfill", "preempt")).action_arguments == {"preempt": Preempt()}
 
     def test_arguments(self) -> None:
         given = "{binpack.weight: 5, binpack.cpu: 2, binpack.resources.nvidia.com/gpu: 3}"
@@ -317,28 +319,45 @@ MISTAKES = {
     ),
     "no YAML": (
         "actions: allocate\ntiers: [",
-        ["line 2, column 9: expected the node content, but found '<stream end>'"],
+        ["line 3, column 1: not valid YAML: did not find expected node content"],
     ),
     "a tab": (
         "actions: allocate\ntiers:\n\t- plugins: []",
-        ["line 3, column 1: found character '\\t' that cannot start any token"],
+        ["line 3, column 1: not valid YAML: found character that cannot start any token"],
     ),
-    "a date that does not exist": ("actions: 2026-02-31", ["day is out of range for month"]),
+    "a date that does not exist": (
+        "actions: 2026-02-31",
+        [f"actions: unknown action '2026-02-31' (allowed: {ALL_ACTIONS})"],
+    ),
     "an object": (
         "actions: !!python/object:os.system {}",
-        [
-            "line 1, column 10: could not determine a constructor for the tag"
-            " 'tag:yaml.org,2002:python/object:os.system'"
-        ],
+        ["line 1, column 10: actions: unknown tag 'tag:yaml.org,2002:python/object:os.system'"],
     ),
-    "argument with a key that is no string": (
+    "argument with a number for a key": (
         one_plugin("{name: rescheduling, arguments: {1: 2}}"),
-        [f"{PLUGIN}.arguments.1: keys should be strings, not 1"],
+        [f"{PLUGIN}.arguments: unknown argument '1' (allowed: strategies)"],
     ),
     "a control character": (
         "actions: \x07",
-        ['unacceptable character #x0007: special characters are not allowed in "<unicode string>", position 9'],
+        [
+            "not valid YAML: unacceptable character #x0007: control characters are not allowed"
+            ' in "<unicode string>", position 9'
+        ],
     ),
+    "a nest without end": (
+        f"actions: {'[' * 20_000}",
+        [f"line 1, column 109: actions{'[0]' * 36}[0...: nested more than 100 deep"],
+    ),
+    "an alias bomb": (
+        "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz")),
+        ["line 15, column 12: o[1]: aliases stand for more than 100,000 nodes"],
+    ),
+    "a list that contains itself": ("actions: &a [*a]", ["line 1, column 14: actions[0]: 'a' contains itself"]),
+    "a number without end": (
+        f"actions: {'9' * 5000}",
+        [f"line 1, column 10: actions: '{'9' * 56}... is too long for a number"],
+    ),
+    "two documents": ("actions: allocate\n---\nactions: backfill", ["a policy is one document, not several"]),
 }
 
 
@@ -379,3 +398,23 @@ def _config(path: Path) -> str:
     head = path.read_text().partition("\nobjects:")[0]
     config: str = yaml.safe_load(head)["config"]
     return config
+
+
+def test_what_is_wrong_everywhere_is_told_a_hundred_times() -> None:
+    found = problems("actions: allocate\ntiers: [" + "1, " * 50_000 + "]")
+    assert len(found) == 101
+    assert found[-1] == "and more"
+
+
+def test_what_an_action_must_be_told_is_asked_for_where_it_is_used() -> None:
+    class Sweep(BaseModel):
+        least: int
+
+    def load(text: str) -> Policy:
+        return load_policy(text, known_actions={**ACTIONS, "sweep": Sweep}, known_plugins=PLUGINS)
+
+    assert "sweep" not in load("actions: allocate").action_arguments
+    with pytest.raises(PolicyError, match=r"configurations\[sweep\]\.arguments\.least"):
+        load("actions: allocate, sweep")
+    told = load("actions: sweep\nconfigurations: [{name: sweep, arguments: {least: 3}}]")
+    assert told.action_arguments["sweep"] == Sweep(least=3)

@@ -9,7 +9,7 @@ import pytest
 from stromboli.api.crds import PodGroupCondition
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.errors import PolicyError
-from stromboli.framework import closing
+from stromboli.framework.explain import pending_reasons
 from stromboli.policy.rules import rules
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 
@@ -85,7 +85,7 @@ def test_deserved(compatibility: str, expected: float) -> None:
         [pod(f"{q}-{i}", q, memory="") for q in "abc" for i in range(60)],
     )
     session = decide(cluster, SHARES, compatibility=compatibility).session
-    deserved = [session.gauge(q).amounts["deserved"][0] / 1000 for q in "abc"]
+    deserved = [session.report.queue(q).amounts["deserved"][0] / 1000 for q in "abc"]
     assert sum(deserved) == pytest.approx(expected, abs=0.01)
 
 
@@ -131,7 +131,7 @@ def test_broken_queue(compatibility: str, expected: int) -> None:
     )
     result = decide(cluster, text, compatibility=compatibility)
     assert len(result.session.bound) == expected
-    reason = closing.explain(result.session)["default/b-0"]
+    reason = pending_reasons(result.session)["default/b-0"]
     assert reason.reason == "QueueMisconfigured"
     assert "missing" in reason.message
 

@@ -95,7 +95,7 @@ def test_identity_classes_ignore_names_and_keep_what_matters() -> None:
     assert len({classes[name] for name in ("one-0", "bigger", "picky", "zone")}) == 4
 
 
-def test_a_resource_that_is_first_seen_later_widens_every_column() -> None:
+def test_a_resource_that_a_node_offers_later_widens_every_column() -> None:
     cluster = state(node("n1"), pod("plain", node="n1"))
     narrow = cluster.snapshot()
     cluster.upsert("Node", node("n2", resources={"nvidia.com/gpu": "4"}))
@@ -157,6 +157,6 @@ def test_whatever_happens_a_node_holds_what_its_pods_request(log: list[tuple[str
         at = snapshot.nodes.facts.index.get(cluster.assumed.get(record.key) or record.node_name, -1)
         assert at == snapshot.pods.node[record.row]
         if at >= 0:
-            expected[:, at] += record.pod_class.request
+            expected[:, at] += snapshot.requests[record.pod_class.id]
     np.testing.assert_array_equal(snapshot.nodes.used, expected)
     assert (snapshot.nodes.used[PODS] >= 0).all()

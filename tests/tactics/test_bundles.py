@@ -20,8 +20,8 @@ def session_of(*objs: Any, compatibility: Any = "strict") -> Session:
 
 def offered(session: Session, on: str = "n1") -> list[tuple[bool, list[str]]]:
     """The bundles that the pods of job j on a node make: whether they are whole, and their pods' names."""
-    job = session.jobs["default/j"]
-    candidates = [member for member in session.members(job) if member.node_name == on]
+    job = session.view.jobs["default/j"]
+    candidates = [member for member in session.view.members(job) if member.node_name == on]
     return [(bundle.whole, sorted(p.name for p in bundle.pods)) for bundle in bundles(session, job, candidates)]
 
 
@@ -67,8 +67,8 @@ def test_best_effort_pods_that_wait_make_up_for_roles_under_volcanos_rules(compa
 
 def test_a_whole_bundle_goes_as_it_is_or_not_at_all() -> None:
     session = session_of(pod_group("j", 1), [member("j-0"), member("j-1"), member("j-2")])
-    job = session.jobs["default/j"]
-    pods = session.members(job)
+    job = session.view.jobs["default/j"]
+    pods = session.view.members(job)
     safe, whole = Bundle(job, pods[:2], whole=False), Bundle(job, pods[1:], whole=True)
     assert permitted([safe, whole], pods) == [safe, whole]
     assert permitted([safe, whole], pods[:1]) == [Bundle(job, pods[:1], whole=False)]
@@ -77,10 +77,10 @@ def test_a_whole_bundle_goes_as_it_is_or_not_at_all() -> None:
 
 def test_worth_is_what_is_needed_of_it_by_what_the_gang_loses() -> None:
     session = session_of(pod_group("j", 4), [member(f"j-{i}", memory="") for i in range(4)])
-    job = session.jobs["default/j"]
-    pods = session.members(job)
-    need = session.vector({"cpu": "2"})
+    job = session.view.jobs["default/j"]
+    pods = session.view.members(job)
+    need = session.view.vector({"cpu": "2"})
     assert worth(session, Bundle(job, pods[:1], whole=False), need) == float("inf")
     assert worth(session, Bundle(job, pods[:1], whole=True), need) == pytest.approx(0.25)
     assert worth(session, Bundle(job, pods, whole=True), need) == pytest.approx(0.5)
-    assert worth(session, Bundle(job, pods, whole=True), session.vector({})) == float("inf")
+    assert worth(session, Bundle(job, pods, whole=True), session.view.vector({})) == float("inf")

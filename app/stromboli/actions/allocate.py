@@ -23,14 +23,15 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework import reasons
+from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import NOWHERE, Job, Queue
-from stromboli.framework.registry import Action, ErrorCacheArguments
+from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement, Statement
+from stromboli.framework.statement import Statement
 from stromboli.framework.topology import Topology
 from stromboli.tactics import domains
 from stromboli.tactics.group_placement import place_as_nominated, place_group
-from stromboli.tactics.worksheets import JobWorksheet, Worksheet, worksheet
+from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 
 _PENDING = int(PodState.Pending)
 
@@ -42,33 +43,33 @@ class Allocate(Action):
     def run(self, session: Session) -> None:
         worksheets: dict[str, JobWorksheet] = {}
         jobs_of: dict[str, list[tuple[Any, Job]]] = {}
-        for job in session.jobs.values():
+        for job in session.view.jobs.values():
             if not (job.counts[_PENDING] or job.pending_phase):
                 continue
             sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)
             if sheet:
                 worksheets[job.key] = sheet
-                jobs_of.setdefault(job.queue.name, []).append((session.job_key(job), job))
+                jobs_of.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
         queues: list[tuple[Any, Queue]] = []
         for name, jobs in jobs_of.items():
             heapq.heapify(jobs)
-            queue = session.queues[name]
-            heapq.heappush(queues, (session.queue_key(queue), queue))
+            queue = session.view.queues[name]
+            heapq.heappush(queues, (session.ask.queue_key(queue), queue))
         while queues:
             _, queue = heapq.heappop(queues)
             jobs = jobs_of[queue.name]
-            overused = session.overused(queue)
+            overused = session.ask.overused(queue)
             if overused is not None:
                 for _, job in jobs:
-                    session.trace.job(job.key, overused)
+                    session.view.trace.job(job.key, overused)
                 continue
             if not jobs:
                 continue
             _, job = heapq.heappop(jobs)
             if session.attempt(job, partial(self._take_turn, session, job, worksheets), otherwise=False):
-                heapq.heappush(jobs, (session.job_key(job), job))
+                heapq.heappush(jobs, (session.ask.job_key(job), job))
             # Whoever is left alone stays so, and needs no place in an order.
-            heapq.heappush(queues, (session.queue_key(queue) if queues else (), queue))
+            heapq.heappush(queues, (session.ask.queue_key(queue) if queues else (), queue))
 
     def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
         """The pods of a job that may be placed; None when the job has to wait."""
@@ -76,16 +77,16 @@ class Allocate(Action):
             if "enqueue" in session.policy.actions:
                 return None
             job.phase = "Inqueue"
-        pods = [pod for pod in session.pending(job) if not pod.pod_class.best_effort]
+        pods = competing(session, job)
         if not pods:
             return None
-        invalid = session.job_valid(job)
+        invalid = session.ask.job_valid(job)
         if invalid is not None:
-            session.trace.job(job.key, invalid)
+            session.view.trace.job(job.key, invalid)
             return None
         for pod in pods:
             if pod.pod_class.gated:
-                session.trace.pod(pod.row, reasons.gated(pod))
+                session.view.trace.pod(pod.row, reasons.gated(pod))
         return worksheet(session, job, [pod for pod in pods if not pod.pod_class.gated])
 
     def _take_turn(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:
@@ -97,13 +98,13 @@ class Allocate(Action):
         if solution is None:
             tier = domains.binding_tier(session, job)
             if tier is not None:
-                session.trace.job(job.key, domains.no_domain(session, job, tier))
+                session.view.trace.job(job.key, domains.no_domain(session, job, tier))
             return False
         solution.apply()
         worksheets[job.key] = solution.sheet
-        if session.job_missing(job) > 0:
+        if session.ask.job_missing(job) > 0:
             return False
-        solution.commit(session.topology, job)
+        solution.commit(session.view.topology, job)
         return bool(solution.sheet)
 
     def _place_anywhere(self, session: Session, job: Job, sheet: JobWorksheet) -> bool:
@@ -111,9 +112,9 @@ class Allocate(Action):
         statement = None
         if group.sub_job.nominated_hyper_node != NOWHERE:
             statement = place_as_nominated(session, group)
-        statement = statement or place_group(session, group, session.topology.top)
+        statement = statement or place_group(session, group, session.view.topology.top)
         sheet.push(group)
-        if statement is None or session.job_missing(job) > 0:
+        if statement is None or session.ask.job_missing(job) > 0:
             return False
         statement.commit()
         group.sub_job.nominated_hyper_node = NOWHERE
@@ -137,7 +138,7 @@ class _Solution:
     #: the HyperNode of each group that got places, by uid
     of_groups: dict[str, int]
     #: what to do again when it was withdrawn
-    withdrawn: Sequence[Placement] = ()
+    withdrawn: Sequence[Operation] = ()
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -177,7 +178,7 @@ class _Search:
         session, job = self._session, self._job
         least = domains.least_placements(session, job)
         pods = [pod for group in sheet for pod in group.left()]
-        gradients = domains.gradients(session, job, session.topology.top)
+        gradients = domains.gradients(session, job, session.view.topology.top)
         nominated = self._nominated(sheet)
         if any(nominated in gradient for gradient in gradients):
             solution = self._try(sheet.copy(), nominated)
@@ -193,7 +194,7 @@ class _Search:
         """The HyperNode around those that were nominated for groups."""
         found = NOWHERE
         for group in sheet:
-            found = self._session.topology.lca(found, group.sub_job.nominated_hyper_node)
+            found = self._session.view.topology.lca(found, group.sub_job.nominated_hyper_node)
         return found
 
     def _best(self, sheet: JobWorksheet, candidates: Rows) -> _Solution | None:
@@ -228,14 +229,14 @@ class _Search:
         HyperNode that holds others it takes the score of the one it ends in, which the pods that the job has running
         may raise beyond that of the others.
         """
-        session, job, tree = self._session, self._job, self._session.topology
+        session, job, tree = self._session, self._job, self._session.view.topology
         lowest = bool((tree.tiers[candidates] == tree.tiers.min()).all())
         if job.divided or not (lowest or job.counts[PodState.Pending] == job.size):
             return np.full(len(candidates), np.inf)
         sub_job = next(iter(sheet)).sub_job
         if lowest:
-            return domains.scores(session, sub_job, candidates)
-        of_all = domains.scores(session, sub_job, np.arange(len(tree)))
+            return session.ask.hyper_node_scores(sub_job, candidates)
+        of_all = session.ask.hyper_node_scores(sub_job, np.arange(len(tree)))
         return np.array([of_all[tree.below(hyper_node)].max() for hyper_node in candidates.tolist()])
 
     def _try(self, sheet: JobWorksheet, hyper_node: int) -> _Solution | None:
@@ -243,20 +244,22 @@ class _Search:
         session, job = self._session, self._job
         before = {uid: sub_job.allocated_hyper_node for uid, sub_job in job.sub_jobs.items()}
         statement, score, of_groups = session.statement(), 0.0, {}
-        while sheet:
-            group = sheet.pop()
-            placed = self._place_group(group, hyper_node)
-            if placed is None:
-                continue
-            statement.merge(placed[0])
-            score += placed[1]
-            of_groups[group.sub_job.uid] = group.sub_job.allocated_hyper_node
-            sheet.push(group)
-            if session.job_missing(job) <= 0:
-                break
-        for uid, allocated in before.items():
-            job.sub_jobs[uid].allocated_hyper_node = allocated
-        if statement and (session.job_missing(job) <= 0 or session.job_pipelined(job)):
+        try:
+            while sheet:
+                group = sheet.pop()
+                placed = self._place_group(group, hyper_node)
+                if placed is None:
+                    continue
+                statement.merge(placed[0])
+                score += placed[1]
+                of_groups[group.sub_job.uid] = group.sub_job.allocated_hyper_node
+                sheet.push(group)
+                if session.ask.job_missing(job) <= 0:
+                    break
+        finally:
+            for uid, allocated in before.items():
+                job.sub_jobs[uid].allocated_hyper_node = allocated
+        if statement and (session.ask.job_missing(job) <= 0 or session.ask.job_pipelined(job)):
             return _Solution(hyper_node, score, statement, sheet, of_groups)
         statement.discard()
         return None
@@ -265,23 +268,23 @@ class _Search:
         """Place pods of a group in the best HyperNode of the first gradient below `root` that takes them."""
         session, sub_job = self._session, group.sub_job
         nominated = sub_job.nominated_hyper_node
-        if root in session.topology.ancestors(nominated):
+        if root in session.view.topology.ancestors(nominated):
             statement = place_as_nominated(session, group)
             if statement:
-                sub_job.allocated_hyper_node = session.topology.lca(sub_job.allocated_hyper_node, nominated)
+                sub_job.allocated_hyper_node = session.view.topology.lca(sub_job.allocated_hyper_node, nominated)
                 return statement, 0.0
         least = domains.least_placements(session, sub_job)
         for gradient in domains.gradients(session, sub_job, root):
             candidates = domains.with_room(session, gradient, group.left(), least)
             while len(candidates):
-                scores = domains.scores(session, sub_job, candidates)
+                scores = session.ask.hyper_node_scores(sub_job, candidates)
                 best = int(np.argmax(scores))
                 hyper_node, trial = int(candidates[best]), group.copy()
                 sub_job.failed_roles.clear()
                 statement = place_group(session, trial, hyper_node)
                 if statement:
                     group.at = trial.at
-                    sub_job.allocated_hyper_node = session.topology.lca(sub_job.allocated_hyper_node, hyper_node)
+                    sub_job.allocated_hyper_node = session.view.topology.lca(sub_job.allocated_hyper_node, hyper_node)
                     return statement, float(scores[best])
                 candidates = np.delete(candidates, best)
         return None

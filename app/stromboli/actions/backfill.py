@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from stromboli.framework import reasons
+from stromboli.framework.action import Action, ErrorCacheArguments
+from stromboli.framework.explain import unplaceable
 from stromboli.framework.job import Job
-from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -17,13 +17,13 @@ class Backfill(Action):
 
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Job, list[PodRecord]]]] = {}
-        for job in session.jobs.values():
-            pods = self._pods(session, job)
+        for job in session.view.jobs.values():
+            pods = session.attempt(job, partial(self._pods, session, job), otherwise=None)
             if pods:
                 waiting.setdefault(job.queue.name, []).append((job, pods))
-        queues = sorted((session.queues[name] for name in waiting), key=session.queue_key)
+        queues = sorted((session.view.queues[name] for name in waiting), key=session.ask.queue_key)
         for queue in queues:
-            jobs = sorted(waiting[queue.name], key=lambda entry: session.job_key(entry[0]))
+            jobs = sorted(waiting[queue.name], key=lambda entry: session.ask.job_key(entry[0]))
             for job, pods in jobs:
                 turn = partial(self._place_all, session, job, pods)
                 session.attempt(job, turn, otherwise=None)
@@ -32,20 +32,22 @@ class Backfill(Action):
         """The pods of a job to be placed here; none when the job has to wait."""
         if job.pending_phase or not job.pending_best_effort:
             return []
-        pods = [pod for pod in session.pending(job) if pod.pod_class.best_effort and not pod.pod_class.gated]
-        why = session.job_valid(job) or session.closed(job.queue)
+        pods = [pod for pod in session.view.pending(job) if pod.pod_class.best_effort and not pod.pod_class.gated]
+        why = session.ask.job_valid(job) or session.ask.closed(job.queue)
         if pods and why is not None:
-            session.trace.job(job.key, why)
+            session.view.trace.job(job.key, why)
             return []
         return pods
 
     def _place_all(self, session: Session, job: Job, pods: list[PodRecord]) -> None:
-        for pod in session.in_task_order(pods):
-            self._place(session, job, pod)
-
-    def _place(self, session: Session, job: Job, pod: PodRecord) -> None:
-        node = session.kernel.best_effort(pod)
-        if node is None:
-            session.trace.pod(pod.row, reasons.unplaceable(session, pod))
-            return
-        session.allocate_now(session.sub_job_of(job, pod), pod, node)
+        """Give each pod a node; once the job is ready, all that it holds is decided."""
+        statement = session.statement()
+        for pod in session.ask.in_task_order(pods):
+            node = session.kernel.best_effort(pod)
+            if node is None:
+                session.view.trace.pod(pod.row, unplaceable(session, pod))
+                continue
+            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (node,))
+            if session.ask.job_missing(job) <= 0:
+                statement.commit()
+                session.commit_held(job)

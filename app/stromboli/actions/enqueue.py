@@ -10,8 +10,8 @@ import heapq
 from functools import partial
 from typing import Any
 
+from stromboli.framework.action import Action
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.registry import Action
 from stromboli.framework.session import Session
 
 
@@ -20,15 +20,15 @@ class Enqueue(Action):
 
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Any, Job]]] = {}
-        for job in session.jobs.values():
+        for job in session.view.jobs.values():
             if session.rules.admission and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
                 job.phase = "Pending"
             if job.pending_phase:
-                waiting.setdefault(job.queue.name, []).append((session.job_key(job), job))
+                waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
         queues: list[tuple[Any, Queue]] = []
         for name in waiting:
-            queue = session.queues[name]
-            heapq.heappush(queues, (session.queue_key(queue), queue))
+            queue = session.view.queues[name]
+            heapq.heappush(queues, (session.ask.queue_key(queue), queue))
         for jobs in waiting.values():
             heapq.heapify(jobs)
         while queues:
@@ -37,19 +37,17 @@ class Enqueue(Action):
             _, job = heapq.heappop(jobs)
             session.attempt(job, partial(self._admit, session, job), otherwise=None)
             if jobs:
-                heapq.heappush(queues, (session.queue_key(queue), queue))
+                heapq.heappush(queues, (session.ask.queue_key(queue), queue))
 
     def _admit(self, session: Session, job: Job) -> None:
-        closed = session.closed(job.queue)
+        closed = session.ask.closed(job.queue)
         if closed is not None:
-            session.trace.job(job.key, closed)
+            session.view.trace.job(job.key, closed)
             return
         if job.min_resources is not None:
-            permitted, reason = session.points.vote("job_enqueueable", job)
+            permitted, reason = session.ask.job_enqueueable(job)
             if not permitted:
                 if reason is not None:
-                    session.trace.job(job.key, reason)
+                    session.view.trace.job(job.key, reason)
                 return
-        for method in session.points.all("job_enqueued"):
-            method(job)
-        job.phase = "Inqueue"
+        session.admit(job)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.resources import Vector
-from stromboli.framework.registry import Action
+from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
@@ -30,12 +30,12 @@ class GangPreempt(Action):
             return
 
         def last_job_first(bundle: Bundle, need: Vector) -> tuple[Reversed]:
-            return (Reversed(session.job_key(bundle.job)),)
+            return (Reversed(session.ask.job_key(bundle.job)),)
 
         holders = Holders(session, HELD)
         way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first)
-        priorities = np.array([job.priority for job in session.jobs.values()])[holders.job]
-        for _, name in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
-            in_queue = holders.queue == session.queues[name].index
-            for job in sorted(waiting[name], key=session.job_key):
+        priorities = np.array([job.priority for job in session.view.jobs.values()])[holders.job]
+        for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
+            in_queue = holders.queue == session.view.queues[name].index
+            for job in sorted(waiting[name], key=session.ask.job_key):
                 serve_gang(session, way, job, in_queue & (priorities < job.priority))

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
+from stromboli.framework.action import Action
 from stromboli.framework.job import Queue
-from stromboli.framework.registry import Action
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle, worth
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
@@ -31,13 +31,13 @@ class GangReclaim(Action):
         if not waiting:
             return
         holders = Holders(session, (PodState.Running,))
-        for _, name in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
-            queue = session.queues[name]
-            if session.overused(queue) is not None:
+        for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
+            queue = session.view.queues[name]
+            if session.ask.overused(queue) is not None:
                 continue
-            protected = [q.index for q in session.queues.values() if q.spec.reclaimable is False or q is queue]
+            protected = [q.index for q in session.view.queues.values() if q.spec.reclaimable is False or q is queue]
             candidates = ~np.isin(holders.queue, protected)
-            for job in sorted(waiting[name], key=session.job_key):
+            for job in sorted(waiting[name], key=session.ask.job_key):
                 serve_gang(session, self._way(session, holders, queue), job, candidates)
 
     def _way(self, session: Session, holders: Holders, queue: Queue) -> GangWay:

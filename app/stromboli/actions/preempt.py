@@ -7,14 +7,16 @@ starves, which is kept when the job may then run. Then pods within each job that
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Stage
+from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
@@ -47,11 +49,11 @@ class Preempt(Action):
         if not waiting:
             return
         holders = Holders(session, HELD)
-        for _, queue in sorted((session.queue_key(session.queues[name]), name) for name in waiting):
+        for _, queue in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             jobs = waiting[queue]
-            self._between_jobs(session, holders, session.queues[queue], jobs)
+            self._between_jobs(session, holders, session.view.queues[queue], jobs)
             for job in jobs:
-                self._within_job(session, holders, job)
+                session.attempt(job, partial(self._within_job, session, holders, job), otherwise=None)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
         """The jobs that may evict others, by queue; those that care where their pods lie evict as gangs only."""
@@ -61,12 +63,16 @@ class Preempt(Action):
     def _between_jobs(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
         way = self._way(session)
         releasable = holders.releasable(holders.queue == queue.index)
-        heap: list[tuple[Any, Job]] = [(session.job_key(job), job) for job in jobs]
+        heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
         heapq.heapify(heap)
         while heap:
             _, job = heapq.heappop(heap)
-            pods = (pod for pod in _in_order(session, job) if _eligible(session, pod))
-            serve(session, way, job, pods, releasable)
+            turn = partial(serve, session, way, job, partial(self._preemptors, session, job), releasable)
+            session.attempt(job, turn, otherwise=None)
+
+    def _preemptors(self, session: Session, job: Job) -> Iterator[PodRecord]:
+        """The pods of a job that may evict others, in order."""
+        return (pod for pod in _in_order(session, job) if _eligible(session, pod))
 
     def _within_job(self, session: Session, holders: Holders, job: Job) -> None:
         """Pods evict others of their own job, until one finds no place."""
@@ -91,7 +97,7 @@ class Preempt(Action):
             scored=True,
             checked=True,
             sparing=strict or compared,
-            choices=arguments.choices(len(session.nodes)) if compared else CHOICES if strict else 1,
+            choices=arguments.choices(len(session.view.nodes)) if compared else CHOICES if strict else 1,
             own_job=own_job,
             needs_victims=compared and not strict,
         )
@@ -99,7 +105,7 @@ class Preempt(Action):
 
 def _in_order(session: Session, job: Job) -> list[PodRecord]:
     """The pods of a job that wait for a place."""
-    return session.in_task_order([pod for pod in session.pending(job) if not pod.pod_class.gated])
+    return session.ask.in_task_order([pod for pod in session.view.pending(job) if not pod.pod_class.gated])
 
 
 def _eligible(session: Session, pod: PodRecord) -> bool:
@@ -118,19 +124,19 @@ def _may_preempt_again(session: Session, pod: PodRecord) -> bool:
     It may when its nominated node refuses it, room aside, and none of the victims is still on its way out there. A
     pod that no action asked the predicates about yet counts as refused.
     """
-    node = session.nodes.facts.index.get(pod.nominated_node)
+    node = session.view.nodes.facts.index.get(pod.nominated_node)
     if node is None:
         return False
-    why = session.trace.pods.get(pod.row)
-    asked = pod.row in session.tried or (why is not None and why.stage is Stage.Placement)
-    if (asked or not session.points.all("predicate")) and session.kernel.feasible(pod)[node]:
+    why = session.view.trace.pods.get(pod.row)
+    asked = pod.row in session.ledger.tried or (why is not None and why.stage is Stage.Placement)
+    if (asked or not session.kernel.filters) and session.kernel.feasible(pod)[node]:
         return False
     return not any(_leaves_for_another(session, other, pod) for other in _terminating(session, node))
 
 
 def _terminating(session: Session, node: int) -> list[PodRecord]:
-    pods = session.pods
-    return session.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
+    pods = session.view.pods
+    return session.view.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
 
 
 def _leaves_for_another(session: Session, pod: PodRecord, preemptor: PodRecord) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from stromboli.api.pod_state import PodState
+from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.registry import Action, ErrorCacheArguments
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.victims import CHOICES, Holders, Way, serve, starving
@@ -29,19 +30,19 @@ class Reclaim(Action):
         if not jobs_of:
             return
         holders = Holders(session, (PodState.Running,))
-        queues = [(session.queue_key(session.queues[name]), session.queues[name]) for name in jobs_of]
+        queues = [(session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in jobs_of]
         heapq.heapify(queues)
         while queues:
             _, queue = heapq.heappop(queues)
             jobs = jobs_of[queue.name]
-            overused = session.overused(queue)
+            overused = session.ask.overused(queue)
             if overused is not None:
                 continue
             if not jobs:
                 continue
             self._reclaim_for(session, holders, queue, jobs)
             for _ in range(len(jobs) - 1):
-                heapq.heappush(queues, (session.queue_key(queue), queue))
+                heapq.heappush(queues, (session.ask.queue_key(queue), queue))
             jobs_of[queue.name] = []
 
     def _reclaim_for(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
@@ -56,18 +57,19 @@ class Reclaim(Action):
             like_for_like=strict,
             needs_candidates=not strict,
         )
-        protected = [q.index for q in session.queues.values() if q.spec.reclaimable is False or q is queue]
+        protected = [q.index for q in session.view.queues.values() if q.spec.reclaimable is False or q is queue]
         releasable = holders.releasable(~np.isin(holders.queue, protected))
-        heap: list[tuple[Any, Job]] = [(session.job_key(job), job) for job in jobs]
+        heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
         heapq.heapify(heap)
         while heap:
             _, job = heapq.heappop(heap)
-            serve(session, way, job, self._reclaimers(session, job), releasable)
+            turn = partial(serve, session, way, job, partial(self._reclaimers, session, job), releasable)
+            session.attempt(job, turn, otherwise=None)
 
     def _reclaimers(self, session: Session, job: Job) -> Iterator[PodRecord]:
         """The pending pods of a job that may take back, in task order."""
-        for pod in session.in_task_order(session.pending(job)):
+        for pod in session.ask.in_task_order(session.view.pending(job)):
             if pod.pod_class.gated or pod.pod_class.spec.preemption_policy == "Never":
                 continue
-            if session.preemptive(job.queue, [pod]) is None:
+            if session.ask.preemptive(job.queue, [pod]) is None:
                 yield pod

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.framework.registry import Action
+from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.victims import preemptable
@@ -18,18 +18,18 @@ class Shuffle(Action):
     name = "shuffle"
 
     def run(self, session: Session) -> None:
-        pods = session.pods
-        running = session.records(np.flatnonzero((pods.state == PodState.Running) & (pods.job >= 0)))
-        victims = session.points.victim_tasks([pod for pod in running if pod.job in session.jobs])
+        pods = session.view.pods
+        running = session.view.records(np.flatnonzero((pods.state == PodState.Running) & (pods.job >= 0)))
+        victims = session.ask.victim_tasks([pod for pod in running if pod.job in session.view.jobs])
         if session.rules.veto:
-            victims = session.points.evictable([pod for pod in victims if preemptable(pod)])
+            victims = session.ask.evictable([pod for pod in victims if preemptable(pod)])
         for pod in victims:
             self._evict(session, pod)
 
     def _evict(self, session: Session, pod: PodRecord) -> None:
         statement = session.statement()
         statement.evict(pod, self.name)
-        if session.rules.whole_gang_eviction and session.job_missing(session.jobs[pod.job]) > 0:
+        if session.rules.whole_gang_eviction and session.ask.job_missing(session.view.jobs[pod.job]) > 0:
             statement.discard()
         else:
             statement.commit()

@@ -29,7 +29,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from stromboli.api import quantity
+from stromboli.api import keys, quantity
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, problem, shown
 
@@ -143,7 +143,7 @@ class KubeObject(KubeModel):
     def key(self) -> str:
         """`NAMESPACE/NAME`, or the name alone of what has no namespace."""
         meta = self.metadata
-        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        return keys.key(meta.namespace, meta.name)
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any], where: str = "") -> Self:

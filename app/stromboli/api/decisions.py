@@ -6,15 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from stromboli.api import keys
 from stromboli.api.crds import PodGroupStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
-    """Bind a pod to a node."""
+class About:
+    """What is decided about one object in a namespace."""
 
     namespace: str
     name: str
+
+    @property
+    def key(self) -> str:
+        """`NAMESPACE/NAME`."""
+        return keys.key(self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(About):
+    """Bind a pod to a node."""
+
     uid: str
     node: str
     #: annotations that go on the pod with its binding
@@ -22,11 +34,9 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(About):
     """Delete a running pod to make room."""
 
-    namespace: str
-    name: str
     uid: str
     node: str
     #: the action that evicts: preempt, reclaim, ...
@@ -36,21 +46,17 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class Nominate:
+class Nominate(About):
     """Write `status.nominatedNodeName` of a pod for whom victims were evicted."""
 
-    namespace: str
-    name: str
     uid: str
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetPodGroupStatus:
+class SetPodGroupStatus(About):
     """Write the status of a PodGroup (only emitted when it differs from what the API server has)."""
 
-    namespace: str
-    name: str
     status: PodGroupStatus
 
 
@@ -63,12 +69,10 @@ class SetQueueStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class EmitEvent:
+class EmitEvent(About):
     """Tell the user through a Kubernetes Event on an object."""
 
     kind: str
-    namespace: str
-    name: str
     uid: str
     type: str
     reason: str
@@ -76,11 +80,9 @@ class EmitEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class SetPodUnscheduled:
+class SetPodUnscheduled(About):
     """Say in the condition PodScheduled of a pod why it has no node."""
 
-    namespace: str
-    name: str
     uid: str
     #: `Unschedulable` when more nodes would help, which a cluster autoscaler looks for
     reason: str

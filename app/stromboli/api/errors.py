@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from stromboli.api.validation import shown
+
 
 class StromboliError(Exception):
     """Base of every error that is meant to be read by a user."""
@@ -11,9 +15,17 @@ class InvalidQuantityError(StromboliError, ValueError):
     """A Kubernetes quantity that cannot be parsed."""
 
     def __init__(self, value: object) -> None:
-        shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-        super().__init__(f"{shown} is not a Kubernetes quantity (such as 500m, 2, 1.5Gi or 1e3)")
+        super().__init__(f"{shown(value)} is not a Kubernetes quantity (such as 500m, 2, 1.5Gi or 1e3)")
         self.value = value
+
+
+class DocumentError(StromboliError, ValueError):
+    """A text that is no YAML or JSON, or too much of it; `line` and `column` count from 1, 0 when not known."""
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}" if line else problem)
+        self.line = line
+        self.column = column
 
 
 class InvalidObjectError(StromboliError):
@@ -32,3 +44,9 @@ class PolicyError(StromboliError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+def misfit(error: msgspec.ValidationError, where: str) -> InvalidObjectError:
+    """The error that msgspec's about a value that is no struct of some type is."""
+    problem, _, path = str(error).partition(" - at `$.")
+    return InvalidObjectError(where, path.rstrip("`"), problem)

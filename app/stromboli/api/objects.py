@@ -11,7 +11,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-Quantity = str | int | float
+from stromboli.api import keys, readers
+
+Quantity = str | readers.Integer | float
 ResourceList = dict[str, Quantity]
 
 
@@ -37,6 +39,11 @@ class Metadata(Record, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
+
+    @property
+    def key(self) -> str:
+        """`NAMESPACE/NAME`, or the name alone."""
+        return keys.key(self.namespace, self.name)
 
 
 # -- selectors and affinity ------------------------------------------------------------------------------------------
@@ -255,3 +262,28 @@ class PriorityClass(Record, frozen=True):
     value: int = 0
     global_default: bool | None = False
     preemption_policy: str | None = None
+
+
+class BudgetSpec(Record, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Record, frozen=True):
+    disruptions_allowed: int | None = 0
+    disrupted_pods: dict[str, Any] | None = None
+
+
+class QuotaStatus(Record, frozen=True):
+    hard: ResourceList | None = None
+    used: ResourceList | None = None
+
+
+class ResourceQuota(Record, frozen=True):
+    metadata: Metadata
+    status: QuotaStatus = QuotaStatus()
+
+
+class DisruptionBudget(Record, frozen=True):
+    metadata: Metadata
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()

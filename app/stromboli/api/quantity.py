@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import ceil
 
 from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.readers import INT64
 
 _PATTERN = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
@@ -32,6 +33,8 @@ def parse(text: str | int | float) -> Fraction:
 
     Raises InvalidQuantityError for anything that is not one.
     """
+    if isinstance(text, int) and abs(text) > INT64:
+        raise InvalidQuantityError(text)
     written = str(text)
     match = _PATTERN.fullmatch(written)
     if match is None or isinstance(text, bool) or len(written) > _LONGEST:

@@ -6,13 +6,15 @@ All amounts are integers, which float64 holds exactly up to 2**53; only shares a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stromboli.api import quantity
+from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.readers import INT64
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
@@ -23,6 +25,8 @@ Rows: TypeAlias = npt.NDArray[np.intp]
 ResourceAmounts: TypeAlias = Mapping[str, str | int | float]
 
 CPU, MEMORY, PODS = 0, 1, 2
+#: the dimension of whatever pods ask for and nobody offers; no node has any of it
+UNKNOWN: Final = "unoffered-resources"
 _NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 
 #: up to so many nodes plain Python is faster than NumPy
@@ -34,10 +38,9 @@ TOLERANCE = 0.1
 
 
 def amount(resource: str, value: str | int | float) -> int:
-    """An amount in the unit of its dimension. Raises InvalidQuantityError."""
-    if resource in ("memory", "pods"):
-        return quantity.units(value)
-    return quantity.milli(value)
+    """An amount in the unit of its dimension, 2^63 - 1 at most as in Kubernetes. Raises InvalidQuantityError."""
+    read = quantity.units if resource in ("memory", "pods") else quantity.milli
+    return min(read(value), INT64)
 
 
 def is_scheduled(resource: str) -> bool:
@@ -48,38 +51,56 @@ def is_scheduled(resource: str) -> bool:
     )
 
 
+def amounts(listed: ResourceAmounts | None) -> dict[str, int]:
+    """A Kubernetes resource list in the units of the dimensions, by name.
+
+    Left out is what is no amount, which `api.gate` reports, and what nodes never have.
+    """
+    out = {}
+    for name, value in (listed or {}).items():
+        try:
+            found = amount(name, value) if is_scheduled(name) else -1
+        except InvalidQuantityError:
+            continue
+        if found >= 0:
+            out[name] = found
+    return out
+
+
 class Dimensions:
-    """The names of the dimensions, in column order. Grows as resources are first seen and never shrinks."""
+    """The names of the dimensions, in column order: cpu, memory and pods, and then those that it is given.
+
+    If UNKNOWN is one of them, it stands for all resources that have no column of their own.
+    """
 
     __slots__ = ("index", "names")
 
-    def __init__(self) -> None:
-        self.names: list[str] = ["cpu", "memory", "pods"]
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names: list[str] = list(dict.fromkeys(("cpu", "memory", "pods", *names)))
         self.index: dict[str, int] = {name: i for i, name in enumerate(self.names)}
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def column(self, resource: str) -> int:
-        """The column of a resource, added when it is new."""
-        found = self.index.get(resource)
-        if found is None:
-            found = self.index[resource] = len(self.names)
-            self.names.append(resource)
-        return found
+    def cover(self, resources: Collection[str]) -> bool:
+        """Whether each of some resources has a column."""
+        return UNKNOWN in self.index or all(name in self.index for name in resources)
 
-    def vector(self, resources: ResourceAmounts | None, unset: float = 0.0) -> Vector:
-        """The vector of a Kubernetes resource list; dimensions that it does not name get `unset`."""
-        amounts = {
-            self.column(name): amount(name, value) for name, value in (resources or {}).items() if is_scheduled(name)
-        }
-        vector = np.full(len(self.names), unset)
-        for column, value in amounts.items():
-            vector[column] = value
+    def vector(self, amounts: Mapping[str, float]) -> Vector:
+        """Amounts by name as a vector; what has no column is left out."""
+        vector = np.zeros(len(self.names))
+        unknown = self.index.get(UNKNOWN)
+        for name, value in amounts.items():
+            column = self.index.get(name, unknown)
+            if column is not None:
+                vector[column] += value
         return vector
 
     def quantities(self, vector: Vector) -> dict[str, str]:
-        """A vector as a Kubernetes resource list, dimensions of zero left out except cpu and memory."""
+        """A vector as a Kubernetes resource list, dimensions of zero left out except cpu and memory.
+
+        What is held of resources that nobody offers any longer is left out, too.
+        """
         out = {}
         for name, value in zip(self.names, vector.tolist(), strict=False):
             if name == "memory":
@@ -87,15 +108,9 @@ class Dimensions:
             elif name == "pods":
                 if value:
                     out[name] = str(round(value))
-            elif value or name == "cpu":
+            elif (value or name == "cpu") and name != UNKNOWN:
                 out[name] = quantity.format_milli(value)
         return out
-
-
-def widened(vector: Vector, width: int, unset: float = 0.0) -> Vector:
-    """The vector with at least `width` dimensions; vectors made before a resource was first seen are shorter."""
-    missing = width - len(vector)
-    return vector if missing <= 0 else np.concatenate([vector, np.full(missing, unset)])
 
 
 def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
@@ -121,10 +136,3 @@ def _fits_one(request: list[float], room: list[float]) -> bool:
         if (want > 0 or column in _ALWAYS) and room[column] <= want - TOLERANCE:
             return False
     return True
-
-
-def is_empty(request: Vector) -> bool:
-    """Whether nothing is requested (the pod itself does not count): such a pod is best-effort."""
-    counted = request >= TOLERANCE
-    counted[PODS] = False
-    return not counted.any()

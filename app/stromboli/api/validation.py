@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Collection, Iterable
 
 from pydantic_core import ErrorDetails
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SHOWN = 60
+_LONGEST_NAME = 120
 
 
 def field_path(keys: Iterable[int | str], prefix: str = "") -> str:
@@ -18,13 +21,38 @@ def field_path(keys: Iterable[int | str], prefix: str = "") -> str:
         if isinstance(key, str) and _NAME.fullmatch(key):
             path += f".{key}" if path else key
         else:
-            path += f"[{key}]"
+            path += f"[{readable(key)}]"
     return path
 
 
+def readable(name: object) -> str:
+    """A name as it is written, as far as it fits into a line; one that would break the line is quoted."""
+    if not (isinstance(name, str) and name.isprintable()):
+        return shown(name)
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+
+
+class _Quoting(reprlib.Repr):
+    """Looks at as much of a value as a message can quote, and no further."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 3, 2 * _SHOWN, 2 * _SHOWN
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = 8
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 4 * _SHOWN else f"a number of {x.bit_length()} bits"
+
+
+_QUOTING = _Quoting()
+
+
 def shown(value: object) -> str:
-    """A value as an error message quotes it: its repr, cut when it is long."""
-    text = repr(value)
+    """A value as an error message quotes it: its repr in one line, cut when it is long.
+
+    However large the value is, a bounded part of it is looked at.
+    """
+    text = _QUOTING.repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
@@ -38,3 +66,16 @@ def problem(error: ErrorDetails) -> str:
     if kind == "model_type":
         message = "Input should be a mapping"
     return f"{message[:1].lower()}{message[1:]}, not {shown(found)}"
+
+
+def did_you_mean(found: object, known: Collection[str]) -> str:
+    """`, did you mean 'minMember'?`, or nothing when no known name is near."""
+    near = nearest(found, known)
+    return f", did you mean {near!r}?" if near else ""
+
+
+def nearest(found: object, known: Collection[str]) -> str:
+    """The known name that is most like one that is not, empty when none is near."""
+    folded = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(found[:_SHOWN].casefold(), folded, n=1) if isinstance(found, str) else ()
+    return folded[near[0]] if near else ""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector
-from stromboli.framework.reasons import describe
-
-if TYPE_CHECKING:
-    from stromboli.framework.job import Job
-    from stromboli.framework.session import Session
+from stromboli.framework.job import Job
+from stromboli.framework.view import View
 
 
 def share(amount: Vector, of: Vector) -> Vector:
@@ -54,7 +48,7 @@ def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> i
     return count
 
 
-def reserved(session: Session, job: Job, *, beyond_allocated: bool) -> Vector:
+def reserved(view: View, job: Job, *, beyond_allocated: bool) -> Vector:
     """What an admitted job still has a claim to: its minResources without what gated pods would take.
 
     With `beyond_allocated`, what it holds already is not counted again.
@@ -63,42 +57,5 @@ def reserved(session: Session, job: Job, *, beyond_allocated: bool) -> Vector:
     amount = job.min_resources
     if beyond_allocated:
         amount = np.maximum(amount - job.allocated, 0)
-    gated = [session.request(pod) for pod in session.pending(job) if pod.pod_class.gated]
+    gated = [view.request(pod) for pod in view.pending(job) if pod.pod_class.gated]
     return np.maximum(amount - np.sum(gated, axis=0), 0) if gated else amount
-
-
-def over_share(
-    session: Session, queue: str, columns: list[int], held: Vector, deserved: Vector, request: Vector
-) -> Reason:
-    """The reason for a queue that holds what it deserves."""
-    return _over_limit(
-        session, Stage.QueueShare, "QueueShareExceeded", queue, "deserves", columns, held, deserved, request
-    )
-
-
-def over_capability(
-    session: Session, stage: Stage, queue: str, columns: list[int], held: Vector, limit: Vector, request: Vector
-) -> Reason:
-    """The reason for a queue that holds what it may have."""
-    return _over_limit(session, stage, "QueueCapabilityExceeded", queue, "may have", columns, held, limit, request)
-
-
-def _over_limit(
-    session: Session,
-    stage: Stage,
-    word: str,
-    queue: str,
-    limit_name: str,
-    columns: list[int],
-    used: Vector,
-    limit: Vector,
-    request: Vector,
-) -> Reason:
-    """The reason for a queue that has no room, with the numbers that were compared."""
-    parts = "; ".join(
-        f"{session.dimensions[c]}: holds {describe(c, used[c])}, {limit_name} {describe(c, limit[c])}, "
-        f"{describe(c, request[c])} more asked"
-        for c in columns
-    )
-    names = ", ".join(session.dimensions[c] for c in columns)
-    return Reason(stage, word, f"queue {queue} has no room in {names}", Actionable.Wait, parts)

@@ -1,8 +1,47 @@
 """The framework: sessions, statements, plugins and the points at which plugins take part.
 
-What plugin authors need is exported here.
+What authors of plugins and actions need is exported here.
 """
 
-from stromboli.framework.plugin import Arguments, Filters, Key, Plugin, Verdict, Vote
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.framework.action import Action
+from stromboli.framework.job import Job, Queue, SubJob
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
+from stromboli.framework.plugin import Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
+from stromboli.framework.report import Report
+from stromboli.framework.session import Session
+from stromboli.framework.view import View
+from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
-__all__ = ["Arguments", "Filters", "Key", "Plugin", "Verdict", "Vote"]
+__all__ = [
+    "Action",
+    "Actionable",
+    "Arguments",
+    "Filters",
+    "Job",
+    "Key",
+    "Mask",
+    "Matrix",
+    "NodeView",
+    "Operation",
+    "Passing",
+    "Plugin",
+    "PodRecord",
+    "PodState",
+    "Queue",
+    "Reads",
+    "Reason",
+    "Report",
+    "Rows",
+    "Session",
+    "Stage",
+    "SubJob",
+    "Vector",
+    "Verdict",
+    "View",
+    "Vote",
+]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from stromboli.api.crds import PodGroupStatus
 from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Reason, Stage
+from stromboli.api.reasons import Stage
 from stromboli.api.resources import Dimensions, Vector
-from stromboli.framework import reasons
+from stromboli.framework.explain import why
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
-from stromboli.state.pods import PodRecord
 
 # int: the members themselves are slow to get at before Python 3.12
 _RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
@@ -25,17 +22,18 @@ _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 def close(session: Session) -> None:
     """Add the status decisions; only what differs from the snapshot is written."""
-    for job in session.jobs.values():
+    for job in session.view.jobs.values():
         job.phase = phase(job)
         if _differs(job):
             session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job)))
             session.decisions += _news(session, job)
-    for name, held in queue_allocated(session).items():
+    view = session.view
+    for name, held in view.by_queue(view.membership.allocated_now()).items():
         amounts = _quantities(session, held)
-        if amounts != dict(session.queues[name].resource.status.allocated):
+        if amounts != dict(session.view.queues[name].resource.status.allocated):
             session.decisions.append(SetQueueStatus(name, amounts))
     for row, node in _promised(session).items():
-        pod, name = session.record(row), session.nodes.name(node)
+        pod, name = session.view.record(row), session.view.nodes.name(node)
         if pod.nominated_node != name:
             session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
 
@@ -47,15 +45,15 @@ def _news(session: Session, job: Job) -> Iterator[EmitEvent | SetPodUnscheduled]
         said = (condition.type, condition.status, condition.message)
         if condition.type == "Unschedulable" and condition.status == "True" and said not in known:
             uid = job.pod_group.metadata.uid
-            yield EmitEvent("PodGroup", job.namespace, job.name, uid, "Warning", condition.reason, condition.message)
+            yield EmitEvent(job.namespace, job.name, "PodGroup", uid, "Warning", condition.reason, condition.message)
             yield from _unscheduled(session, job)
 
 
 def _unscheduled(session: Session, job: Job) -> Iterator[SetPodUnscheduled]:
     """Why each pod of a job waits; those with scheduling gates say so themselves."""
-    blocking = session.reason(job)
+    blocking = session.view.reason(job)
     helped = blocking is not None and (blocking.stage is Stage.Placement or blocking.reason in _HELPED_BY_NODES)
-    for pod in session.pending(job):
+    for pod in session.view.pending(job):
         if not pod.pod_class.gated:
             reason = why(session, pod, job, blocking)
             word = "Unschedulable" if helped else reason.reason
@@ -66,8 +64,8 @@ def _promised(session: Session) -> dict[int, int]:
     """The node of each pod for which others are evicted; under Volcano's rules also of those that gave it back."""
     promised = dict(session.promised)
     if not session.rules.evict_only_what_helps:
-        for row, placement in session.tried.items():
-            if placement.after_eviction and session.pods.state[row] in _WAITING:
+        for row, placement in session.ledger.tried.items():
+            if placement.after_eviction and session.view.pods.state[row] in _WAITING:
                 promised[row] = placement.nodes[0]
     return promised
 
@@ -105,61 +103,7 @@ def _differs(job: Job) -> bool:
     return [condition.shown for condition in job.conditions] != [condition.shown for condition in old.conditions]
 
 
-def queue_allocated(session: Session) -> dict[str, Vector]:
-    """What the pods of each queue and of its descendants hold at the end of the session, shape (dimensions,)."""
-    held = {name: np.zeros(len(session.dimensions)) for name in session.queues}
-    of_jobs = session.membership.allocated_now()
-    for queue in session.queues.values():
-        if not queue.jobs:
-            continue
-        amount, name, seen = of_jobs[[job.index for job in queue.jobs]].sum(axis=0), queue.name, set[str]()
-        while name in held and name not in seen:
-            held[name] += amount
-            seen.add(name)
-            name = session.queues[name].parent
-    return held
-
-
 def _quantities(session: Session, amounts: Vector) -> dict[str, str]:
     dimensions = Dimensions()
-    dimensions.names = list(session.dimensions)
+    dimensions.names = list(session.view.dimensions)
     return dimensions.quantities(amounts)
-
-
-def explain(session: Session) -> dict[str, Reason]:
-    """Why each pod without a place has none, by pod key; nothing pending is without a reason."""
-    out: dict[str, Reason] = {}
-    jobs = {job.row: job for job in session.jobs.values()}
-    blocking: dict[int, Reason | None] = {}
-    pods = session.pods
-    for row in np.flatnonzero(pods.state == PodState.Pending).tolist():
-        record = pods.records[row]
-        if record is None or record.node_name:
-            continue
-        job = jobs.get(int(pods.job[row]))
-        if job is not None and job.row not in blocking:
-            blocking[job.row] = session.reason(job)
-        out[record.key] = why(session, record, job, blocking[job.row] if job else None)
-    for row in np.flatnonzero(pods.state == PodState.Pipelined).tolist():
-        record = session.record(row)
-        out[record.key] = reasons.waits_for_release(session.nodes.facts.records[pods.node[row]].name)
-    return out
-
-
-def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
-    """Why a pending pod has no place; `job` is None when its PodGroup is not in the session.
-
-    `blocking` is `session.reason(job)` for whoever knows it: finding it takes a look at all pods of the job.
-    """
-    if job is None:
-        pod_group = session.snapshot.pod_groups[row] if (row := int(session.pods.job[pod.row])) >= 0 else None
-        return reasons.queue_not_found(pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)
-    own = session.trace.pods.get(pod.row)
-    of_job = session.trace.jobs.get(job.key)
-    if of_job is not None and (own is None or of_job.stage <= own.stage):
-        return of_job
-    if own is not None:
-        return own
-    return (
-        reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job, blocking or session.reason(job))
-    )

@@ -54,13 +54,17 @@ class Environment:
     node_usage: Mapping[str, NodeUsage] = field(default_factory=dict)
     #: None where there is no network; an extender is then one that does not answer
     extender: ExtenderTransport | None = None
-    #: when the rescheduling plugin last looked for victims, seconds since the epoch; None for never
-    rescheduled: float | None = None
-    #: when the tdm plugin last had pods leave closed zones, seconds since the epoch; None for never
-    revocable_evicted: float | None = None
     #: names of schedulers whose pods are bound without anybody writing the allocation of their resource claims
     unallocating: frozenset[str] = frozenset()
     #: None when all nodes are its own
     sharding: Sharding | None = None
+    #: what queues held in the past as a part of the cluster, by queue and resource, where somebody else measures it
+    queue_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: HyperNode by uid of the group for which an earlier session evicted victims there
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
+    #: what plugins left for the next session, by name
+    left: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: nothing is known of the world outside
+OFFLINE = Environment()

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from stromboli.api import crds
 from stromboli.api.pod_state import ALLOCATED_STATES, READY_STATES, PodState
 from stromboli.api.resources import Vector
-
-if TYPE_CHECKING:
-    from stromboli.state.pods import PodRecord
+from stromboli.state.pods import PodRecord
 
 #: no HyperNode; otherwise it is an index into the session's `topology`
 NOWHERE = -1

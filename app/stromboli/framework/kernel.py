@@ -2,7 +2,7 @@
 
 **One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and
 their scores. It is made once per session and class, O(nodes); afterwards only nodes that a placement touched are
-looked at again, found through `SessionNodes.log`. The best node is the highest score, of equals the first in order. A
+looked at again, found through `Nodes.log`. The best node is the highest score, of equals the first in order. A
 class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes) for each pod.
 
 **Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
@@ -20,19 +20,18 @@ when a node fills up: the batch ends there and the caller starts another. Pods w
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
-from stromboli.framework.nodes import NodeView, SessionNodes, first_best
+from stromboli.framework import answers
+from stromboli.framework.nodes import Nodes, NodeView, first_best
 from stromboli.framework.plugin import Passing
+from stromboli.framework.points import Points
 from stromboli.state.pods import PodRecord
 
-if TYPE_CHECKING:
-    from stromboli.framework.points import Points
-
+_FLOAT = np.dtype(np.float64)
 #: single placements of a class until its nodes are worth a heap
 _HEAP_AFTER = 3
 #: a board that missed more than this share of its nodes is computed anew
@@ -140,7 +139,7 @@ class Board:
 class Kernel:
     """Chooses nodes. `within`, where given, is a mask over all nodes that limits the choice."""
 
-    def __init__(self, nodes: SessionNodes, points: Points, request_of: Callable[[PodRecord], Vector]) -> None:
+    def __init__(self, nodes: Nodes, points: Points, request_of: Callable[[PodRecord], Vector]) -> None:
         self.nodes = nodes
         self._points = points
         self._request_of = request_of
@@ -152,66 +151,115 @@ class Kernel:
 
     # -- what plugins say ------------------------------------------------------------------------------------------
 
+    @property
+    def filters(self) -> bool:
+        """Whether anybody looks at nodes beyond their room."""
+        return bool(self._points.all("predicate"))
+
     def varies(self, pod: PodRecord) -> bool:
         """Whether this pod must be placed one at a time with everything asked anew."""
-        return any(method(pod) for method in self._points.all("varies"))
+        return self._points.anybody("varies", pod)
 
-    def _identity(self, pod: PodRecord) -> Hashable:
+    @property
+    def identifies(self) -> bool:
+        """Whether pods of one class may have different identities."""
+        return bool(self._points.all("identity"))
+
+    def identity(self, pod: PodRecord) -> Hashable:
         """Pods with the same identity have the same predicates and scores."""
         methods = self._points.all("identity")
-        return (pod.pod_class.id, *[method(pod) for method in methods]) if methods else pod.pod_class.id
+        if not methods:
+            return pod.pod_class.id
+        return (pod.pod_class.id, *[answers.hashable(method, method(pod)) for method in methods])
 
     def follows(self, pod: PodRecord) -> bool:
         """Whether placements raise the scores of their neighbours."""
-        return any(method(pod) is not None for method in self._points.all("neighbourhoods"))
+        return any(True for _ in self._neighbourhoods(pod))
+
+    def together(self, pod: PodRecord, nodes: list[int]) -> list[int]:
+        """The nodes up to the first that is in another neighbourhood than the one before it.
+
+        While placements stay in one neighbourhood its scores only gain on the others: what was best with the scores of
+        the beginning is best. Beyond, the scores have to be asked anew.
+        """
+        if len(nodes) < 2:
+            return nodes
+        for of_node in self._neighbourhoods(pod):
+            left = np.flatnonzero(of_node[nodes] != of_node[nodes[0]])
+            nodes = nodes[: left[0]] if len(left) else nodes
+        return nodes
+
+    def _neighbourhoods(self, pod: PodRecord) -> Iterator[Rows]:
+        for method in self._points.all("neighbourhoods"):
+            found = answers.rows(method, method(pod), len(self.nodes))
+            if found is not None:
+                yield found
 
     def feasible(self, pod: PodRecord, *, hopeful: bool = False) -> Mask:
         """The nodes that all predicates pass, room not considered.
 
         `hopeful` adds those that refuse the pod only for causes that go when pods go.
         """
-        view = self.nodes.view(self.nodes.rows)
-        passed = np.ones(len(view), np.bool_)
-        for method in self._points.all("predicate"):
-            for cause, mask in method(pod, view):
-                if not (hopeful and isinstance(cause, Passing)):
-                    passed &= mask
+        passed = np.ones(len(self.nodes), np.bool_)
+        for cause, mask in self._filters(pod):
+            if not (hopeful and isinstance(cause, Passing)):
+                passed &= mask
         return passed
 
     def causes(self, pod: PodRecord) -> list[tuple[str, Mask]]:
         """Why nodes are not feasible: each cause with the nodes that fail it first."""
-        view = self.nodes.view(self.nodes.rows)
-        left = np.ones(len(view), np.bool_)
+        left = np.ones(len(self.nodes), np.bool_)
         out = []
-        for method in self._points.all("predicate"):
-            for cause, mask in method(pod, view):
-                failed = left & ~mask
-                if failed.any():
-                    out.append((cause, failed))
-                left &= mask
+        for cause, mask in self._filters(pod):
+            failed = left & ~mask
+            if failed.any():
+                out.append((cause, failed))
+            left &= mask
         return out
 
+    def _filters(self, pod: PodRecord) -> Iterator[tuple[str, Mask]]:
+        view = self.nodes.view(self.nodes.rows)
+        for method in self._points.all("predicate"):
+            yield from answers.filters(method, method(pod, view), len(view))
+
     def score(self, pod: PodRecord, view: NodeView) -> Vector:
-        """The sum of the scores that depend on each node alone."""
+        """The sum of the scores that depend on each node alone, shape (nodes of the view,)."""
         self.nodes_scored += len(view)
-        total: Vector | None = None
-        for method in self._points.all("node_order"):
-            scores = method(pod, view)
-            if scores is not None:
-                # the first may belong to the plugin
-                total = scores.copy() if total is None else np.add(total, scores, out=total)
+        total = self._sum("node_order", pod, view)
         return np.zeros(len(view)) if total is None else total
 
     def set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
-        """The sum of the scores that depend on the set of nodes; None when they are all equal."""
+        """The sum of the scores that depend on the set of nodes, shape (rows,); None when they are all equal."""
+        if not self._points.all("batch_node_order"):
+            return None
+        return self._sum("batch_node_order", pod, self.nodes.view(rows))
+
+    def whole_score(self, pod: PodRecord, rows: Rows) -> Vector:
+        """All scores of some nodes to choose from, shape (rows,)."""
+        own, of_set = self.score(pod, self.nodes.view(rows)), self.set_scores(pod, rows)
+        return own if of_set is None else own + of_set
+
+    def _sum(self, point: str, pod: PodRecord, view: NodeView) -> Vector | None:
+        """The sum of the scores of all plugins; None when nobody prefers any node."""
         total: Vector | None = None
-        view = None
-        for method in self._points.all("batch_node_order"):
-            view = view or self.nodes.view(rows)
+        for method in self._points.all(point):
+            scores = method(pod, view)
+            if scores is None:
+                continue
+            if type(scores) is not np.ndarray or scores.dtype is not _FLOAT or scores.shape != view.rows.shape:
+                scores = answers.scores(method, scores, len(view))
+            # the first may belong to the plugin
+            total = scores.copy() if total is None else np.add(total, scores, out=total)
+        if total is not None and not answers.numbers(total):
+            self._blame(point, pod, view)
+        return total
+
+    def _blame(self, point: str, pod: PodRecord, view: NodeView) -> None:
+        """Find out whose scores are no numbers. Raises AnswerError."""
+        for method in self._points.all(point):
             scores = method(pod, view)
             if scores is not None:
-                total = scores if total is None else total + scores
-        return total
+                answers.finite(method, scores)
 
     # -- choosing --------------------------------------------------------------------------------------------------
 
@@ -220,7 +268,7 @@ class Kernel:
         return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
 
     def _known_board(self, pod: PodRecord) -> Board:
-        key = self._identity(pod)
+        key = self.identity(pod)
         board = self._boards.get(key)
         if board is None:
             board = self._boards[key] = self._new_board(pod)
@@ -257,7 +305,7 @@ class Kernel:
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
         varies = self.varies(pod)
-        if count > 1 and any(method(pod) for method in self._points.all("one_by_one")):
+        if count > 1 and self._points.anybody("one_by_one", pod):
             count = 1
         board = self._new_board(pod) if varies else self._known_board(pod)
         if count == 1 and within is None and not board.relative:

@@ -1,12 +1,23 @@
-"""The nodes of a session: amounts that placements change, and the views of them that plugins get."""
+"""The nodes of a session: amounts that operations change, and the views of them that plugins get."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.snapshot import NodeColumns
+
+Array = TypeVar("Array", bound=np.ndarray)
+
+
+def read_only(array: Array) -> Array:
+    """The same memory, not to be written through."""
+    shown = array.view()
+    shown.flags.writeable = False
+    return shown
 
 
 class NodeView:
@@ -18,7 +29,7 @@ class NodeView:
 
     __slots__ = ("_allocatable", "_nodes", "_scoring", "_used", "facts", "rows")
 
-    def __init__(self, nodes: SessionNodes, rows: Rows) -> None:
+    def __init__(self, nodes: Nodes, rows: Rows) -> None:
         self._nodes = nodes
         #: labels, taints, names of all nodes; index it with `rows`
         self.facts: NodeFacts = nodes.facts
@@ -51,6 +62,14 @@ class NodeView:
             self._scoring = self._nodes.scoring.take(self.rows, axis=1)
         return self._scoring
 
+    def label(self, key: str, value: str) -> Mask:
+        """Which of these nodes carry a label with this value, shape (n,)."""
+        number = self.facts.label_values(key).get(value)
+        if number is None:
+            return np.zeros(len(self.rows), np.bool_)
+        found: Mask = self.facts.label(key)[self.rows] == number
+        return found
+
     def with_copies(self, copies: Vector, request: Vector, scoring: tuple[float, float]) -> NodeView:
         """The nodes as they would be with `copies[i]` more pods of one request on the i-th; rows may repeat."""
         view = NodeView(self._nodes, self.rows)
@@ -64,13 +83,13 @@ class _AllNodes(NodeView):
 
     __slots__ = ()
 
-    def __init__(self, nodes: SessionNodes) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         super().__init__(nodes, nodes.rows)
         self._allocatable, self._used, self._scoring = nodes.allocatable, nodes.used, nodes.scoring
 
 
-class SessionNodes:
-    """The amounts of a session, shape (dimensions, nodes): copies that statements change and take back.
+class Nodes:
+    """The amounts of a session as they are now, shape (dimensions, nodes), to be read.
 
     `log` lists the nodes in the order in which they changed, so that whoever caches something about nodes can catch
     up with what is new.
@@ -89,15 +108,15 @@ class SessionNodes:
         "used",
     )
 
-    def __init__(self, columns: NodeColumns) -> None:
-        self.facts = columns.facts
-        self.allocatable = columns.allocatable
-        self.used = columns.used
-        self.idle: Matrix = columns.allocatable - columns.used
-        self.releasing = columns.releasing
-        self.pipelined: Matrix = np.zeros_like(columns.used)
-        self.scoring = columns.scoring
-        self.rows: Rows = np.arange(len(columns.facts))
+    def __init__(self, facts: NodeFacts, allocatable: Matrix) -> None:
+        self.facts = facts
+        self.allocatable: Matrix = read_only(allocatable)
+        self.used: Matrix
+        self.idle: Matrix
+        self.releasing: Matrix
+        self.pipelined: Matrix
+        self.scoring: Matrix
+        self.rows: Rows = read_only(np.arange(len(facts)))
         self.log: list[int] = []
         self._promised = False
 
@@ -122,27 +141,45 @@ class SessionNodes:
         """Some nodes as they are now."""
         return _AllNodes(self) if len(rows) == len(self.rows) else NodeView(self, rows)
 
+
+class NodeLedger:
+    """The same amounts for whoever may change them: copies that operations change and take back."""
+
+    __slots__ = ("_idle", "_pipelined", "_releasing", "_scoring", "_used", "nodes")
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._used = columns.used
+        self._idle: Matrix = columns.allocatable - columns.used
+        self._releasing = columns.releasing
+        self._pipelined: Matrix = np.zeros_like(columns.used)
+        self._scoring = columns.scoring
+        #: what everybody may read
+        self.nodes = nodes = Nodes(columns.facts, columns.allocatable)
+        nodes.used, nodes.idle = read_only(self._used), read_only(self._idle)
+        nodes.releasing, nodes.pipelined = read_only(self._releasing), read_only(self._pipelined)
+        nodes.scoring = read_only(self._scoring)
+
     def occupy(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
         """Put `count` pods on a node; a negative count takes them off."""
         amount = request if count == 1 else request * count
-        self.idle[:, row] -= amount
-        self.used[:, row] += amount
-        self.scoring[0, row] += scoring[0] * count
-        self.scoring[1, row] += scoring[1] * count
-        self.log.append(row)
+        self._idle[:, row] -= amount
+        self._used[:, row] += amount
+        self._scoring[0, row] += scoring[0] * count
+        self._scoring[1, row] += scoring[1] * count
+        self.nodes.log.append(row)
 
     def promise(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
         """Reserve what terminating pods leave on a node; a negative count gives it back."""
-        self._promised = True
-        self.pipelined[:, row] += request * count
-        self.scoring[0, row] += scoring[0] * count
-        self.scoring[1, row] += scoring[1] * count
-        self.log.append(row)
+        self.nodes._promised = True
+        self._pipelined[:, row] += request * count
+        self._scoring[0, row] += scoring[0] * count
+        self._scoring[1, row] += scoring[1] * count
+        self.nodes.log.append(row)
 
     def release(self, row: int, request: Vector, count: int) -> None:
         """Mark pods on a node as terminating; a negative count takes that back."""
-        self.releasing[:, row] += request * count
-        self.log.append(row)
+        self._releasing[:, row] += request * count
+        self.nodes.log.append(row)
 
 
 def first_best(scores: Vector, among: Mask) -> int | None:

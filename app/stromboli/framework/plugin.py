@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Rows, Vector
-
-if TYPE_CHECKING:
-    from stromboli.framework.job import Job, Queue, SubJob
-    from stromboli.framework.nodes import NodeView
-    from stromboli.framework.session import Session
-    from stromboli.framework.statement import Placement
-    from stromboli.state.pods import PodRecord
+from stromboli.framework.definition import check_methods, public_methods
+from stromboli.framework.job import Job, Queue, SubJob
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
+from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
 
 class Vote(IntEnum):
@@ -69,19 +70,32 @@ class Plugin:
     name: ClassVar[str]
     #: the model of its arguments; None when it takes none
     Arguments: ClassVar[type[BaseModel] | None] = None
+    #: what predicates and scores read of pods beyond their class; see `Reads`
+    reads: ClassVar[Reads] = Reads()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises PluginDefinitionError for a public method that is no extension point, or cannot be called as one."""
+        super().__init_subclass__(**options)
+        check_methods(cls, Plugin)
 
     def __init__(self, arguments: Any = None, *, hierarchy: bool = False) -> None:
         """`arguments` is an instance of `Arguments`; `hierarchy` is the policy's `enableHierarchy`."""
         self.arguments = arguments
         self.hierarchy = hierarchy
+        #: what the session before left under this name; None at first
+        self.left: Any = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    def open(self, session: Session) -> None:
-        """The session begins: derive what the other methods need."""
+    def open(self, view: View) -> None:
+        """The session begins: keep the view, derive what the other methods need."""
 
-    def close(self, session: Session) -> None:
-        """The session ends: set conditions, report gauges."""
+    def close(self, report: Report) -> None:
+        """The session ends: report gauges of queues and conditions of PodGroups."""
+
+    def leave(self) -> Any:
+        """What the plugin of the next session finds in `left`; anything that compares with its like by ==."""
+        return self.left
 
     # -- orders: keys of all plugins are concatenated, smaller comes first ---------------------------------------
 
@@ -205,7 +219,8 @@ class Plugin:
     def identity(self, pod: PodRecord) -> Hashable:
         """What else than its class a pod's predicates and scores depend on, such as its queue.
 
-        It must be the same for all pods of one class in a job.
+        Pods with different answers share nothing, and predicates and scores are shown the pod itself: what they read
+        of it has to follow from its class and this answer.
         """
         raise NotImplementedError
 
@@ -221,7 +236,7 @@ class Plugin:
         """
         raise NotImplementedError
 
-    # -- HyperNodes: given and returned as indices into `session.topology` ---------------------------------------
+    # -- HyperNodes: given and returned as indices into `View.topology` ---------------------------------------
 
     def hyper_node_gradient(self, of: Job | SubJob, root: int, evicting: bool) -> list[Rows]:
         """HyperNodes at or below `root` to place a job or group in, the gradient to try first in front.
@@ -251,10 +266,21 @@ class Plugin:
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
+    def on_allocate(self, operation: Operation) -> None:
         """Pods got a place (or a promise of one)."""
         raise NotImplementedError
 
-    def on_deallocate(self, placement: Placement) -> None:
+    def on_deallocate(self, operation: Operation) -> None:
         """Pods lost it again."""
         raise NotImplementedError
+
+
+#: methods that every session calls, whoever takes part in what
+_LIFE = frozenset(("open", "close", "leave"))
+
+
+def extension_points(plugin: type[Plugin]) -> list[str]:
+    """The extension points that a plugin takes part in, in the order of `Plugin`."""
+    return [
+        name for name, method in public_methods(Plugin) if name not in _LIFE and getattr(plugin, name) is not method
+    ]

@@ -6,20 +6,23 @@ tier; the functions below combine their answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from types import MethodType, TracebackType
+from typing import Any, TypeAlias
 
 from stromboli.api.reasons import Reason
+from stromboli.framework import answers
+from stromboli.framework.answers import AnswerError, Method
+from stromboli.framework.class_member import ClassMember
+from stromboli.framework.job import Job, Queue
 from stromboli.framework.plugin import Plugin, Vote
 from stromboli.policy.document import PluginOption
 from stromboli.state.pods import PodRecord
 
-if TYPE_CHECKING:
-    from stromboli.framework.job import Job
-
-Method = Callable[..., Any]
+#: the plugins of a session with how the policy uses them, tier by tier
+Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, PluginOption]]]
 #: for whom victims are looked for
-Beneficiary: TypeAlias = "PodRecord | Job"
+Beneficiary: TypeAlias = PodRecord | Job
 
 #: the switch of the policy file that turns a point off; points that are not named have none
 _SWITCH = {
@@ -49,33 +52,19 @@ _WITHOUT_SWITCH = frozenset(
     )
 )
 
-
-def culprit(error: BaseException) -> Plugin | None:
-    """The plugin in whose code an error arose, the innermost of them; None when none had a part in it.
-
-    Read from the traceback, so that calling a plugin costs nothing extra.
-    """
-    found, traceback = None, error.__traceback__
-    while traceback is not None:
-        owner = traceback.tb_frame.f_locals.get("self")
-        if isinstance(owner, Plugin):
-            found = owner
-        traceback = traceback.tb_next
-    return found
+#: points whose answers the pods of a class share
+_OF_CLASSES = frozenset(("predicate", "node_order", "batch_node_order", "neighbourhoods", "one_by_one"))
 
 
 class Points:
     """The methods that take part in each extension point, tier by tier."""
 
-    def __init__(self, tiers: Sequence[Sequence[tuple[Plugin, PluginOption]]]) -> None:
+    def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
         self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
         self._flat: dict[str, tuple[Method, ...]] = {}
-
-    @property
-    def count(self) -> int:
-        """How many plugins are asked."""
-        return sum(map(len, self._tiers))
+        #: by point, the family of the keys of each method: those of one must compare with each other
+        self._families: dict[str, list[object]] = {}
 
     def __contains__(self, plugin: Plugin) -> bool:
         return any(p is plugin for tier in self._tiers for p, _ in tier)
@@ -85,6 +74,7 @@ class Points:
         self._tiers = [[(p, option) for p, option in tier if p is not plugin] for tier in self._tiers]
         self._chains.clear()
         self._flat.clear()
+        self._families.clear()
 
     def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
         """The methods of a point, tier by tier; tiers without any are left out."""
@@ -93,7 +83,7 @@ class Points:
             chain = tuple(
                 methods
                 for tier in self._tiers
-                if (methods := tuple(getattr(p, point) for p, option in tier if _takes_part(p, option, point)))
+                if (methods := tuple(_method(p, point) for p, option in tier if _takes_part(p, option, point)))
             )
             self._chains[point] = chain
         return chain
@@ -105,44 +95,105 @@ class Points:
             flat = self._flat[point] = tuple(method for tier in self.tiers(point) for method in tier)
         return flat
 
+    def culprit(self, error: BaseException) -> Plugin | None:
+        """The plugin in whose code an error arose, the innermost of them; None when none had a part in it.
+
+        Read from the traceback, so that calling a plugin costs nothing extra.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            return None
+        if isinstance(error, AnswerError):
+            return error.plugin if isinstance(error.plugin, Plugin) else None
+        by_module = {type(p).__module__: p for tier in self._tiers for p, _ in tier}
+        found, traceback = None, error.__traceback__
+        while traceback is not None:
+            owner = _owner(traceback, by_module)
+            # An exception that was raised before remembers the plugins of earlier sessions.
+            found = owner if owner is not None and owner in self else found
+            traceback = traceback.tb_next
+        # What a generator makes of a StopIteration says whose it was in its cause.
+        return found or (self.culprit(error.__cause__) if error.__cause__ else None)
+
     # -- combining -------------------------------------------------------------------------------------------------
 
     def key(self, point: str, *subject: Any) -> tuple[Any, ...]:
         """Concatenate: what an earlier plugin says outweighs all later ones."""
-        return tuple([method(*subject) for method in self.all(point)])
+        methods = self.all(point)
+        keys = [method(*subject) for method in methods]
+        families = self._families.get(point, ())
+        if len(families) != len(keys) or not all(map(answers.belongs, keys, families)):
+            keys = self._comparable(point, methods, keys)
+        return tuple(keys)
+
+    def _comparable(self, point: str, methods: Sequence[Method], found: Sequence[Any]) -> list[Any]:
+        """Keys that compare with those that the same methods gave before."""
+        keys = [answers.key(method, key) for method, key in zip(methods, found, strict=True)]
+        families = [answers.family(key) for key in keys]
+        known = self._families.setdefault(point, families)
+        for method, key, family, before in zip(methods, keys, families, known, strict=True):
+            if family != before:
+                raise AnswerError(method, "keys that compare with each other, as it did before", key)
+        return keys
 
     def objection(self, point: str, *subject: Any) -> Reason | None:
         """The first reason against."""
         for method in self.all(point):
-            reason: Reason | None = method(*subject)
-            if reason is not None:
-                return reason
+            answer = method(*subject)
+            if answer is not None:
+                return answers.reason(method, answer)
         return None
 
     def largest(self, point: str, *subject: Any) -> int:
         """The largest number, 0 when nobody names one."""
-        return max([method(*subject) for method in self.all(point)], default=0)
+        numbers = [
+            answer if type(answer := method(*subject)) is int else answers.count(method, answer)
+            for method in self.all(point)
+        ]
+        return max(numbers, default=0)
+
+    def room(self, point: str, queue: Queue, pod: PodRecord, most: int) -> tuple[int, Reason | None]:
+        """The smallest number of pods, `most` at most, and whose reason it is."""
+        least, why = most, None
+        for method in self.all(point):
+            room, reason = answers.room(method, method(queue, pod, least), least)
+            if room < least:
+                least, why = room, reason
+        return least, why
 
     def vote(self, point: str, *subject: Any) -> tuple[bool, Reason | None]:
         """A rejection anywhere decides; a permit ends the question after its tier; nobody's opinion is a yes."""
         for tier in self.tiers(point):
             permitted = False
             for method in tier:
-                verdict = method(*subject)
+                verdict = answers.verdict(method, method(*subject))
                 if isinstance(verdict, Reason):
                     return False, verdict
-                if verdict == Vote.Reject:
+                if verdict is Vote.Reject:
                     return False, None
-                permitted = permitted or verdict == Vote.Permit
+                permitted = permitted or verdict is Vote.Permit
             if permitted:
                 return True, None
         return True, None
 
+    def anybody(self, point: str, *subject: Any) -> bool:
+        """Whether any plugin says yes."""
+        for method in self.all(point):  # noqa: SIM110 - asked for every pod: a generator takes twice as long
+            if answers.flag(method, method(*subject)):
+                return True
+        return False
+
     def first_tier_agrees(self, point: str, *subject: Any) -> bool:
         """Whether all plugins of the first tier that takes part say yes; False when none does."""
         for tier in self.tiers(point):
-            return all(method(*subject) for method in tier)
+            return all(answers.flag(method, method(*subject)) for method in tier)
         return False
+
+    def merged(self, point: str, *subject: Any) -> Mapping[str, str]:
+        """What all plugins say, by key; the last one counts."""
+        out: dict[str, str] = {}
+        for method in self.all(point):
+            out.update(answers.texts(method, method(*subject)))
+        return out
 
     def victims(
         self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord], *, veto: bool
@@ -161,9 +212,8 @@ class Points:
         """Rows that every opinion contains."""
         allowed: set[int] | None = None
         for method in self.all(point):
-            opinion = method(beneficiary, candidates)
-            if opinion is not None:
-                rows = {pod.row for pod in opinion}
+            rows = answers.pods(method, method(beneficiary, candidates))
+            if rows is not None:
                 allowed = rows if allowed is None else allowed & rows
                 if not allowed:
                     break
@@ -174,10 +224,9 @@ class Points:
         for tier in self.tiers(point):
             allowed: set[int] = set()
             for method in tier:
-                opinion = method(beneficiary, candidates)
-                if opinion is None:
+                rows = answers.pods(method, method(beneficiary, candidates))
+                if rows is None:
                     continue
-                rows = {pod.row for pod in opinion}
                 if not rows:
                     allowed = set()
                     break
@@ -189,14 +238,16 @@ class Points:
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates to whose eviction no plugin objects."""
         for method in self.all("evictable"):
-            opinion = method(candidates)
-            candidates = candidates if opinion is None else opinion
+            rows = answers.pods(method, method(candidates))
+            candidates = candidates if rows is None else [pod for pod in candidates if pod.row in rows]
         return list(candidates)
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         """What the plugins of the first tier that names somebody want to see evicted."""
         for tier in self.tiers("victim_tasks"):
-            named = {pod.row for method in tier for pod in method(running)}
+            named: set[int] = set()
+            for method in tier:
+                named |= answers.pods(method, method(running)) or set()
             if named:
                 return [pod for pod in running if pod.row in named]
         return []
@@ -206,3 +257,43 @@ def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:
     if getattr(type(plugin), point) is getattr(Plugin, point):
         return False
     return point in _WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
+
+
+def _method(plugin: Plugin, point: str) -> Method:
+    """What is called at a point; where pods share the answer, it is shown what they have in common."""
+    method: Method = getattr(plugin, point)
+    if point not in _OF_CLASSES or plugin.reads.whole or type(plugin).identity is not Plugin.identity:
+        return method if getattr(method, "__self__", None) is plugin else MethodType(_unbound(method), plugin)
+    varies = plugin.varies if type(plugin).varies is not Plugin.varies else None
+    member: ClassMember | None = None
+
+    def ask(self: Plugin, pod: PodRecord, *rest: Any) -> Any:
+        nonlocal member
+        if varies is not None and varies(pod):
+            return method(pod, *rest)
+        if member is None or member.pod_class is not pod.pod_class:
+            member = ClassMember(pod, self)
+        return method(member, *rest)
+
+    ask.__name__ = point
+    return MethodType(ask, plugin)
+
+
+def _unbound(function: Method) -> Method:
+    """A static method or the like as a method, so that it is known whose it is."""
+
+    def call(self: Plugin, *subject: Any) -> Any:
+        return function(*subject)
+
+    call.__name__ = getattr(function, "__name__", "?")
+    return call
+
+
+def _owner(traceback: TracebackType, by_module: Mapping[str, Plugin]) -> Plugin | None:
+    """Whose code a frame runs: a method of a plugin, the call of one, or what its module defines besides."""
+    frame = traceback.tb_frame
+    owner = frame.f_locals.get("self")
+    if not isinstance(owner, Plugin) and traceback.tb_next is None:
+        # The call itself failed: whoever calls a plugin calls it `method`.
+        owner = getattr(frame.f_locals.get("method"), "__self__", None)
+    return owner if isinstance(owner, Plugin) else by_module.get(frame.f_globals.get("__name__", ""))

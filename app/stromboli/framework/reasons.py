@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from stromboli.api.quantity import format_bytes, format_milli
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask
-
-if TYPE_CHECKING:
-    from stromboli.framework.job import Job, Queue
-    from stromboli.framework.session import Session
-    from stromboli.state.pods import PodRecord
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN
+from stromboli.framework.job import Job, Queue
+from stromboli.state.pods import PodRecord
 
 
 def queue_not_open(queue: Queue) -> Reason:
@@ -35,7 +32,7 @@ def same_role_failed(pod: PodRecord) -> Reason:
     return Reason(Stage.Placement, "SameRoleFailed", f"another pod of role {pod.role} found no node", Actionable.Wait)
 
 
-def plugin_failed(plugin: str, error: Exception) -> Reason:
+def plugin_failed(plugin: str, error: BaseException) -> Reason:
     """A job that was set aside because a plugin raised when asked about it."""
     words = f"plugin {plugin} failed: {type(error).__name__}: {error}"
     return Reason(Stage.Admission, "PluginFailed", words, Actionable.Admin)
@@ -79,55 +76,12 @@ def queue_not_found(queue: str) -> Reason:
     return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User)
 
 
-def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) -> Reason:
-    """Why no node takes a pod, with the number of nodes that each cause rules out.
-
-    The message names the causes without counts, so that an unchanged situation reads the same.
-    """
-    left = np.ones(len(session.nodes), np.bool_) if within is None else within.copy()
-    if not left.any():
-        return Reason(Stage.Placement, "NoNodes", "there are no nodes to choose from", Actionable.Admin)
-    counts: dict[str, int] = {}
-    for cause, failed in session.kernel.causes(pod):
-        hit = failed & left
-        if hit.any():
-            counts[cause] = int(hit.sum())
-            left &= ~hit
-    if not left.any():
-        return Reason(
-            Stage.Placement,
-            "NoMatchingNode",
-            f"no node takes the pod: {_listed(counts)}",
-            Actionable.User,
-            nodes=counts,
-        )
-    return _no_room(session, pod, left, counts)
-
-
-def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
-    """The reason of a pod that some nodes would take if they had room."""
-    request, future, whole = session.request(pod), session.nodes.future_idle(), session.nodes.allocatable
-    for column in range(len(request)):
-        short = nodes & (future[column] <= request[column] - TOLERANCE)
-        if short.any() and (request[column] or column in (CPU, MEMORY)):
-            counts[f"Insufficient {session.dimensions[column]}"] = int(short.sum())
-    if (whole[:, nodes] > request[:, None] - TOLERANCE).all(axis=0).any():
-        message = f"no node has room: {_listed(counts)}"
-        return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts)
-    largest = whole[:, nodes].max(axis=1)
-    lacking = np.flatnonzero(request > largest).tolist()
-    names = ", ".join(session.dimensions[column] for column in lacking)
-    detail = "; ".join(
-        f"{session.dimensions[column]}: asks for {describe(column, request[column])}, the largest node has "
-        f"{describe(column, largest[column])}"
-        for column in lacking
-    )
-    message = f"no node is large enough in {names}" if names else "no node is large enough"
-    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, counts)
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(sorted(counts))
+def resource_name(dimensions: Sequence[str], pod: PodRecord, column: int) -> str:
+    """The resource of a column; for that of what nobody offers, which of it the pod asks for."""
+    if dimensions[column] != UNKNOWN:
+        return dimensions[column]
+    first, *others = sorted(pod.pod_class.request.keys() - set(dimensions))
+    return f"{first} and {len(others)} others" if others else first
 
 
 def describe(column: int, value: float) -> str:

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from functools import reduce
+from operator import or_
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from stromboli.framework.plugin import Arguments, Plugin
-
-if TYPE_CHECKING:
-    from stromboli.framework.session import Session
-
-
-class ErrorCacheArguments(Arguments):
-    """Arguments of the actions that place pods."""
-
-    predicate_error_cache: bool = Field(default=True, alias="predicateErrorCacheEnable")
-    """Accepted for compatibility: answers are always shared within an identity class, where they are exact."""
-
-
-class Action:
-    """One step of a session. Override `run`; `Arguments` models the action's `configurations` entry."""
-
-    name: str
-    Arguments: ClassVar[type[BaseModel] | None] = None
-
-    def run(self, session: Session) -> None:
-        """Do the step."""
-        raise NotImplementedError
+from stromboli.framework.action import Action
+from stromboli.framework.plugin import Plugin
+from stromboli.state.reads import Reads
 
 
 class Registry:
@@ -41,6 +23,11 @@ class Registry:
     def plugin(self, name: str) -> type[Plugin]:
         """The class of a plugin whose name a policy has been checked for."""
         return self.plugins[name]
+
+    @property
+    def reads(self) -> Reads:
+        """What all plugins together read of pods: it tells the state what belongs to a pod's class."""
+        return reduce(or_, (plugin.reads for plugin in self.plugins.values()), Reads())
 
     def argument_models(
         self,

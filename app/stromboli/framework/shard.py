@@ -14,10 +14,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask
 from stromboli.framework.environment import Sharding
-from stromboli.framework.nodes import NodeView
-from stromboli.framework.plugin import Filters, Plugin
 from stromboli.state.nodes import NodeFacts
-from stromboli.state.pods import PodRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +48,6 @@ class Shard:
             status = NodeShardStatus(in_use, to_add=desired - in_use)
             if status != _status(own):
                 self.new_status = status
-
-
-class OwnNodesOnly(Plugin):
-    """The predicate of a hard shard."""
-
-    name = "node shard"
-
-    def __init__(self, shard: Shard) -> None:
-        super().__init__()
-        self._own = shard.own
-
-    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
-        yield "node(s) were not in the scheduler's node shard", self._own[nodes.rows]
 
 
 def by_preference(shard: Shard | None, within: Mask | None) -> list[Mask | None]:

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from stromboli.api import crds
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.framework.job import Job, SubJob
-from stromboli.framework.topology import of_model
 from stromboli.state.pods import PodRecord
-from stromboli.state.selectors import EVERYTHING, Selector
+from stromboli.state.selectors import EVERYTHING, Selector, of_model
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.api import crds, objects
+from stromboli.api import crds
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.state.nodes import NodeFacts
-from stromboli.state.selectors import Selector, label_selector
+from stromboli.state.selectors import of_model
 
 #: the name of the virtual HyperNode over all nodes
 TOP_NAME = "<cluster-top-hypernode>"
@@ -244,12 +244,6 @@ def topology(hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts) -> Top
     return tree
 
 
-def of_model(selector: crds.LabelSelector) -> Selector:
-    """The selector of a custom resource."""
-    requirements = [objects.Requirement(r.key, r.operator, r.values) for r in selector.match_expressions]
-    return label_selector(objects.LabelSelector(selector.match_labels, requirements))
-
-
 def _labelled(selector: crds.LabelSelector, facts: NodeFacts) -> Mask:
     requirements = of_model(selector).requirements
     mask = np.full(len(facts), bool(requirements))
@@ -267,7 +261,7 @@ def has_topology(job: Job) -> bool:
     return spec.network_topology is not None or (job.divided and any(p.network_topology for p in spec.sub_group_policy))
 
 
-def settle(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:
+def locate(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:
     """Find out up to which tier a job's pods may lie apart, and below which HyperNodes they lie already.
 
     `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread

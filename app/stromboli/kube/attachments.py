@@ -14,7 +14,7 @@ import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Matrix
-from stromboli.kube.storage import PersistentVolumeClaim, Storage
+from stromboli.kube.storage import PersistentVolumeClaim, Storage, storage_of
 from stromboli.state.classes import PodClass
 from stromboli.state.snapshot import Snapshot
 
@@ -31,7 +31,7 @@ def with_attachments(snapshot: Snapshot) -> Snapshot:
     if not claiming:
         return snapshot
     drivers: dict[str, int] = {}
-    storage = Storage(snapshot.objects)
+    storage = storage_of(snapshot)
     wanted = [(pod_class.id, driver) for pod_class in claiming for driver in _drivers(pod_class, storage)]
     for _, driver in wanted:
         drivers.setdefault(driver, len(snapshot.dimensions) + len(drivers))

@@ -6,7 +6,8 @@ topology key. matchLabelKeys need no attention: the API server writes them into 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Vector
 from stromboli.framework.plugin import Filters, Passing
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
@@ -78,15 +79,58 @@ def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
     )
 
 
+class _ByLabel:
+    """Terms of sets by a label that whoever they select must have."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        #: by a label and its value: number of the set, weight, term
+        self._by_label: defaultdict[tuple[str, str], list[tuple[int, int, Term]]] = defaultdict(list)
+        #: those that require no value of any label
+        self._others: list[tuple[int, int, Term]] = []
+
+    def near(self, labels: Mapping[str, str]) -> Iterator[tuple[int, int, Term]]:
+        """The terms that may select a pod with these labels, with the number of their set and their weight."""
+        for label in labels.items():
+            yield from self._by_label.get(label, ())
+        yield from self._others
+
+    def _extend(self, sets: Iterable[Iterable[tuple[int, Term]]]) -> None:
+        for terms in sets:
+            for weight, term in terms:
+                self._note(term, (self._size, weight, term))
+            self._size += 1
+
+    def _note(self, term: Term, entry: tuple[int, int, Term]) -> None:
+        required = next((r for r in term.selector.requirements if r.operator == "In"), None)
+        if required is None:
+            self._others.append(entry)
+        else:
+            for value in required.values:
+                self._by_label[required.key, value].append(entry)
+
+
+class RequiredTerms(_ByLabel):
+    """Of values of `required_anti_affinity`; weights are 1."""
+
+    def extend(self, values: Sequence[tuple[Term, ...]]) -> None:
+        self._extend([(1, term) for term in terms] for terms in values)
+
+
+class PreferredTerms(_ByLabel):
+    """Of values of `preferred_terms`."""
+
+    def extend(self, values: Sequence[tuple[tuple[int, Term], ...]]) -> None:
+        self._extend(values)
+
+
 class InterPod:
     """The rules in one session. Masks and vectors have shape (nodes,)."""
 
-    def __init__(self, session: Session, placed: PlacedPods) -> None:
-        self._facts = session.nodes.facts
+    def __init__(self, view: View, placed: PlacedPods) -> None:
+        self._facts = view.nodes.facts
         self._placed = placed
-        self._namespaces: Mapping[str, Any] = session.snapshot.objects.get("Namespace", {})
-        #: anti-affinity terms that select pods with a namespace and labels, by the index of the trait's value
-        self._repelling: dict[Hashable, list[tuple[int, Term]]] = {}
+        self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
 
     def filters(self, pod: PodRecord) -> Filters:
         """What the pod requires of the pods near a node, and they of it."""
@@ -115,12 +159,11 @@ class InterPod:
         for weight, term in preferred_terms(pod.pod_class) or ():
             score = weight * self._nearby(term)
             total = score if total is None else total + score
-        traits = self._placed.traits(preferred_terms)
-        placed = self._placed.by_trait(preferred_terms)
-        for terms, index in traits.values.items() if placed else ():
-            for weight, term in terms if index in placed else ():
-                if self._selects(term, pod):
-                    score = weight * domain_sums(self._facts, term.topology_key, placed[index])
+        for number, weight, term in self._placed.traits(preferred_terms).index(PreferredTerms).near(pod.labels):
+            if self._selects(term, pod):
+                counts = self._placed.with_trait(preferred_terms, number)
+                if counts.any():
+                    score = weight * domain_sums(self._facts, term.topology_key, counts)
                     total = score if total is None else total + score
         return total
 
@@ -131,40 +174,43 @@ class InterPod:
         """
         facts = self._facts
 
-        def selected(other: PodRecord) -> bool:
-            return all(self._selects(term, other) for term in terms)
+        def selected() -> Mask:
+            return reduce(np.logical_and, map(self._selected, terms))
 
-        counts = self._placed.matching(terms, selected)
+        counts = self._placed.count(terms, selected)
         labelled = [has_domain(facts, term.topology_key) for term in terms]
-        if selected(pod) and not any(counts[has].any() for has in labelled):
+        if all(self._selects(term, pod) for term in terms) and not any(counts[has].any() for has in labelled):
             return reduce(np.logical_and, labelled)
         return reduce(np.logical_and, [domain_sums(facts, term.topology_key, counts) > 0 for term in terms])
 
     def _nearby(self, term: Term) -> Vector:
         """How many pods that a term selects are in each node's domain."""
-        counts = self._placed.matching(term, lambda other: self._selects(term, other))
+        counts = self._placed.count(term, lambda: self._selected(term))
         return domain_sums(self._facts, term.topology_key, counts)
 
     def _repelled(self, pod: PodRecord) -> list[tuple[Term, Vector]]:
         """Anti-affinity terms of placed pods that select a pod, with the number of such pods per node."""
-        traits = self._placed.traits(required_anti_affinity)
-        if not traits.values:
+        repelling = self._placed.traits(required_anti_affinity)
+        if not repelling.values:
             return []
-        who = (pod.namespace, frozenset(pod.labels.items()))
-        selecting = self._repelling.get(who)
-        if selecting is None:
-            selecting = self._repelling[who] = [
-                (index, term) for terms, index in traits.values.items() for term in terms if self._selects(term, pod)
-            ]
-        if not selecting:
-            return []
-        placed = self._placed.by_trait(required_anti_affinity)
-        return [(term, placed[index]) for index, term in selecting if index in placed]
+        found = []
+        for number, _, term in repelling.index(RequiredTerms).near(pod.labels):
+            if self._selects(term, pod):
+                counts = self._placed.with_trait(required_anti_affinity, number)
+                if counts.any():
+                    found.append((term, counts))
+        return found
+
+    def _selected(self, term: Term) -> Mask:
+        """The pods that a term selects, shape (pods,)."""
+        pods = self._placed.pod_facts
+        return term.selector.mask(pods) & pods.in_namespaces(lambda name: self._reaches(term, name))
 
     def _selects(self, term: Term, pod: PodRecord) -> bool:
-        if not term.selector.matches(pod.labels):
-            return False
-        return pod.namespace in term.namespaces or term.namespace_selector.matches(self._labels_of(pod.namespace))
+        return term.selector.matches(pod.labels) and self._reaches(term, pod.namespace)
+
+    def _reaches(self, term: Term, namespace: str) -> bool:
+        return namespace in term.namespaces or term.namespace_selector.matches(self._labels_of(namespace))
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         known: Mapping[str, Any] = self._namespaces.get(namespace, {})

@@ -1,8 +1,8 @@
 """Where pods are in this session: counts per node of the pods that a rule asks about.
 
-Rules between pods (affinity, spread, host ports) ask "how many pods like these are on each node?". Such a count is
-taken over all pods when it is first asked for and kept up from the session's placements afterwards. Nobody asks,
-nothing is done but to remember the placements.
+Rules between pods (affinity, spread, host ports) ask "how many pods like these are on each node?". Which pods are like
+these is a mask over the columns of `PodFacts`. The count is taken when it is first asked for and kept up from the
+session's placements while it is in use. Nobody asks, nothing is done but to remember the placements.
 
 A pod is on a node when the snapshot has it there or this session gave it the node, now or later; a pod that this
 session evicts is no longer there.
@@ -10,149 +10,114 @@ session evicts is no longer there.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
-from stromboli.api.resources import Rows, Vector
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Kind, Placement
+from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.view import View
 from stromboli.state.classes import PodClass
-from stromboli.state.pods import PodRecord
+from stromboli.state.columns import Column
+from stromboli.state.pods import IntColumn
 
 T = TypeVar("T", bound=Hashable)
 
 _ON_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
+#: counts that are kept; one that was dropped is taken anew
+_MOST_COUNTS = 64
 
 #: what a rule wants to know of a pod class; None when it has nothing to do with the class
 Trait = Callable[[PodClass], T | None]
 
 
 @dataclass(slots=True)
-class _Matching:
-    selects: Callable[[PodRecord], bool]
+class _Count:
+    #: the pods that are counted, shape (pods,)
+    selected: Mask
+    #: shape (nodes,)
     counts: Vector
     #: how many placements are counted
     seen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Traits(Generic[T]):
-    """A trait of all classes."""
-
-    #: the distinct values, numbered
-    values: dict[T, int] = field(default_factory=dict)
-    #: the number of each class's value by class id, -1 for None
-    of_class: list[int] = field(default_factory=list)
-
-    def extended(self, classes: Sequence[PodClass], trait: Trait[T]) -> Traits[T]:
-        """These and the classes that are new; numbers stay."""
-        values, of_class = self.values.copy(), self.of_class.copy()
-        for pod_class in classes[len(of_class) :]:
-            value = trait(pod_class)
-            of_class.append(-1 if value is None else values.setdefault(value, len(values)))
-        return Traits(values, of_class)
-
-
-@dataclass(slots=True)
-class _ByTrait:
-    #: counts by the number of the value
-    counts: dict[int, Vector]
-    seen: int
-
-
-_NO_TRAITS: Traits[Any] = Traits()
-
-
 class PlacedPods:
     """See the module's docstring. Vectors have shape (nodes,) and must not be changed."""
 
-    def __init__(self, session: Session) -> None:
-        self._classes = session.snapshot.classes
-        self._pods = session.pods
-        self._facts = session.nodes.facts
-        self._moves: list[tuple[Placement, int]] = []
-        self._evicted: set[int] = set()
-        self._matching: dict[Hashable, _Matching] = {}
-        self._by_trait: dict[object, _ByTrait] = {}
+    def __init__(self, view: View) -> None:
+        self._pods = view.pods
+        self._nodes = len(view.nodes)
+        #: what is known of pods, by row
+        self.pod_facts = view.snapshot.pod_facts
+        self._moves: list[tuple[Operation, int]] = []
+        self._evicted = np.zeros(len(view.pods.state), np.bool_)
+        self._counts: OrderedDict[Hashable, _Count] = OrderedDict()
 
     # -- kept up by the plugin that owns it ----------------------------------------------------------------------
 
-    def add(self, placement: Placement) -> None:
+    def add(self, operation: Operation) -> None:
         """Pods got a node, or were not evicted after all."""
-        self._moves.append((placement, 1))
-        if placement.kind is Kind.Evict:
-            self._evicted.difference_update(pod.row for pod in placement.pods)
+        self._moves.append((operation, 1))
+        if operation.kind is Kind.Evict:
+            self._evicted[operation.rows] = False
 
-    def remove(self, placement: Placement) -> None:
+    def remove(self, operation: Operation) -> None:
         """Pods lost their node, or are evicted."""
-        self._moves.append((placement, -1))
-        if placement.kind is Kind.Evict:
-            self._evicted.update(pod.row for pod in placement.pods)
+        self._moves.append((operation, -1))
+        if operation.kind is Kind.Evict:
+            self._evicted[operation.rows] = True
 
     # -- asked by rules ------------------------------------------------------------------------------------------
 
-    def matching(self, key: Hashable, selects: Callable[[PodRecord], bool], *, terminating: bool = True) -> Vector:
-        """How many pods that `selects` accepts are on each node; `key` identifies the question.
+    def count(self, key: Hashable, select: Callable[[], Mask], *, terminating: bool = True) -> Vector:
+        """How many of the pods that `select` finds, shape (pods,), are on each node; `key` identifies the question.
 
         Without `terminating`, pods that were being deleted before the session do not count.
         """
-        found = self._matching.get(key)
+        found = self._counts.get(key)
         if found is None:
-            rows = self._rows()
-            if not terminating:
-                rows = rows[self._pods.state[rows] != PodState.Releasing]
-            records = cast("list[PodRecord]", self._pods.records)
-            chosen = [row for row in rows.tolist() if selects(records[row])]
-            nodes = self._pods.node[chosen]
-            counts = np.bincount(nodes, minlength=len(self._facts)).astype(np.float64)
-            found = self._matching[key] = _Matching(selects, counts, len(self._moves))
-        for placement, sign in self._moves[found.seen :]:
-            for pod, node in zip(placement.pods, placement.nodes, strict=True):
-                if found.selects(pod):
-                    found.counts[node] += sign
+            found = self._counts[key] = self._taken(select(), terminating=terminating)
+            if len(self._counts) > _MOST_COUNTS:
+                self._counts.popitem(last=False)
+        self._counts.move_to_end(key)
+        for operation, sign in self._moves[found.seen :]:
+            chosen = found.selected[operation.rows]
+            if chosen.any():
+                np.add.at(found.counts, np.array(operation.nodes)[chosen], sign)
         found.seen = len(self._moves)
         return found.counts
 
-    def traits(self, trait: Trait[T]) -> Traits[T]:
-        """A trait of all classes, whether pods of them are placed or not."""
-        known = cast("Traits[T]", self._facts.cache.get(trait, _NO_TRAITS))
-        if len(known.of_class) < len(self._classes):
-            # kept with the facts: while they live, classes are only ever added
-            known = self._facts.cache[trait] = known.extended(self._classes, trait)
-        return known
+    def traits(self, trait: Trait[T]) -> Column[T]:
+        """A trait of all pods, whether they are placed or not."""
+        return self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
 
-    def by_trait(self, trait: Trait[T]) -> dict[int, Vector]:
-        """How many pods with each value of a trait are on each node, by the value's number; unused ones are absent."""
-        traits = self.traits(trait)
-        found = self._by_trait.get(trait)
-        if found is None:
-            counts = self._count(traits.of_class) if traits.values else {}
-            found = self._by_trait[trait] = _ByTrait(counts, len(self._moves))
-        for placement, sign in self._moves[found.seen :] if traits.values else ():
-            index = traits.of_class[placement.pods[0].pod_class.id]
-            if index >= 0:
-                counts_of_value = found.counts.setdefault(index, np.zeros(len(self._facts)))
-                np.add.at(counts_of_value, list(placement.nodes), sign)
-        found.seen = len(self._moves)
-        return found.counts
+    def with_trait(self, trait: Trait[T], number: int) -> Vector:
+        """How many pods with one value of a trait, by its number, are on each node."""
+        return self.count((trait, number), lambda: self.traits(trait).numbers == number)
+
+    def counted(self) -> tuple[IntColumn, IntColumn, int]:
+        """The classes and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
+        rows = np.flatnonzero(self._placed())
+        return self._pods.pod_class[rows], self._pods.node[rows], len(self._moves)
+
+    def moves(self, seen: int) -> Sequence[tuple[Operation, int]]:
+        """Operations that were made (1) or taken back (-1) after so many others."""
+        return self._moves[seen:]
 
     # -- counting ------------------------------------------------------------------------------------------------
 
-    def _rows(self) -> Rows:
-        rows = np.flatnonzero(_ON_NODE[self._pods.state] & (self._pods.node >= 0))
-        return rows[~np.isin(rows, list(self._evicted))] if self._evicted else rows
+    def _placed(self) -> Mask:
+        placed: Mask = _ON_NODE[self._pods.state] & (self._pods.node >= 0) & ~self._evicted
+        return placed
 
-    def _count(self, of_class: list[int]) -> dict[int, Vector]:
-        rows = self._rows()
-        index: npt.NDArray[np.intp] = np.array(of_class, np.intp)[self._pods.pod_class[rows]]
-        rows, index = rows[index >= 0], index[index >= 0]
-        nodes = self._pods.node[rows]
-        return {
-            int(value): np.bincount(nodes[index == value], minlength=len(self._facts)).astype(np.float64)
-            for value in np.unique(index)
-        }
+    def _taken(self, selected: Mask, *, terminating: bool) -> _Count:
+        rows: Rows = np.flatnonzero(selected)
+        rows = rows[self._placed()[rows]]
+        if not terminating:
+            rows = rows[self._pods.state[rows] != PodState.Releasing]
+        counts = np.bincount(self._pods.node[rows], minlength=self._nodes).astype(np.float64)
+        return _Count(selected, counts, len(self._moves))

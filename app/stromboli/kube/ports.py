@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 import numpy as np
 
 from stromboli.api.resources import Mask
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
 
@@ -30,27 +33,41 @@ def host_ports(pod_class: PodClass) -> frozenset[HostPort] | None:
     return frozenset(ports) if ports else None
 
 
-def conflict(a: frozenset[HostPort], b: frozenset[HostPort]) -> bool:
-    """Whether two pods cannot share a node; an unspecified address stands for all of them."""
-    return any(
-        mine[:2] == theirs[:2] and (mine[2] == theirs[2] or _ANY_ADDRESS in (mine[2], theirs[2]))
-        for mine in a
-        for theirs in b
-    )
+class PortIndex:
+    """Sets of host ports by what they claim."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        #: by protocol and port: addresses and the numbers of the sets that claim them
+        self._claims: defaultdict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
+
+    def extend(self, values: Sequence[frozenset[HostPort]]) -> None:
+        for number, ports in enumerate(values, self._size):
+            for protocol, port, address in ports:
+                self._claims[protocol, port].append((address, number))
+        self._size += len(values)
+
+    def conflicting(self, wanted: frozenset[HostPort]) -> set[int]:
+        """The sets that cannot share a node with this one; an unspecified address stands for all of them."""
+        return {
+            number
+            for protocol, port, mine in wanted
+            for theirs, number in self._claims.get((protocol, port), ())
+            if mine == theirs or _ANY_ADDRESS in (mine, theirs)
+        }
 
 
 class Ports:
     """The rule in one session."""
 
-    def __init__(self, session: Session, placed: PlacedPods) -> None:
-        self._nodes = len(session.nodes)
+    def __init__(self, view: View, placed: PlacedPods) -> None:
+        self._nodes = len(view.nodes)
         self._placed = placed
 
     def free(self, wanted: frozenset[HostPort]) -> Mask:
         """The nodes where host ports are free, shape (nodes,)."""
         out = np.ones(self._nodes, np.bool_)
-        placed = self._placed.by_trait(host_ports)
-        for claimed, index in self._placed.traits(host_ports).values.items():
-            if index in placed and conflict(wanted, claimed):
-                out &= placed[index] == 0
+        claimed = self._placed.traits(host_ports)
+        for number in sorted(claimed.index(PortIndex).conflicting(wanted)):
+            out &= self._placed.with_trait(host_ports, number) == 0
         return out

@@ -11,7 +11,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods
@@ -69,8 +69,8 @@ def _constraint(raw: objects.TopologySpreadConstraint, pod: PodRecord) -> Constr
 class Spread:
     """The rules in one session. Masks and vectors have shape (nodes,)."""
 
-    def __init__(self, session: Session, placed: PlacedPods) -> None:
-        self._facts = session.nodes.facts
+    def __init__(self, view: View, placed: PlacedPods) -> None:
+        self._facts = view.nodes.facts
         self._placed = placed
 
     def filters(self, pod: PodRecord) -> Filters:
@@ -136,14 +136,14 @@ class Spread:
 
     def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector:
         """How many pods of the pod's namespace that the constraint selects are on each node."""
-        selector, namespace = constraint.selector, pod.namespace
+        selector, namespace, pods = constraint.selector, pod.namespace, self._placed.pod_facts
         if selector == EVERYTHING:
             return np.zeros(len(self._facts))
-        return self._placed.matching(
-            (namespace, selector),
-            lambda other: other.namespace == namespace and selector.matches(other.labels),
-            terminating=False,
-        )
+
+        def selected() -> Mask:
+            return pods.in_namespaces(namespace.__eq__) & selector.mask(pods)
+
+        return self._placed.count((namespace, selector), selected, terminating=False)
 
 
 def _emptiest_first(crowding: Vector, known: Mask) -> Vector | None:

@@ -1,4 +1,7 @@
-"""Claims, volumes and storage classes, read from the session's plain objects when they are first asked for."""
+"""Claims, volumes and storage classes, read from plain objects when they are first asked for.
+
+What was read for one session serves the next ones, as far as the objects are the same.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.api import objects
+from stromboli.api import keys, objects
 from stromboli.api.objects import LabelSelector, NodeSelector, Record, ResourceList
+from stromboli.api.quantity import units
+from stromboli.state.snapshot import Snapshot
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -55,6 +60,12 @@ class PersistentVolumeClaim(Record, frozen=True):
         """The name of its class, empty for none."""
         annotated = (self.metadata.annotations or {}).get(_CLASS_ANNOTATION)
         return annotated if annotated is not None else self.spec.storage_class_name or ""
+
+    @property
+    def requested(self) -> int:
+        """Bytes that it asks for."""
+        requests = (self.spec.resources.requests if self.spec.resources else None) or {}
+        return units(requests.get("storage", 0))
 
     @property
     def bound(self) -> bool:
@@ -104,12 +115,17 @@ class PersistentVolume(Record, frozen=True):
         annotated = (self.metadata.annotations or {}).get(_CLASS_ANNOTATION)
         return annotated if annotated is not None else self.spec.storage_class_name or ""
 
+    @property
+    def capacity(self) -> int:
+        """Bytes that it holds."""
+        return units((self.spec.capacity or {}).get("storage", 0))
+
     def reserved_for(self, claim: PersistentVolumeClaim) -> bool:
         """Whether the volume names this claim as its own."""
         ref = self.spec.claim_ref
         return (
             ref is not None
-            and f"{ref.namespace}/{ref.name}" == claim.key
+            and keys.key(ref.namespace, ref.name) == claim.key
             and (not ref.uid or ref.uid == claim.metadata.uid)
         )
 
@@ -157,16 +173,24 @@ class CSINode(Record, frozen=True):
 R = TypeVar("R", bound=Record)
 
 
+#: objects that may have gone before what was read of them is looked through
+_SLACK = 1_000
+
+
 class Storage:
     """The storage objects of one session."""
 
-    def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, plain: Mapping[str, Mapping[str, Any]], before: Storage | None = None) -> None:
+        """`before` is the storage of an earlier session, whose objects may be the same."""
         self._plain = plain
-        self._read: dict[tuple[str, str], Record] = {}
+        #: what was read, with the object that it was read from
+        self._read: dict[tuple[str, str], tuple[Any, Record]] = {} if before is None else before._read
+        if len(self._read) > 2 * sum(map(len, plain.values())) + _SLACK:
+            self._read = {key: read for key, read in self._read.items() if plain.get(key[0], {}).get(key[1]) is read[0]}
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         """A claim, None when there is none of that name."""
-        return self._get(PersistentVolumeClaim, f"{namespace}/{name}")
+        return self._get(PersistentVolumeClaim, keys.key(namespace, name))
 
     def volume(self, name: str) -> PersistentVolume | None:
         """A volume, None when there is none of that name."""
@@ -176,23 +200,40 @@ class Storage:
         """A storage class, None when there is none of that name."""
         return self._get(StorageClass, name)
 
-    def volumes(self, storage_class: str) -> list[PersistentVolume]:
-        """All volumes of a class."""
-        named = [self.volume(name) for name in self._plain.get("PersistentVolume", {})]
-        return [volume for volume in named if volume is not None and volume.storage_class == storage_class]
-
     def csi_nodes(self) -> list[CSINode]:
         """What the storage drivers of each node can do."""
-        found = [self._get(CSINode, name) for name in self._plain.get("CSINode", {})]
+        found = [self._get(CSINode, name) for name in self.plain("CSINode")]
         return [node for node in found if node is not None]
+
+    def plain(self, kind: str) -> Mapping[str, Any]:
+        """The objects of a kind as they came, by key."""
+        return self._plain.get(kind, {})
 
     def _get(self, kind: type[R], key: str) -> R | None:
         name = kind.__name__
+        plain = self.plain(name).get(key)
+        if plain is None:
+            return None
         found = self._read.get((name, key))
-        if found is None:
-            plain = self._plain.get(name, {}).get(key)
-            if plain is None:
-                return None
-            found = self._read[name, key] = msgspec.convert(plain, kind, strict=False)
-        assert isinstance(found, kind)
-        return found
+        if found is None or found[0] is not plain:
+            found = self._read[name, key] = plain, msgspec.convert(plain, kind, strict=False)
+        assert isinstance(found[1], kind)
+        return found[1]
+
+
+def storage_of(snapshot: Snapshot) -> Storage:
+    """The storage objects of a snapshot."""
+    before = snapshot.derived.get(Storage)
+    assert before is None or isinstance(before, Storage)
+    storage = snapshot.derived[Storage] = Storage(snapshot.objects, before)
+    return storage
+
+
+def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The keys whose object is not the one from before, and of those that are gone."""
+    if before == now:
+        return []
+    changed = [key for key, obj in now.items() if before.get(key) is not obj]
+    if len(before) + sum(key not in before for key in changed) != len(now):
+        changed += [key for key in before if key not in now]
+    return changed

@@ -31,12 +31,11 @@ class TaintGroups:
 
 def taint_groups(facts: NodeFacts) -> TaintGroups:
     """The groups of the nodes as they are."""
-    number: dict[tuple[objects.Taint, ...], int] = {}
-    of_node = np.fromiter(
-        (number.setdefault(record.taints, len(number)) for record in facts.records), np.intp, len(facts)
-    )
-    soft = any(taint.effect == "PreferNoSchedule" for taints in number for taint in taints)
-    return TaintGroups(list(number), of_node, soft)
+    column = facts.column("taints", lambda record: record.taints)
+    used, of_node = np.unique(column.numbers, return_inverse=True)
+    groups = [column.values[number] for number in used.tolist()]
+    soft = any(taint.effect == "PreferNoSchedule" for taints in groups for taint in taints)
+    return TaintGroups(groups, of_node, soft)
 
 
 def tolerates(toleration: objects.Toleration, taint: objects.Taint) -> bool:

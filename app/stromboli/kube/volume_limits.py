@@ -6,98 +6,108 @@ from collections import Counter
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
+from stromboli.kube.mounted import MountedVolumes, mounted_volumes
 from stromboli.kube.placed import PlacedPods
-from stromboli.kube.storage import PersistentVolumeClaim, Storage
-from stromboli.state.classes import PodClass
-from stromboli.state.nodes import NodeFacts
+from stromboli.kube.storage import Storage
 from stromboli.state.pods import PodRecord
-
-#: driver and handle; a claim without volume stands for itself
-AttachedVolume = tuple[str, str]
-#: namespace and the names of the claims
-Claims = tuple[str, tuple[str, ...]]
-
-
-def mounted_claims(pod_class: PodClass) -> Claims | None:
-    """The claims that pods of a class mount; None without any."""
-    return (pod_class.namespace, pod_class.claims) if pod_class.claims else None
+from stromboli.state.snapshot import Snapshot
 
 
 class VolumeLimits:
     """The rule in one session."""
 
-    def __init__(self, facts: NodeFacts, storage: Storage, placed: PlacedPods) -> None:
-        self._facts = facts
+    def __init__(self, snapshot: Snapshot, storage: Storage, placed: PlacedPods) -> None:
+        self._snapshot = snapshot
         self._storage = storage
         self._placed = placed
-        self._limits: dict[str, Vector] | None = None
+        self._opened: _Attached | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
         """Nodes that still take the pod's volumes."""
-        claims = mounted_claims(pod.pod_class)
-        if claims is None:
-            return
-        for name in claims[1]:
-            if self._storage.claim(claims[0], name) is None:
-                yield f'persistentvolumeclaim "{name}" not found', np.zeros(len(self._facts), np.bool_)
+        pod_class = pod.pod_class
+        for name in pod_class.claims:
+            if self._storage.claim(pod_class.namespace, name) is None:
+                nowhere = np.zeros(len(self._snapshot.nodes.facts), np.bool_)
+                yield f'persistentvolumeclaim "{name}" not found', nowhere
                 return
-        wanted = self._limited(claims)
-        if wanted:
-            yield Passing("node(s) exceed max volume count"), self._within_limits(wanted)
+        if self.concerns(pod):
+            yield Passing("node(s) exceed max volume count"), self._attached().room_for(pod)
 
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a limit applies to the pod's volumes."""
-        claims = mounted_claims(pod.pod_class)
-        return claims is not None and bool(self._limited(claims))
+        return bool(pod.pod_class.claims) and bool(self._attached().of(pod))
 
-    def _within_limits(self, wanted: set[AttachedVolume]) -> Mask:
-        limits = self._limits_by_driver()
-        attached: dict[AttachedVolume, Mask] = {}
-        placed = self._placed.by_trait(mounted_claims)
-        drivers = {driver for driver, _ in wanted}
-        for claims, index in self._placed.traits(mounted_claims).values.items():
-            for volume in self._volumes(claims) if index in placed else ():
-                if volume[0] in drivers:
-                    attached[volume] = attached.get(volume, False) | (placed[index] > 0)
-        out = np.ones(len(self._facts), np.bool_)
-        for driver, count in Counter(driver for driver, _ in wanted).items():
-            used = sum((mask.astype(np.float64) for (of, _), mask in attached.items() if of == driver), _ZERO)
-            shared = sum((attached[v].astype(np.float64) for v in wanted if v[0] == driver and v in attached), _ZERO)
-            out &= (shared == count) | (used + count - shared <= limits[driver])
+    def _attached(self) -> _Attached:
+        if self._opened is None:
+            mounted = mounted_volumes(self._snapshot, self._storage)
+            self._opened = _Attached(mounted, self._placed, len(self._snapshot.nodes.facts))
+        return self._opened
+
+
+class _Attached:
+    """Which volumes are attached to which nodes in a session, by numbers of volumes."""
+
+    def __init__(self, mounted: MountedVolumes, placed: PlacedPods, nodes: int) -> None:
+        self._mounted = mounted
+        self._of_class = mounted.by_class()
+        self._limits = mounted.limits
+        self._placed = placed
+        self._nodes = nodes
+        classes, rows, self._seen = placed.counted()
+        #: pairs of volume and node of the pods that were placed, one for each pod
+        self._volume, self._node = mounted.pairs(classes, rows)
+        #: how many volumes of each driver are attached to each node, shape (nodes,)
+        self._used: dict[str, Vector] = self._count_all()
+        #: how many pods on each node mount a volume, of those that the session asked about
+        self._users: dict[int, Counter[int]] = {}
+
+    def of(self, pod: PodRecord) -> tuple[int, ...]:
+        """The limited volumes that a pod mounts."""
+        return self._of_class[pod.pod_class.id]
+
+    def room_for(self, pod: PodRecord) -> Mask:
+        """The nodes whose limits leave room for a pod's volumes, shape (nodes,)."""
+        self._catch_up()
+        out = np.ones(self._nodes, np.bool_)
+        volumes = self.of(pod)
+        for driver in {self._mounted.driver(volume) for volume in volumes}:
+            wanted = [volume for volume in volumes if self._mounted.driver(volume) == driver]
+            new = np.full(self._nodes, len(wanted), np.float64)
+            for volume in wanted:
+                new[[node for node, users in self._users_of(volume).items() if users > 0]] -= 1
+            out &= (new == 0) | (self._used[driver] + new <= self._limits[driver])
         return out
 
-    def _limited(self, claims: Claims) -> set[AttachedVolume]:
-        """The volumes of some claims whose driver has a limit on any node."""
-        limits = self._limits_by_driver()
-        return {volume for volume in self._volumes(claims) if volume[0] in limits} if limits else set()
+    def _count_all(self) -> dict[str, Vector]:
+        volume, node = _distinct(self._volume, self._node, self._nodes)
+        driver = self._mounted.drivers_of(volume)
+        return {
+            name: np.bincount(node[driver == number], minlength=self._nodes).astype(np.float64)
+            for number, name in enumerate(self._limits)
+        }
 
-    def _volumes(self, claims: Claims) -> set[AttachedVolume]:
-        namespace, names = claims
-        found = (self._storage.claim(namespace, name) for name in names)
-        return {volume for claim in found if claim is not None and (volume := self._volume(claim)) is not None}
+    def _catch_up(self) -> None:
+        """Count what the session placed since the last call."""
+        moves = self._placed.moves(self._seen)
+        self._seen += len(moves)
+        for operation, sign in moves:
+            for pod, node in zip(operation.pods, operation.nodes, strict=True):
+                for volume in self.of(pod):
+                    users = self._users_of(volume)
+                    before = users[node] > 0
+                    users[node] += sign
+                    self._used[self._mounted.driver(volume)][node] += int(users[node] > 0) - int(before)
 
-    def _volume(self, claim: PersistentVolumeClaim) -> AttachedVolume | None:
-        """What a claim attaches; None when no driver is involved or known."""
-        volume = self._storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is not None:
-            csi = volume.spec.csi
-            return (csi.driver, csi.volume_handle) if csi is not None and csi.volume_handle else None
-        storage_class = self._storage.storage_class(claim.storage_class)
-        return (storage_class.provisioner, f"claim {claim.key}") if storage_class is not None else None
-
-    def _limits_by_driver(self) -> dict[str, Vector]:
-        """The number of volumes of each driver that each node takes, infinite where none is set."""
-        if self._limits is None:
-            self._limits = {}
-            for csi_node in self._storage.csi_nodes():
-                row = self._facts.index.get(csi_node.metadata.name)
-                for driver in csi_node.spec.drivers or () if row is not None else ():
-                    if driver.allocatable is not None and driver.allocatable.count is not None:
-                        limit = self._limits.setdefault(driver.name, np.full(len(self._facts), np.inf))
-                        limit[row] = driver.allocatable.count
-        return self._limits
+    def _users_of(self, volume: int) -> Counter[int]:
+        if volume not in self._users:
+            self._users[volume] = Counter(self._node[self._volume == volume].tolist())
+        return self._users[volume]
 
 
-_ZERO = np.float64(0)
+def _distinct(volume: Rows, node: Rows, nodes: int) -> tuple[Rows, Rows]:
+    """Pairs, each once."""
+    shared = (np.bincount(volume) > 1)[volume] if len(volume) else np.zeros(0, np.bool_)
+    pairs = np.unique(volume[shared] * nodes + node[shared])
+    return np.concatenate([volume[~shared], pairs // nodes]), np.concatenate([node[~shared], pairs % nodes])

@@ -7,19 +7,20 @@ bind is taken for the pods after it. CSIStorageCapacity is not looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
-from stromboli.api.quantity import units
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.plugin import Filters
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
+from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
-from stromboli.state.selectors import Requirement, label_selector
+from stromboli.state.selectors import Requirement
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE_LABELS = {
@@ -38,9 +39,10 @@ class Bindings:
     """What a pod's unbound claims would get on each node."""
 
     claims: list[PersistentVolumeClaim]
-    volumes: list[PersistentVolume]
-    #: index into `volumes` or -1, shape (claims, nodes)
-    choice: Rows
+    #: for each claim the volumes that it may get
+    volumes: list[Sequence[PersistentVolume]]
+    #: for each claim the index into its volumes or -1, shape (nodes,)
+    choices: list[Rows]
     #: nodes where every claim gets a volume or can have one made, shape (nodes,)
     satisfied: Mask
 
@@ -48,14 +50,17 @@ class Bindings:
 class VolumeBinding:
     """Bound and unbound claims of pods in one session."""
 
-    def __init__(self, facts: NodeFacts, storage: Storage) -> None:
+    def __init__(self, facts: NodeFacts, storage: Storage, volumes: VolumeIndex) -> None:
         self._facts = facts
         self._storage = storage
-        #: claims that volumes are taken for in this session, by the volume's name
-        self._taken: dict[str, str] = {}
+        self._volumes = volumes
+        #: volumes that are taken for claims in this session, by the claim's key
+        self._taken: dict[str, PersistentVolume] = {}
+        #: of the free volumes of each class those that are not taken, shape (volumes,)
+        self._left: dict[str, Mask] = {}
         #: the node for which a claim's volume will be made, by the claim's key
         self._made_for: dict[str, str] = {}
-        #: what each pod took: names of volumes, keys of claims
+        #: what each pod took: keys of claims that got a volume, and of those for which one will be made
         self._taken_by: dict[int, tuple[list[str], list[str]]] = {}
 
     def filters(self, pod: PodRecord) -> Filters:
@@ -85,24 +90,38 @@ class VolumeBinding:
         if not unbound:
             return
         bindings = self._bindings(unbound)
-        volumes, claims = [], []
-        for claim, choice in zip(bindings.claims, bindings.choice[:, node].tolist(), strict=True):
-            if choice >= 0:
-                name = bindings.volumes[choice].metadata.name
-                self._taken[name] = claim.key
-                volumes.append(name)
+        taken, made = [], []
+        for claim, volumes, choice in zip(bindings.claims, bindings.volumes, bindings.choices, strict=True):
+            if choice[node] >= 0:
+                if claim.key not in self._taken:
+                    self._take(claim.key, volumes[choice[node]])
+                    taken.append(claim.key)
             elif claim.key not in self._made_for:
                 self._made_for[claim.key] = self._facts.records[node].name
-                claims.append(claim.key)
-        self._taken_by[pod.row] = (volumes, claims)
+                made.append(claim.key)
+        self._taken_by[pod.row] = (taken, made)
 
     def forget(self, pod: PodRecord) -> None:
         """Give back what was taken for a pod."""
-        volumes, claims = self._taken_by.pop(pod.row, ((), ()))
-        for name in volumes:
-            self._taken.pop(name, None)
-        for key in claims:
+        taken, made = self._taken_by.pop(pod.row, ((), ()))
+        for key in taken:
+            self._mark(self._taken.pop(key), left=True)
+        for key in made:
             self._made_for.pop(key, None)
+
+    def _take(self, key: str, volume: PersistentVolume) -> None:
+        self._taken[key] = volume
+        self._mark(volume, left=False)
+
+    def _mark(self, volume: PersistentVolume, *, left: bool) -> None:
+        at = self._volumes.free(volume.storage_class).index.get(volume.metadata.name)
+        if at is not None:
+            self._left_of(volume.storage_class)[at] = left
+
+    def _left_of(self, storage_class: str) -> Mask:
+        if storage_class not in self._left:
+            self._left[storage_class] = np.ones(len(self._volumes.free(storage_class)), np.bool_)
+        return self._left[storage_class]
 
     # -- claims --------------------------------------------------------------------------------------------------
 
@@ -113,7 +132,7 @@ class VolumeBinding:
     def _unbound(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
         """The claims that wait for this pod, the smallest first."""
         waiting = [claim for claim in self._claims(pod) if not claim.bound]
-        return sorted(waiting, key=_requested)
+        return sorted(waiting, key=lambda claim: claim.requested)
 
     def _obstacle(self, pod: PodRecord) -> str | None:
         """Why no node at all can serve the pod's claims."""
@@ -142,35 +161,37 @@ class VolumeBinding:
         return selected_nodes(affinity.required, self._facts)
 
     def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
-        volumes: list[PersistentVolume] = []
-        choice = np.full((len(claims), len(self._facts)), -1, np.intp)
-        satisfied = np.ones(len(self._facts), np.bool_)
-        for i, claim in enumerate(claims):
+        out = Bindings(claims, [], [], np.ones(len(self._facts), np.bool_))
+        for claim in claims:
             selected = self._made_for.get(claim.key) or claim.selected_node
+            volumes, choice = ((), self._nothing()) if selected is not None else self._choice(claim, out)
             if selected is not None:
-                satisfied &= self._only(selected)
-            else:
-                for volume in self._candidates(claim):
-                    index = next((k for k, known in enumerate(volumes) if known is volume), len(volumes))
-                    if index == len(volumes):
-                        volumes.append(volume)
-                    free = (choice[i] < 0) & (choice[:i] != index).all(axis=0)
-                    choice[i, free & self._reachable(volume)] = index
-            satisfied &= (choice[i] >= 0) | self._can_make(claim)
-        return Bindings(claims, volumes, choice, satisfied)
+                out.satisfied &= self._only(selected)
+            out.satisfied &= (choice >= 0) | self._can_make(claim)
+            out.volumes.append(volumes)
+            out.choices.append(choice)
+        return out
 
-    def _candidates(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """The volumes that suit a claim, best first; one that is reserved for it is the only one."""
-        suitable = []
-        for volume in self._storage.volumes(claim.storage_class):
-            taken_for = self._taken.get(volume.metadata.name)
-            if not _fits(claim, volume) or taken_for not in (None, claim.key):
-                continue
-            if volume.reserved_for(claim) or taken_for is not None:
-                return [volume]
-            if volume.spec.claim_ref is None and _available(claim, volume):
-                suitable.append(volume)
-        return sorted(suitable, key=_capacity)
+    def _choice(self, claim: PersistentVolumeClaim, earlier: Bindings) -> tuple[Sequence[PersistentVolume], Rows]:
+        """The volumes for a claim, and the best of them on each node that earlier claims of the pod leave."""
+        own = self._own_volume(claim)
+        if own is not None:
+            choice = self._nothing()
+            rows = reaching(own, self._facts)
+            choice[slice(None) if rows is None else rows] = 0
+            return [own], choice
+        free = self._volumes.free(claim.storage_class)
+        taken = [c for v, c in zip(earlier.volumes, earlier.choices, strict=True) if v is free.volumes]
+        wanted = free.suiting(claim) & self._left_of(claim.storage_class)
+        return free.volumes, reach(free, claim.storage_class, self._facts).first(wanted, taken)
+
+    def _own_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """The volume that is reserved for a claim, or was taken for it before; it gets no other one."""
+        own = [*self._volumes.reserved(claim), *([self._taken[claim.key]] if claim.key in self._taken else [])]
+        return next((each for each in own if each.capacity >= claim.requested and fits(claim, each)), None)
+
+    def _nothing(self) -> Rows:
+        return np.full(len(self._facts), -1, np.intp)
 
     def _can_make(self, claim: PersistentVolumeClaim) -> Mask:
         """Nodes for which the claim's class can make a volume."""
@@ -241,32 +262,3 @@ def _allowed(storage_class: StorageClass, facts: NodeFacts) -> Mask:
                 [Requirement(e.key, "In", frozenset(e.values or ())).mask(facts) for e in term.match_label_expressions],
             )
     return out
-
-
-def _requested(claim: PersistentVolumeClaim) -> int:
-    requests = (claim.spec.resources.requests if claim.spec.resources else None) or {}
-    return units(requests.get("storage", 0))
-
-
-def _capacity(volume: PersistentVolume) -> int:
-    return units((volume.spec.capacity or {}).get("storage", 0))
-
-
-def _fits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether the volume could be the claim's, reserved for it or not."""
-    return (
-        _capacity(volume) >= _requested(claim)
-        and (claim.spec.volume_mode or "Filesystem") == (volume.spec.volume_mode or "Filesystem")
-        and (claim.spec.volume_attributes_class_name or "") == (volume.spec.volume_attributes_class_name or "")
-        and volume.metadata.deletion_timestamp is None
-    )
-
-
-def _available(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether a free volume is what the claim asks for."""
-    selector = claim.spec.selector
-    return (
-        volume.status.phase == "Available"
-        and (selector is None or label_selector(selector).matches(volume.metadata.labels or {}))
-        and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ())
-    )

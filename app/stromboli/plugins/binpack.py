@@ -12,7 +12,7 @@ from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
 from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
@@ -50,13 +50,13 @@ class Binpack(Plugin):
     name = "binpack"
     Arguments: ClassVar[type[BaseModel]] = BinpackArguments
 
-    def open(self, session: Session) -> None:
-        self._request = session.request
+    def open(self, view: View) -> None:
+        self._request = view.request
         weights = self.arguments.weights()
-        self._weights = np.array([weights.get(name, 0) for name in session.dimensions], np.float64)
+        self._weights = np.array([weights.get(name, 0) for name in view.dimensions], np.float64)
         self._counted = np.flatnonzero(self._weights > 0).tolist() if self.arguments.weight else []
         #: columns of the resources that every node has
-        self._everywhere = set(np.flatnonzero((session.nodes.allocatable > 0).all(axis=1)).tolist())
+        self._everywhere = set(np.flatnonzero((view.nodes.allocatable > 0).all(axis=1)).tolist())
         self._asks: dict[int, Ask | None] = {}
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from stromboli.api import duration
 from stromboli.api.pod_state import PodState
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord, seconds
+from stromboli.state.reads import Reads
 
 _COOLDOWN = "volcano.sh/cooldown-time"
 
 
 class Cdp(Plugin):
     name = "cdp"
+    reads = Reads(kept=(_COOLDOWN,))
 
-    def open(self, session: Session) -> None:
-        self._now = session.now
-        self._states = session.pods.state
+    def open(self, view: View) -> None:
+        self._now = view.time()
+        self._states = view.pods.state
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return [candidate for candidate in candidates if not self._cooling_down(candidate)]

@@ -13,12 +13,13 @@ from functools import total_ordering
 
 import numpy as np
 
+from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
 from stromboli.fairness import shares
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Key, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 #: shares that differ by less are equal
@@ -30,13 +31,13 @@ _WEIGHTS = "volcano.sh/hierarchy-weights"
 class Drf(Plugin):
     name = "drf"
 
-    def open(self, session: Session) -> None:
-        self._session = session
-        self._total = session.total
-        self._allocated = session.job_allocated.copy()
+    def open(self, view: View) -> None:
+        self._view = view
+        self._total = view.total
+        self._allocated = view.job_allocated.copy()
         whole = shares.share(self._allocated, self._total)
         self._share: list[float] = whole.max(axis=1, initial=0.0).tolist()
-        self._tree = Tree(session, self._allocated) if self.hierarchy else None
+        self._tree = Tree(view, self._allocated) if self.hierarchy else None
 
     def job_order(self, job: Job) -> float:
         return self._share[job.index]
@@ -46,16 +47,16 @@ class Drf(Plugin):
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Victims are those whose job keeps at least the share that the pod's own gets."""
-        session = self._session
-        index = session.jobs[pod.job].index
-        wanted = shares.dominant_share(self._allocated[index] + session.request(pod), self._total)
+        view = self._view
+        index = view.jobs[pod.job].index
+        wanted = shares.dominant_share(self._allocated[index] + view.request(pod), self._total)
         left: dict[str, Vector] = {}
         victims = []
         for candidate in candidates:
             held = left.get(candidate.job)
             if held is None:
-                held = self._allocated[session.jobs[candidate.job].index]
-            left[candidate.job] = held = held - session.request(candidate)
+                held = self._allocated[view.jobs[candidate.job].index]
+            left[candidate.job] = held = held - view.request(candidate)
             if wanted <= shares.dominant_share(held, self._total) + _SHARE_TOLERANCE:
                 victims.append(candidate)
         return victims
@@ -64,29 +65,29 @@ class Drf(Plugin):
         """Victims are those whose queue, with one pod less, still comes after the own queue with one more."""
         if self._tree is None:
             return None
-        session = self._session
-        own = session.jobs[pod.job]
+        view = self._view
+        own = view.jobs[pod.job]
         victims = []
-        self._hold(own, session.request(pod))
+        self._hold(own, view.request(pod))
         for candidate in candidates:
-            job, request = session.jobs[candidate.job], session.request(candidate)
+            job, request = view.jobs[candidate.job], view.request(candidate)
             self._hold(job, -request)
             if self.queue_order(own.queue) < self.queue_order(job.queue):
                 victims.append(candidate)
             self._hold(job, request)
-        self._hold(own, -session.request(pod))
+        self._hold(own, -view.request(pod))
         return victims
 
-    def on_allocate(self, placement: Placement) -> None:
-        if placement.job is not None:
-            self._change(placement.job, placement, +1)
+    def on_allocate(self, operation: Operation) -> None:
+        if operation.job is not None:
+            self._change(operation.job, operation, +1)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        if placement.job is not None:
-            self._change(placement.job, placement, -1)
+    def on_deallocate(self, operation: Operation) -> None:
+        if operation.job is not None:
+            self._change(operation.job, operation, -1)
 
-    def _change(self, job: Job, placement: Placement, sign: int) -> None:
-        self._hold(job, placement.total if sign > 0 else -placement.total)
+    def _change(self, job: Job, operation: Operation, sign: int) -> None:
+        self._hold(job, operation.total if sign > 0 else -operation.total)
 
     def _hold(self, job: Job, amount: Vector) -> None:
         """Let a job hold more, or less."""
@@ -117,14 +118,14 @@ class Branch:
 class Tree:
     """The hierarchy with its shares, which are computed when they are asked for after a change."""
 
-    def __init__(self, session: Session, allocated: Matrix) -> None:
+    def __init__(self, view: View, allocated: Matrix) -> None:
         """`allocated` has shape (jobs, dimensions) and is changed by the plugin."""
-        self._total = session.total
+        self._total = view.total
         self._allocated = allocated
-        self._requested = session.membership.requested_by_all()
+        self._requested = view.membership.requested_by_all()
         self._root = Branch(weight=1.0)
         self._stale = True
-        for queue in session.queues.values():
+        for queue in view.queues.values():
             if queue.jobs:
                 self._grow(queue).jobs.extend(job.index for job in queue.jobs)
 
@@ -223,7 +224,4 @@ def _parts(queue: Queue, annotation: str) -> list[str]:
 
 def _weight(written: list[str]) -> float:
     """A weight, 1 when it is missing, smaller or not a number."""
-    try:
-        return max(1.0, float(written[0])) if written else 1.0
-    except ValueError:
-        return 1.0
+    return max(1.0, readers.number(written[0]) or 1.0) if written else 1.0

@@ -10,7 +10,8 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin, Vote
-from stromboli.framework.session import Session
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _SCHEDULED = PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")
@@ -21,10 +22,10 @@ _NOT_SCHEDULED = PodGroupCondition(type="Scheduled", status="False", reason="Not
 class Gang(Plugin):
     name = "gang"
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         #: whether pending best-effort pods count as if they had a place
-        self._generous = not session.rules.readiness
+        self._generous = not view.rules.readiness
 
     # -- readiness -------------------------------------------------------------------------------------------------
 
@@ -89,13 +90,13 @@ class Gang(Plugin):
     # -- victims ---------------------------------------------------------------------------------------------------
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
-        if self._session.rules.whole_gang_eviction:
+        if self._view.rules.whole_gang_eviction:
             # A gang that would fall below its minimum is then evicted whole, or not at all.
             return None
         held: dict[str, int] = {}
         victims = []
         for candidate in candidates:
-            job = self._session.jobs[candidate.job]
+            job = self._view.jobs[candidate.job]
             left = held.setdefault(job.key, job.ready_count)
             if left > job.min_available:
                 held[job.key] = left - 1
@@ -115,7 +116,7 @@ class Gang(Plugin):
     def job_order(self, job: Job) -> tuple[bool, bool]:
         """Gangs below their minimum come first; first of all those that hold nodes in vain until they are complete."""
         held = self._held(job)
-        begun = self._session.rules.begun_first and held > 0
+        begun = self._view.rules.begun_first and held > 0
         return held >= job.min_available, not begun
 
     def sub_job_order(self, sub_job: SubJob) -> bool:
@@ -123,32 +124,30 @@ class Gang(Plugin):
 
     # -- conditions ------------------------------------------------------------------------------------------------
 
-    def close(self, session: Session) -> None:
-        for job in session.jobs.values():
+    def close(self, report: Report) -> None:
+        for job in self._view.jobs.values():
             if not any(job.counts):
                 continue
             if self._held(job) >= job.min_available:
-                job.set_condition(_SCHEDULED)
-                self._contradict(job, _NOT_UNSCHEDULABLE)
+                report.condition(job, _SCHEDULED)
+                self._contradict(report, job, _NOT_UNSCHEDULABLE)
             elif not self._only_waits_for_release(job):
-                why = session.reason(job) or reasons.gang_blocked(job)
-                job.unschedulable = True
-                job.set_condition(
+                why = self._view.reason(job) or reasons.gang_blocked(job)
+                message = f"{why.reason}: {why.message}"
+                report.unschedulable(
+                    job,
                     PodGroupCondition(
-                        type="Unschedulable",
-                        status="True",
-                        reason="NotEnoughResources",
-                        message=f"{why.reason}: {why.message}",
-                    )
+                        type="Unschedulable", status="True", reason="NotEnoughResources", message=message
+                    ),
                 )
-                self._contradict(job, _NOT_SCHEDULED)
+                self._contradict(report, job, _NOT_SCHEDULED)
 
-    def _contradict(self, job: Job, condition: PodGroupCondition) -> None:
+    def _contradict(self, report: Report, job: Job, condition: PodGroupCondition) -> None:
         """Say that what a condition said before is over."""
-        if len(job.conditions) < 2 or not self._session.rules.conditions:
+        if len(job.conditions) < 2 or not self._view.rules.conditions:
             return
         if any(c.type == condition.type and c.status != condition.status for c in job.conditions):
-            job.set_condition(condition)
+            report.condition(job, condition)
 
     def _held(self, of: Job | SubJob) -> int:
         return of.ready_count + (of.pending_best_effort if self._generous else 0)

@@ -17,9 +17,10 @@ from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.topology import has_topology
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
@@ -54,10 +55,10 @@ class NetworkTopologyAware(Plugin):
     name = "network-topology-aware"
     Arguments: ClassVar[type[BaseModel]] = NetworkTopologyAwareArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
-        self._tree = tree = session.topology
-        nodes, arguments = session.nodes, self.arguments
+    def open(self, view: View) -> None:
+        self._view = view
+        self._tree = tree = view.topology
+        nodes, arguments = view.nodes, self.arguments
         #: amounts per HyperNode, shape (dimensions, HyperNodes); `used` follows placements, the others are of the start
         self._allocatable = tree.matrix_sums(nodes.allocatable)
         self._used = tree.matrix_sums(nodes.used)
@@ -66,8 +67,8 @@ class NetworkTopologyAware(Plugin):
         self._lowest_tier, self._top_tier = int(tree.tiers.min()), int(tree.tiers[tree.top])
         self._scale = float(_MAX_SCORE * _or_default(arguments.weight, 1))
         weights = arguments.weights()
-        self._columns = [c for c, name in enumerate(session.dimensions) if name in weights]
-        self._weights = np.array([weights[session.dimensions[c]] for c in self._columns], np.float64)
+        self._columns = [c for c, name in enumerate(view.dimensions) if name in weights]
+        self._weights = np.array([weights[view.dimensions[c]] for c in self._columns], np.float64)
         self._fading = _or_default(arguments.fading, 0.8)
         self._max_evicting = arguments.max_evicting if arguments.max_evicting > 0 else 8
         self._requests: dict[str, Vector] = {}
@@ -79,15 +80,15 @@ class NetworkTopologyAware(Plugin):
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._count(placement, +1)
+    def on_allocate(self, operation: Operation) -> None:
+        self._count(operation, +1)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._count(placement, -1)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._count(operation, -1)
 
-    def _count(self, placement: Placement, sign: int) -> None:
-        for node, number in Counter(placement.nodes).items():
-            self._used[:, self._tree.holders(node)] += (sign * number * placement.request)[:, None]
+    def _count(self, operation: Operation, sign: int) -> None:
+        for node, number in Counter(operation.nodes).items():
+            self._used[:, self._tree.holders(node)] += (sign * number * operation.request)[:, None]
 
     # -- which HyperNodes ------------------------------------------------------------------------------------------
 
@@ -131,13 +132,13 @@ class NetworkTopologyAware(Plugin):
 
     def _minimum(self, of: Job | SubJob) -> Vector:
         """minResources of a job; what all pending pods of a group request."""
-        session = self._session
+        view = self._view
         if isinstance(of, Job):
-            return np.zeros(len(session.dimensions)) if of.min_resources is None else of.min_resources
-        total = np.zeros(len(session.dimensions))
-        for pod in session.pending(of.job):
-            if session.sub_job_of(of.job, pod) is of:
-                total += session.request(pod)
+            return np.zeros(len(view.dimensions)) if of.min_resources is None else of.min_resources
+        total = np.zeros(len(view.dimensions))
+        for pod in view.pending(of.job):
+            if view.sub_job_of(of.job, pod) is of:
+                total += view.request(pod)
         return total
 
     def _widest(self, gradients: list[Rows]) -> list[Rows]:
@@ -176,29 +177,34 @@ class NetworkTopologyAware(Plugin):
         """What all pods of a group request, running ones included."""
         found = self._requests.get(sub_job.uid)
         if found is None:
-            classes = self._session.pods.pod_class[self._rows_of(sub_job)]
-            found = self._session.snapshot.requests[classes, : len(self._session.dimensions)].sum(axis=0)
+            classes = self._view.pods.pod_class[self._rows_of(sub_job)]
+            found = self._view.snapshot.requests[classes, : len(self._view.dimensions)].sum(axis=0)
             self._requests[sub_job.uid] = found
         return found
 
     def _rows_of(self, sub_job: SubJob) -> Rows:
         found = self._rows.get(sub_job.uid)
         if found is None:
-            found = self._rows[sub_job.uid] = self._session.rows(sub_job)
+            found = self._rows[sub_job.uid] = self._view.rows(sub_job)
         return found
 
     def _nodes_of(self, sub_job: SubJob) -> Rows:
         """The node of each pod of a group that has one."""
-        nodes = self._session.pods.node[self._rows_of(sub_job)]
+        nodes = self._view.pods.node[self._rows_of(sub_job)]
         return nodes[nodes >= 0].astype(np.intp)
 
     # -- scores of nodes -------------------------------------------------------------------------------------------
 
+    def identity(self, pod: PodRecord) -> bool | None:
+        """Whether its placements raise the scores of their neighbours; where its group is, is asked for each pod."""
+        job = self._view.job_of(pod)
+        return None if job is None else has_topology(job)
+
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
-        job = self._session.jobs.get(pod.job)
+        job = self._view.jobs.get(pod.job)
         if job is None or self._scale == 0:
             return None
-        sub_job = self._session.sub_job_of(job, pod)
+        sub_job = self._view.sub_job_of(job, pod)
         if sub_job.network_topology is None:
             scores = self._packed(pod, nodes.rows) if self.arguments.normal_pods else None
         else:
@@ -208,7 +214,7 @@ class NetworkTopologyAware(Plugin):
         return self._scale * scores
 
     def neighbourhoods(self, pod: PodRecord) -> Rows | None:
-        if pod.job not in self._session.jobs or self._scale == 0 or len(self._tree) == 1:
+        if pod.job not in self._view.jobs or self._scale == 0 or len(self._tree) == 1:
             return None
         if self._alike is None:
             columns = np.stack([self._at(tier) for tier in range(self._lowest_tier, self._top_tier + 1)])
@@ -232,7 +238,7 @@ class NetworkTopologyAware(Plugin):
 
     def _packed(self, pod: PodRecord, rows: Rows) -> Vector:
         """How full the HyperNodes of nodes are with a pod, over all tiers, 0 to 1; outside of any counts as full."""
-        fullness = self._fullness(self._session.request(pod), slice(None))
+        fullness = self._fullness(self._view.request(pod), slice(None))
         total, total_weight = np.zeros(len(rows)), 0.0
         for tier in range(self._lowest_tier, self._top_tier + 1):
             # tier 0 counts as tier 1 when fading is 0, as there is no other value for it

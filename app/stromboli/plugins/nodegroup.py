@@ -8,7 +8,6 @@ without affinity takes that of its nearest ancestor that has one. The annotation
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -16,13 +15,16 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api import readers
+from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.objects import Quantity
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import TOLERANCE, Vector
 from stromboli.framework.job import Queue
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _GROUP = "volcano.sh/nodegroup-name"
@@ -89,16 +91,16 @@ class NodeGroup(Plugin):
     name = "nodegroup"
     Arguments: ClassVar[type[BaseModel]] = NodeGroupArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
-        self._accounts = {queue.name: self._open_account(queue) for queue in session.queues.values()}
+    def open(self, view: View) -> None:
+        self._view = view
+        self._accounts = {queue.name: self._open_account(queue) for queue in view.queues.values()}
         #: the group of each node, empty for none
-        self._groups = [record.labels.get(_GROUP, "") for record in session.nodes.facts.records]
+        self._groups = [record.labels.get(_GROUP, "") for record in view.nodes.facts.records]
         self._count_running()
 
     def identity(self, pod: PodRecord) -> Hashable:
         """The queue: what else than a pod's class its nodes depend on."""
-        job = self._session.jobs.get(pod.job)
+        job = self._view.jobs.get(pod.job)
         return job.queue.name if job else None
 
     def varies(self, pod: PodRecord) -> bool:
@@ -122,7 +124,7 @@ class NodeGroup(Plugin):
         used = _per_group(nodes, account.affinity.allows) > 0
         yield "node(s) belong to a node group that the queue does not use", used
         if account.limits:
-            request = self._session.request(pod)
+            request = self._view.request(pod)
             room = _per_group(nodes, lambda group: account.has_room(group, request)) > 0
             yield "the queue's limit for the node group is reached", room
 
@@ -135,42 +137,42 @@ class NodeGroup(Plugin):
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._change(placement, +1)
+    def on_allocate(self, operation: Operation) -> None:
+        self._change(operation, +1)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._change(placement, -1)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._change(operation, -1)
 
-    def _change(self, placement: Placement, sign: int) -> None:
-        if placement.job is None:
+    def _change(self, operation: Operation, sign: int) -> None:
+        if operation.job is None:
             return
-        held = self._accounts[placement.job.queue.name].held
-        for node in placement.nodes:
+        held = self._accounts[operation.job.queue.name].held
+        for node in operation.nodes:
             group = self._groups[node]
             if group in held:
-                held[group] += sign * placement.request
+                held[group] += sign * operation.request
 
     def _count_running(self) -> None:
         """Add what pods hold already, where there is a limit."""
-        session = self._session
-        for job in session.jobs.values():
+        view = self._view
+        for job in view.jobs.values():
             held = self._accounts[job.queue.name].held
             if not self._accounts[job.queue.name].limits:
                 continue
-            for pod in session.members(job):
-                node = int(session.pods.node[pod.row])
-                if node >= 0 and session.pods.state[pod.row] in ALLOCATED_STATES and self._groups[node] in held:
-                    held[self._groups[node]] += session.request(pod)
+            for pod in view.members(job):
+                node = int(view.pods.node[pod.row])
+                if node >= 0 and view.pods.state[pod.row] in ALLOCATED_STATES and self._groups[node] in held:
+                    held[self._groups[node]] += view.request(pod)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _account(self, pod: PodRecord) -> Account | None:
-        job = self._session.jobs.get(pod.job)
+        job = self._view.jobs.get(pod.job)
         return self._accounts[job.queue.name] if job else None
 
     def _open_account(self, queue: Queue) -> Account:
-        limits = _limits(self._session, queue)
-        held = {group: self._session.vector(None) for group in limits or ()}
+        limits = _limits(self._view, queue)
+        held = {group: self._view.vector(None) for group in limits or ()}
         return Account(self._affinity(queue), limits, held)
 
     def _affinity(self, queue: Queue) -> Affinity:
@@ -179,7 +181,7 @@ class NodeGroup(Plugin):
         seen = {queue.name}
         above: Queue | None = queue
         while self.hierarchy and not own and above is not None:
-            above = self._session.queues.get(above.parent)
+            above = self._view.queues.get(above.parent)
             if above is None or above.name in seen:
                 break
             seen.add(above.name)
@@ -197,14 +199,15 @@ def _affinity(queue: Queue) -> Affinity:
     )
 
 
-def _limits(session: Session, queue: Queue) -> dict[str, Vector] | None:
+def _limits(view: View, queue: Queue) -> dict[str, Vector] | None:
     """The limits by group; None when the annotation is not what it should be."""
     text = queue.resource.metadata.annotations.get(_LIMITS)
     if not text:
         return {}
+    limits = readers.json(text, dict[str, dict[str, Quantity]])
     try:
-        return {group: session.vector(amounts, np.inf) for group, amounts in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
+        return None if limits is None else {group: view.vector(of, np.inf) for group, of in limits.items()}
+    except InvalidQuantityError:
         return None
 
 

@@ -10,15 +10,16 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Kind, Placement
+from stromboli.framework.view import View
 from stromboli.kube import allocation, node_affinity, taints
 from stromboli.kube.images import image_locality
 from stromboli.kube.interpod import InterPod, preferred_terms
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
 _GPU = "nvidia.com/gpu"
 
@@ -47,22 +48,22 @@ class NodeOrderArguments(Arguments):
 class Promises:
     """What is requested on nodes as the scores count it: promised pods are there already, evicted ones are not."""
 
-    def __init__(self, session: Session) -> None:
-        self._shape = session.nodes.used.shape
+    def __init__(self, view: View) -> None:
+        self._shape = view.nodes.used.shape
         #: to be added to what the nodes have; None while nothing was promised or evicted
         self._used: Matrix | None = None
         self._scoring: Matrix | None = None
 
-    def change(self, placement: Placement, sign: int) -> None:
+    def change(self, operation: Operation, sign: int) -> None:
         """Pods come to nodes (1) or leave them (-1)."""
-        if placement.kind is Kind.Allocate:
+        if operation.kind is Kind.Allocate:
             return
         if self._used is None or self._scoring is None:
             self._used, self._scoring = np.zeros(self._shape), np.zeros((2, self._shape[1]))
-        for node in placement.nodes:
-            self._used[:, node] += sign * placement.request
-            if placement.kind is Kind.Evict:
-                self._scoring[:, node] += np.multiply(placement.pods[0].pod_class.scoring_request, sign)
+        for node in operation.nodes:
+            self._used[:, node] += sign * operation.request
+            if operation.kind is Kind.Evict:
+                self._scoring[:, node] += np.multiply(operation.pods[0].pod_class.scoring_request, sign)
 
     def used(self, nodes: NodeView) -> Matrix:
         """Requests of pods on nodes, shape (dimensions, n)."""
@@ -89,18 +90,20 @@ class Ask:
 
 class NodeOrder(Plugin):
     name = "nodeorder"
+    #: labels and namespaces matter to what is said between pods, which makes them vary
+    reads = Reads(whole=True)
     Arguments: ClassVar[type[BaseModel]] = NodeOrderArguments
 
-    def open(self, session: Session) -> None:
-        self._request = session.request
-        self._facts = session.nodes.facts
-        self._complete = bool(session.nodes.allocatable[:2].all())
-        self._gpu = session.dimensions.index(_GPU) if _GPU in session.dimensions else -1
+    def open(self, view: View) -> None:
+        self._request = view.request
+        self._facts = view.nodes.facts
+        self._complete = bool(view.nodes.allocatable[:2].all())
+        self._gpu = view.dimensions.index(_GPU) if _GPU in view.dimensions else -1
         self._asks: dict[int, Ask] = {}
-        self._amounts = Promises(session)
-        self._placed = PlacedPods(session)
-        self._inter_pod = InterPod(session, self._placed)
-        self._spread = Spread(session, self._placed)
+        self._amounts = Promises(view)
+        self._placed = PlacedPods(view)
+        self._inter_pod = InterPod(view, self._placed)
+        self._spread = Spread(view, self._placed)
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         weights, ask, total = self.arguments, self._ask(pod), None
@@ -142,13 +145,13 @@ class NodeOrder(Plugin):
             or (weights.pod_topology_spread and has_constraints(pod_class, "ScheduleAnyway"))
         )
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._placed.add(placement)
-        self._amounts.change(placement, 1)
+    def on_allocate(self, operation: Operation) -> None:
+        self._placed.add(operation)
+        self._amounts.change(operation, 1)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._placed.remove(placement)
-        self._amounts.change(placement, -1)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._placed.remove(operation)
+        self._amounts.change(operation, -1)
 
     def _ask(self, pod: PodRecord) -> Ask:
         pod_class = pod.pod_class

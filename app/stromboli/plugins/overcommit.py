@@ -10,7 +10,7 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 
 _DEFAULT_FACTOR = 1.2
 
@@ -26,18 +26,18 @@ class Overcommit(Plugin):
     name = "overcommit"
     Arguments: ClassVar[type[BaseModel]] = OvercommitArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         factor = self.arguments.factor if self.arguments.factor >= 1 else _DEFAULT_FACTOR
-        self._idle = session.total * factor - session.nodes.used.sum(axis=1)
-        self._inqueue = session.vector(None)
-        for job in session.jobs.values():
+        self._idle = view.total * factor - view.nodes.used.sum(axis=1)
+        self._inqueue = view.vector(None)
+        for job in view.jobs.values():
             if job.min_resources is None:
                 continue
             if job.phase == "Inqueue":
-                self._inqueue += shares.reserved(session, job, beyond_allocated=False)
+                self._inqueue += shares.reserved(view, job, beyond_allocated=False)
             elif job.phase == "Running" and job.allocated_count >= job.min_available:
-                self._inqueue += shares.reserved(session, job, beyond_allocated=True)
+                self._inqueue += shares.reserved(view, job, beyond_allocated=True)
 
     def job_enqueueable(self, job: Job) -> Verdict:
         if job.min_resources is None:
@@ -46,7 +46,7 @@ class Overcommit(Plugin):
         columns = shares.exceeded(wanted, self._idle, job.min_resources)
         if not columns:
             return Vote.Permit
-        names = ", ".join(self._session.dimensions[c] for c in columns)
+        names = ", ".join(self._view.dimensions[c] for c in columns)
         return Reason(
             Stage.Admission,
             "ClusterOvercommitted",
@@ -56,4 +56,4 @@ class Overcommit(Plugin):
 
     def job_enqueued(self, job: Job) -> None:
         if job.min_resources is not None:
-            self._inqueue += shares.reserved(self._session, job, beyond_allocated=False)
+            self._inqueue += shares.reserved(self._view, job, beyond_allocated=False)

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from stromboli.api import objects
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Kind, Placement
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import NOTHING, Selector, label_selector
 
@@ -39,11 +39,11 @@ class Budget:
 class Pdb(Plugin):
     name = "pdb"
 
-    def open(self, session: Session) -> None:
-        self._strict = session.rules.budgets
+    def open(self, view: View) -> None:
+        self._strict = view.rules.budgets
         self._budgets = [
             _budget(manifest, empty_selects_all=self._strict)
-            for manifest in session.snapshot.objects.get("PodDisruptionBudget", {}).values()
+            for manifest in view.snapshot.objects.get("PodDisruptionBudget", {}).values()
         ]
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
@@ -55,16 +55,16 @@ class Pdb(Plugin):
         """Volcano offers everybody whom no budget protects; a budget is no reason to evict."""
         return [] if self._strict else self.evictable(running)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._count(placement, -1)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._count(operation, -1)
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._count(placement, +1)
+    def on_allocate(self, operation: Operation) -> None:
+        self._count(operation, +1)
 
-    def _count(self, placement: Placement, change: int) -> None:
+    def _count(self, operation: Operation, change: int) -> None:
         """Evictions use budgets up, and give back what they used when they are taken back."""
-        if self._strict and placement.kind is Kind.Evict:
-            for pod in placement.pods:
+        if self._strict and operation.kind is Kind.Evict:
+            for pod in operation.pods:
                 for budget in self._covering(pod):
                     budget.allowed += change
 

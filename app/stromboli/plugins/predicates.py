@@ -9,20 +9,22 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Kind, Placement
+from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
-from stromboli.kube.storage import Storage
+from stromboli.kube.storage import storage_of
+from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
 from stromboli.kube.volumes import VolumeBinding, zone_filters
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
 
 class UtilizationScore(Arguments):
@@ -72,45 +74,48 @@ class TemplateAnswers:
     A node is only asked about while it has room for the pod.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, view: View) -> None:
+        self._view = view
         #: by template: nodes that were asked about, nodes that passed
         self._known: dict[str, tuple[Mask, Mask]] = {}
 
     def answer(self, pod: PodRecord, filters: Filters) -> Filters:
         """The filters' answer where the template was not asked about, else what is known of it."""
-        template = pod.pod_class.annotations.get("volcano.sh/template-uid")
+        template = pod.annotations.get(_TEMPLATE)
         if not template:
             yield from filters
             return
-        nodes = self._session.nodes
+        nodes = self._view.nodes
         own = np.ones(len(nodes), np.bool_)
         for _, mask in filters:
             own &= mask
         asked, passed = self._known.setdefault(template, (np.zeros(len(nodes), np.bool_), own.copy()))
-        new = ~asked & fits(self._session.request(pod), nodes.future_idle())
+        new = ~asked & fits(self._view.request(pod), nodes.future_idle())
         asked |= new
         passed[new] = own[new]
         yield "node(s) were refused to a pod of the same template", np.where(asked, passed, own)
 
 
+_TEMPLATE = "volcano.sh/template-uid"
+
+
 class Predicates(Plugin):
     name = "predicates"
+    #: labels and namespaces matter to what is said between pods, which makes them vary
+    reads = Reads(annotations=(_TEMPLATE,), whole=True)
     Arguments: ClassVar[type[BaseModel]] = PredicatesArguments
 
-    def open(self, session: Session) -> None:
-        facts, storage = session.nodes.facts, Storage(session.snapshot.objects)
+    def open(self, view: View) -> None:
+        facts, storage = view.nodes.facts, storage_of(view.snapshot)
         self._storage = storage
-        self._templates = (
-            None if session.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(session)
-        )
-        self._placed = PlacedPods(session)
-        self._inter_pod = InterPod(session, self._placed)
-        self._spread = Spread(session, self._placed)
-        self._ports = Ports(session, self._placed)
-        self._volume_limits = VolumeLimits(facts, storage, self._placed)
-        self._volume_binding = VolumeBinding(facts, storage)
-        self._dynamic_resources = DynamicResources(session)
+        self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
+        self._placed = PlacedPods(view)
+        self._inter_pod = InterPod(view, self._placed)
+        self._spread = Spread(view, self._placed)
+        self._ports = Ports(view, self._placed)
+        self._volume_limits = VolumeLimits(view.snapshot, storage, self._placed)
+        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage))
+        self._dynamic_resources = DynamicResources(view)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         everywhere = len(nodes) == len(nodes.facts)
@@ -133,17 +138,17 @@ class Predicates(Plugin):
             or self._dynamic_resources.concerns(pod)
         )
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._placed.add(placement)
-        if placement.kind is not Kind.Evict and _has_claims(placement):
-            for pod, node in zip(placement.pods, placement.nodes, strict=True):
+    def on_allocate(self, operation: Operation) -> None:
+        self._placed.add(operation)
+        if operation.kind is not Kind.Evict and _has_claims(operation):
+            for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.assume(pod, node)
                 self._dynamic_resources.assume(pod, node)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._placed.remove(placement)
-        if placement.kind is not Kind.Evict and _has_claims(placement):
-            for pod, node in zip(placement.pods, placement.nodes, strict=True):
+    def on_deallocate(self, operation: Operation) -> None:
+        self._placed.remove(operation)
+        if operation.kind is not Kind.Evict and _has_claims(operation):
+            for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
 
@@ -182,7 +187,7 @@ class Predicates(Plugin):
             yield from self._volume_binding.filters(pod)
 
 
-def _has_claims(placement: Placement) -> bool:
+def _has_claims(operation: Operation) -> bool:
     """Whether the pods claim volumes or devices."""
-    pod_class = placement.pods[0].pod_class
+    pod_class = operation.pods[0].pod_class
     return bool(pod_class.claims or pod_class.spec.resource_claims)

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 
 class Priority(Plugin):
     name = "priority"
 
-    def open(self, session: Session) -> None:
-        self._jobs = session.jobs
+    def open(self, view: View) -> None:
+        self._jobs = view.jobs
 
     def job_order(self, job: Job) -> int:
         return -job.priority

@@ -1,6 +1,6 @@
 """proportion: divides the cluster between queues by weight.
 
-What a queue deserves is found by water-filling (`framework.division`): in proportion to the weights, no more than a
+What a queue deserves is found by water-filling (`fairness.division`): in proportion to the weights, no more than a
 queue requests or may have, no less than it is guaranteed. A queue is served in order of its share, allocated /
 deserved, and never beyond what it deserves.
 """
@@ -14,32 +14,34 @@ import numpy as np
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Matrix, ResourceAmounts, Vector
 from stromboli.fairness import division, shares
+from stromboli.fairness.limits import Excess, Limit
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Plugin, Verdict, Vote
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 
 class Proportion(Plugin):
     name = "proportion"
 
-    def open(self, session: Session) -> None:
-        self._session = session
-        queues = [queue for queue in session.queues.values() if queue.jobs]
+    def open(self, view: View) -> None:
+        self._view = view
+        queues = [queue for queue in view.queues.values() if queue.jobs]
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
         self._guarantee = self._amounts(queues, lambda queue: queue.spec.guarantee.resource, 0.0)
         self._limit = self._real_capability(queues)
-        self._allocated = self._per_queue(queues, session.job_allocated)
-        self._request = self._per_queue(queues, session.job_requested)
+        self._allocated = self._per_queue(queues, view.job_allocated)
+        self._request = self._per_queue(queues, view.job_requested)
         self._inqueue, self._elastic = self._reservations(queues)
         self._weight = np.array([queue.spec.weight for queue in queues], dtype=np.float64)
-        if session.rules.all_weights_zero and not self._weight.any():
+        if view.rules.all_weights_zero and not self._weight.any():
             self._weight[:] = 1
         self._deserved = self._divide()
-        if session.rules.tolerance:
+        if view.rules.tolerance:
             self._deserved = division.in_base_units(self._deserved)
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
@@ -66,35 +68,35 @@ class Proportion(Plugin):
         if not queue.open:
             return 0, reasons.queue_not_open(queue)
         row = self._row[queue.name]
-        request = self._session.request(pod)
+        request = self._view.request(pod)
         held, limit = self._allocated[row], self._deserved[row]
         room = shares.copies_within(limit, held, request, count)
         if room == count:
             return count, None
-        return room, self._over_share(queue, shares.exceeded(held + (room + 1) * request, limit, request), request)
-
-    def _over_share(self, queue: Queue, columns: list[int], request: Vector) -> Reason:
-        row = self._row[queue.name]
-        return shares.over_share(self._session, queue.name, columns, self._allocated[row], self._deserved[row], request)
+        columns = shares.exceeded(held + (room + 1) * request, limit, request)
+        return room, Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
 
     # -- victims ---------------------------------------------------------------------------------------------------
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         if not queue.open:
             return reasons.queue_not_open(queue)
-        held, request = self._allocated[self._row[queue.name]], self._session.requested(pods)
-        over = shares.exceeded(held + request, self._deserved[self._row[queue.name]], request)
-        return self._over_share(queue, over, request) if over else None
+        row, request = self._row[queue.name], self._view.requested(pods)
+        held, limit = self._allocated[row], self._deserved[row]
+        columns = shares.exceeded(held + request, limit, request)
+        if not columns:
+            return None
+        return Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Victims are taken from a queue while it holds more than it deserves."""
         left: dict[int, Vector] = {}
         victims = []
         for candidate in candidates:
-            row = self._row[self._session.jobs[candidate.job].queue.name]
+            row = self._row[self._view.jobs[candidate.job].queue.name]
             held = left.get(row, self._allocated[row])
             if (held >= self._deserved[row] + TOLERANCE).any():
-                left[row] = held - self._session.request(candidate)
+                left[row] = held - self._view.request(candidate)
                 victims.append(candidate)
         return victims
 
@@ -107,35 +109,36 @@ class Proportion(Plugin):
             return Vote.Permit
         row = self._row[job.queue.name]
         held = self._allocated[row] + self._inqueue[row] - self._elastic[row]
-        columns = shares.exceeded(held + job.min_resources, self._limit[row], job.min_resources)
+        request, limit = job.min_resources, self._limit[row]
+        columns = shares.exceeded(held + request, limit, request)
         if not columns:
             return Vote.Permit
-        return shares.over_capability(
-            self._session, Stage.Admission, job.queue.name, columns, held, self._limit[row], job.min_resources
-        )
+        excess = Excess(job.queue.name, held, request, limit, columns)
+        return excess.reason(self._view, Limit.Capability, Stage.Admission)
 
     def job_enqueued(self, job: Job) -> None:
         if job.min_resources is not None:
-            self._inqueue[self._row[job.queue.name]] += shares.reserved(self._session, job, beyond_allocated=False)
+            self._inqueue[self._row[job.queue.name]] += shares.reserved(self._view, job, beyond_allocated=False)
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._change(placement, placement.total)
+    def on_allocate(self, operation: Operation) -> None:
+        self._change(operation, operation.total)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._change(placement, -placement.total)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._change(operation, -operation.total)
 
-    def _change(self, placement: Placement, amount: Vector) -> None:
-        if placement.job is not None:
-            queue = placement.job.queue.name
+    def _change(self, operation: Operation, amount: Vector) -> None:
+        if operation.job is not None:
+            queue = operation.job.queue.name
             self._allocated[self._row[queue]] += amount
             self._changed.add(queue)
 
-    def close(self, session: Session) -> None:
-        zero = session.vector(None)
-        for queue in session.queues.values():
-            gauges = session.gauge(queue.name)
+    def close(self, report: Report) -> None:
+        view = self._view
+        zero = view.vector(None)
+        for queue in view.queues.values():
+            gauges = report.queue(queue.name)
             row = self._row.get(queue.name)
             if row is None:
                 gauges.amounts.update(allocated=zero, request=zero, inqueue=zero)
@@ -156,32 +159,32 @@ class Proportion(Plugin):
         return shares.dominant_share(self._allocated[row], self._deserved[row])
 
     def _divide(self) -> Matrix:
-        session = self._session
-        if not session.rules.deserved:
-            return division.rounds(session.total, self._weight, self._request, self._limit, self._guarantee)
-        idle = [queue for queue in session.queues.values() if queue.name not in self._row]
+        view = self._view
+        if not view.rules.deserved:
+            return division.rounds(view.total, self._weight, self._request, self._limit, self._guarantee)
+        idle = [queue for queue in view.queues.values() if queue.name not in self._row]
         kept = self._amounts(idle, lambda queue: queue.spec.guarantee.resource, 0.0).sum(axis=0)
-        free = np.maximum(session.total - kept, 0)
+        free = np.maximum(view.total - kept, 0)
         return division.level(free, self._weight, self._request, self._limit, self._guarantee)
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def _amounts(self, queues: list[Queue], read: Callable[[Queue], ResourceAmounts | None], unset: float) -> Matrix:
-        out = np.full((len(queues), len(self._session.dimensions)), unset)
+        out = np.full((len(queues), len(self._view.dimensions)), unset)
         for row, queue in enumerate(queues):
             amounts = read(queue)
             if amounts:
-                out[row] = self._session.vector(amounts, unset)
+                out[row] = self._view.vector(amounts, unset)
         return out
 
     def _real_capability(self, queues: list[Queue]) -> Matrix:
         """What a queue may have at most: its capability, and what the guarantees of others leave."""
         guaranteed = self._amounts(
-            list(self._session.queues.values()), lambda queue: queue.spec.guarantee.resource, 0.0
+            list(self._view.queues.values()), lambda queue: queue.spec.guarantee.resource, 0.0
         ).sum(axis=0)
         capability = self._amounts(queues, lambda queue: queue.spec.capability, np.inf)
         capability[:, [CPU, MEMORY]] = np.where(capability[:, [CPU, MEMORY]] > 0, capability[:, [CPU, MEMORY]], np.inf)
-        free: Matrix = np.maximum(self._session.total - guaranteed, 0) + self._guarantee
+        free: Matrix = np.maximum(self._view.total - guaranteed, 0) + self._guarantee
         return np.minimum(free, capability)
 
     def _per_queue(self, queues: list[Queue], per_job: Matrix) -> Matrix:
@@ -192,16 +195,16 @@ class Proportion(Plugin):
 
     def _reservations(self, queues: list[Queue]) -> tuple[Matrix, Matrix]:
         """What admitted jobs lay claim to, and what jobs hold above their minResources."""
-        inqueue = np.zeros((len(queues), len(self._session.dimensions)))
+        inqueue = np.zeros((len(queues), len(self._view.dimensions)))
         elastic = np.zeros_like(inqueue)
         for row, queue in enumerate(queues):
             unbounded = [job.index for job in queue.jobs if job.min_resources is None]
-            elastic[row] = self._session.job_allocated[unbounded].sum(axis=0)
+            elastic[row] = self._view.job_allocated[unbounded].sum(axis=0)
             for job in queue.jobs:
                 if job.min_resources is None:
                     continue
                 elastic[row] += np.maximum(job.allocated - job.min_resources, 0)
                 running = job.phase == "Running" and job.allocated_count >= job.min_available
                 if running or job.phase == "Inqueue":
-                    inqueue[row] += shares.reserved(self._session, job, beyond_allocated=True)
+                    inqueue[row] += shares.reserved(self._view, job, beyond_allocated=True)
         return inqueue, elastic

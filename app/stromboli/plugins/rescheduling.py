@@ -7,7 +7,6 @@ nodes above the target, the least important first, while the nodes below all low
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from stromboli.api import duration, resources
 from stromboli.api.resources import CPU, MEMORY, Matrix, Rows, Vector
 from stromboli.framework.plugin import Arguments, Plugin
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _INTERVAL = 300.0
@@ -72,15 +71,21 @@ class ReschedulingArguments(Arguments):
 class Rescheduling(Plugin):
     name = "rescheduling"
     Arguments: ClassVar[type[BaseModel]] = ReschedulingArguments
+    #: when victims were last looked for, seconds since the epoch; None for never
+    left: float | None
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
+        self._looked = self.left
+
+    def leave(self) -> float | None:
+        return self._looked
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
-        last = self._session.environment.rescheduled
-        if last is not None and last + self.arguments.interval >= self._session.now:
+        last = self.left
+        if last is not None and last + self.arguments.interval >= self._view.time():
             return []
-        self._session.afterwards = replace(self._session.afterwards, rescheduled=self._session.now)
+        self._looked = self._view.time()
         victims: dict[int, PodRecord] = {}
         for strategy in self.arguments.strategies:
             if strategy.name == "lowNodeUtilization":
@@ -91,7 +96,7 @@ class Rescheduling(Plugin):
         """The pods to move, from the busiest node on."""
         load = self._load()
         target = params.target.vector
-        unschedulable = self._session.nodes.facts.unschedulable
+        unschedulable = self._view.nodes.facts.unschedulable
         idle = (load < params.thresholds.vector[:, None]).all(axis=0) & ~unschedulable
         busy = ~idle & (load > target[:, None]).any(axis=0)
         if not idle.any() or idle.all() or not busy.any():
@@ -99,7 +104,7 @@ class Rescheduling(Plugin):
         room = self._room(np.flatnonzero(idle), load, target)
         on_node: dict[int, list[PodRecord]] = {}
         for pod in running:
-            on_node.setdefault(int(self._session.pods.node[pod.row]), []).append(pod)
+            on_node.setdefault(int(self._view.pods.node[pod.row]), []).append(pod)
         nodes = np.flatnonzero(busy)
         victims = []
         for node in nodes[np.argsort(-load[:, nodes].sum(axis=0), kind="stable")].tolist():
@@ -115,7 +120,7 @@ class Rescheduling(Plugin):
         for pod in sorted(pods, key=_importance):
             if not (load >= target).any() or (room == 0).any():
                 break
-            request = self._session.request(pod)[[CPU, MEMORY]]
+            request = self._view.request(pod)[[CPU, MEMORY]]
             room -= request
             load = load - np.divide(request * 100, capacity, out=np.zeros(2), where=capacity > 0)
             victims.append(pod)
@@ -123,22 +128,22 @@ class Rescheduling(Plugin):
 
     def _load(self) -> Matrix:
         """Measured load in percent, shape (2, nodes); 0 where there is no average over the period."""
-        records = self._session.nodes.facts.records
+        records = self._view.nodes.facts.records
         load = np.zeros((2, len(records)))
         for index, record in enumerate(records):
-            usage = self._session.environment.node_usage.get(record.name)
+            usage = self._view.environment.node_usage.get(record.name)
             if usage is not None and usage.period == self.arguments.metrics_period:
                 load[:, index] = usage.cpu, usage.memory
         return load
 
     def _room(self, idle: Rows, load: Matrix, target: Vector) -> Vector:
         """What idle nodes can take until they reach the target, cpu and memory."""
-        percent = self._session.nodes.allocatable[[CPU, MEMORY]][:, idle] * 0.01
+        percent = self._view.nodes.allocatable[[CPU, MEMORY]][:, idle] * 0.01
         room: Vector = (np.trunc(target[:, None] * percent) - np.trunc(load[:, idle] * percent)).sum(axis=1)
         return room
 
     def _capacity(self, node: int) -> Vector:
-        capacity = self._session.nodes.facts.records[node].capacity
+        capacity = self._view.nodes.facts.records[node].capacity
         return np.array([resources.amount(name, capacity.get(name, 0)) for name in _NAMES], np.float64)
 
 

@@ -8,17 +8,18 @@ do.
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, Vector
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
 Strategy = Literal["LeastAllocated", "MostAllocated"]
 
@@ -72,15 +73,16 @@ class ResourceStrategyFitArguments(Arguments):
 
 class ResourceStrategyFit(Plugin):
     name = "resource-strategy-fit"
+    reads = Reads(annotations=(_TYPE, _WEIGHT))
     Arguments: ClassVar[type[BaseModel]] = ResourceStrategyFitArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         named = self.arguments.resources or {"cpu": ResourceStrategy(), "memory": ResourceStrategy()}
         #: (direction, weight) of each dimension's score, None for those that do not count
-        self._strategies = [_strategy(name, named) for name in session.dimensions]
+        self._strategies = [_strategy(name, named) for name in view.dimensions]
         self._weight = self.arguments.weight if self.arguments.weight >= 0 else _DEFAULT_WEIGHT
-        columns = {name: column for column, name in enumerate(session.dimensions)}
+        columns = {name: column for column, name in enumerate(view.dimensions)}
         #: what each resource counts in sra, and its column where some node or pod has it
         self._scarce = (
             [(columns.get(name), _weight(sra.resource_weight, name)) for name in _names(sra.resources)]
@@ -99,7 +101,7 @@ class ResourceStrategyFit(Plugin):
         )
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
-        request = self._session.request(pod)
+        request = self._view.request(pod)
         if any(request[column] > 0 for column, _, _ in self._proportions):
             return
         idle = nodes.allocatable - nodes.used
@@ -108,11 +110,11 @@ class ResourceStrategyFit(Plugin):
             enough = (idle[CPU] - request[CPU] >= kept * cpu) & (
                 idle[MEMORY] - request[MEMORY] >= kept * memory * _GB_PER_UNIT
             )
-            name = self._session.dimensions[column]
+            name = self._view.dimensions[column]
             yield f"node(s) keep cpu and memory for idle {name}", enough | (nodes.allocatable[column] == 0)
 
     def varies(self, pod: PodRecord) -> bool:
-        request = self._session.request(pod)
+        request = self._view.request(pod)
         return bool(self._proportions) and not any(request[column] > 0 for column, _, _ in self._proportions)
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
@@ -123,7 +125,7 @@ class ResourceStrategyFit(Plugin):
 
     def _strategy_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
         """The weighted mean of the resources' scores, from 0 to 1; 0 where one of them does not fit."""
-        request = self._session.request(pod)
+        request = self._view.request(pod)
         score, fits, weights = np.zeros(len(nodes)), np.ones(len(nodes), np.bool_), 0
         for column, (strategy, weight) in self._of(pod).items():
             if column in (CPU, MEMORY) or request[column] > 0:
@@ -138,16 +140,16 @@ class ResourceStrategyFit(Plugin):
 
     def _of(self, pod: PodRecord) -> dict[int, tuple[Strategy | None, int]]:
         """What counts for a pod, by column: what its annotations say, else what the policy says."""
-        strategy = pod.pod_class.annotations.get(_TYPE)
+        strategy = pod.annotations.get(_TYPE)
         if not strategy:
             return {column: known for column, known in enumerate(self._strategies) if known}
         weights = _weights_of(pod)
         own = next((known for known in get_args(Strategy) if known == strategy), None)
-        return {column: (own, weights[name]) for column, name in enumerate(self._session.dimensions) if name in weights}
+        return {column: (own, weights[name]) for column, name in enumerate(self._view.dimensions) if name in weights}
 
     def _sra_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
         """Higher for nodes that have fewer of the scarce resources; 0 where something is missing that the pod needs."""
-        request = self._session.request(pod)
+        request = self._view.request(pod)
         needed = request > 0
         needed[[CPU, MEMORY]] = True
         usable = (nodes.allocatable[needed] > 0).all(axis=0)
@@ -177,13 +179,7 @@ def _is_beginning(key: str) -> bool:
 
 def _weights_of(pod: PodRecord) -> dict[str, int]:
     """The weights of a pod's annotation, empty when it cannot be read."""
-    try:
-        weights: Any = json.loads(pod.pod_class.annotations.get(_WEIGHT, ""))
-    except ValueError:
-        return {}
-    if not isinstance(weights, dict) or not all(type(weight) is int for weight in weights.values()):
-        return {}
-    return weights
+    return readers.json(pod.annotations.get(_WEIGHT), dict[str, readers.Integer]) or {}
 
 
 def _names(listed: str) -> list[str]:

@@ -18,7 +18,7 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import ResourceAmounts
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin, Verdict, Vote
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 
 #: exact amounts by the names that a quota uses, such as `requests.cpu`, `cpu` or `count/pods`
 Amounts: TypeAlias = Mapping[str, Fraction]
@@ -36,9 +36,9 @@ class Quota:
 class ResourceQuota(Plugin):
     name = "resourcequota"
 
-    def open(self, session: Session) -> None:
+    def open(self, view: View) -> None:
         self._quotas: defaultdict[str, list[Quota]] = defaultdict(list)
-        for manifest in session.snapshot.objects.get("ResourceQuota", {}).values():
+        for manifest in view.snapshot.objects.get("ResourceQuota", {}).values():
             metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
             quota = Quota(metadata.get("name", ""), _amounts(status.get("hard")), _amounts(status.get("used")))
             self._quotas[metadata.get("namespace") or "default"].append(quota)

@@ -15,7 +15,7 @@ from stromboli.api import duration
 from stromboli.api.duration import Duration
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 
 #: the annotations of a PodGroup that hold its waiting time; the first that can be used counts
 _WAITING_TIME = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -32,8 +32,8 @@ class Sla(Plugin):
     name = "sla"
     Arguments: ClassVar[type[BaseModel]] = SlaArguments
 
-    def open(self, session: Session) -> None:
-        self._now = session.now
+    def open(self, view: View) -> None:
+        self._now = view.time()
         #: the waiting time of jobs that do not name one, 0 for none
         self._usual: float = max(0.0, self.arguments.waiting_time)
 

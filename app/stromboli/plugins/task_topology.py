@@ -20,10 +20,11 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, PODS, Rows, Vector
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Key, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
 _AFFINITY = "volcano.sh/task-topology-affinity"
 _ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
@@ -127,14 +128,16 @@ class Plan:
 
 class TaskTopology(Plugin):
     name = "task-topology"
+    #: whoever is in a bucket varies
+    reads = Reads(whole=True)
     Arguments: ClassVar[type[BaseModel]] = TaskTopologyArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         self._plans: dict[str, Plan] = {}
         #: node of each pod placed in this session, by row
         self._placed: dict[int, int] = {}
-        for job in session.jobs.values():
+        for job in view.jobs.values():
             roles = _read_roles(job) if job.counts[PodState.Pending] else None
             if roles is not None:
                 self._plans[job.key] = self._plan(job, roles)
@@ -154,7 +157,7 @@ class TaskTopology(Plugin):
         plan, bucket = self._bucket(pod)
         if plan is None or bucket is None:
             return None
-        on_node = np.zeros(len(self._session.nodes))
+        on_node = np.zeros(len(self._view.nodes))
         for node, count in bucket.nodes.items():
             on_node[node] += count
         for node, roles in plan.placed.items():
@@ -165,8 +168,8 @@ class TaskTopology(Plugin):
 
     def _joined(self, bucket: Bucket, pod: PodRecord, rows: Rows) -> Vector:
         """How many of the waiting pods of a bucket each node could take together, shape (rows,)."""
-        session = self._session
-        room = session.nodes.idle[:, rows] + session.nodes.releasing[:, rows]
+        view = self._view
+        room = view.nodes.idle[:, rows] + view.nodes.releasing[:, rows]
         score = np.full(len(rows), float(len(bucket.waiting)))
         left = bucket.request.copy()
         short = ~resources.fits(left, room)
@@ -174,26 +177,26 @@ class TaskTopology(Plugin):
             if not short.any():
                 break
             if other.row != pod.row:
-                left -= session.request(other)
+                left -= view.request(other)
                 score[short] -= 1
                 short &= ~resources.fits(left, room)
         return score
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        for pod, node in zip(placement.pods, placement.nodes, strict=True):
+    def on_allocate(self, operation: Operation) -> None:
+        for pod, node in zip(operation.pods, operation.nodes, strict=True):
             plan, bucket = self._bucket(pod)
             if plan is None:
                 continue
             self._placed[pod.row] = node
             plan.placed.setdefault(node, Counter())[_role(pod)] += 1
             if bucket is not None and bucket.waiting.pop(pod.row, None) is not None:
-                bucket.request -= placement.request
+                bucket.request -= operation.request
                 bucket.nodes[node] += 1
 
-    def on_deallocate(self, placement: Placement) -> None:
-        for pod in placement.pods:
+    def on_deallocate(self, operation: Operation) -> None:
+        for pod in operation.pods:
             plan, bucket = self._bucket(pod)
             node = self._placed.pop(pod.row, None)
             if plan is None or node is None:
@@ -201,7 +204,7 @@ class TaskTopology(Plugin):
             plan.placed[node][_role(pod)] -= 1
             if bucket is not None:
                 bucket.waiting[pod.row] = pod
-                bucket.request += placement.request
+                bucket.request += operation.request
                 bucket.nodes[node] -= 1
 
     def _bucket(self, pod: PodRecord) -> tuple[Plan | None, Bucket | None]:
@@ -213,26 +216,26 @@ class TaskTopology(Plugin):
     def _plan(self, job: Job, roles: Roles) -> Plan:
         """Sort a job's pods into buckets: first those that have a node, a bucket for each, then the others."""
         plan = Plan(roles)
-        session = self._session
-        pods = [pod for pod in session.members(job) if _role(pod) in roles.weight]
+        view = self._view
+        pods = [pod for pod in view.members(job) if _role(pod) in roles.weight]
         by_node: dict[int, Bucket] = {}
         for pod in sorted(pods, key=lambda pod: (*self._place(pod), roles.rank(_role(pod)), pod.name)):
-            node = int(session.pods.node[pod.row])
+            node = int(view.pods.node[pod.row])
             if node >= 0:
                 bucket = by_node.get(node) or self._new_bucket(plan)
                 by_node[node] = bucket
             else:
                 bucket = _most_attractive(plan, _role(pod)) or self._new_bucket(plan)
-            plan.add(bucket, pod, node, session.request(pod))
+            plan.add(bucket, pod, node, view.request(pod))
         return plan
 
     def _place(self, pod: PodRecord) -> tuple[bool, str]:
         """Whether a pod has no node, and the name of its node."""
-        node = int(self._session.pods.node[pod.row])
-        return node < 0, self._session.nodes.name(node) if node >= 0 else ""
+        node = int(self._view.pods.node[pod.row])
+        return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
     def _new_bucket(self, plan: Plan) -> Bucket:
-        bucket = Bucket(len(plan.buckets), self._session.vector(None))
+        bucket = Bucket(len(plan.buckets), self._view.vector(None))
         plan.buckets.append(bucket)
         return bucket
 
@@ -278,4 +281,5 @@ def _is_valid(group: Iterable[str], known: set[str]) -> bool:
 
 def _role(pod: PodRecord) -> str:
     """The role for this plugin: only the annotation counts."""
-    return pod.annotations.get(_ROLE, "")
+    role: str = pod.annotations.get(_ROLE, "")
+    return role

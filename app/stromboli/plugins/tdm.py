@@ -16,22 +16,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from stromboli.api import readers
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Vector
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin, Verdict, Vote
-from stromboli.framework.session import Session
-from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import PREEMPTABLE, preemptable
+from stromboli.framework.view import View
+from stromboli.state.pods import PREEMPTABLE, PodRecord
+from stromboli.state.reads import Reads
+from stromboli.tactics.victims import preemptable
 
 _ZONE = "volcano.sh/revocable-zone"
 _MIN_AVAILABLE = "volcano.sh/jdb-min-available"
@@ -88,16 +89,19 @@ class TdmArguments(Arguments):
 
 class Tdm(Plugin):
     name = "tdm"
+    reads = Reads(annotations=(_ZONE, PREEMPTABLE))
     Arguments: ClassVar[type[BaseModel]] = TdmArguments
+    #: when pods last had to leave closed zones, seconds since the epoch; None for never
+    left: float | None
 
-    def open(self, session: Session) -> None:
-        now = datetime.fromtimestamp(session.now, UTC)
-        facts = session.nodes.facts
+    def open(self, view: View) -> None:
+        now = datetime.fromtimestamp(view.time(), UTC)
+        facts = view.nodes.facts
         numbers = facts.label_values(_ZONE)
         zones = {numbers[name]: hours for name, hours in self.arguments.zones.items() if name in numbers}
         open_zones = [number for number, hours in zones.items() if hours.contain(now)]
         zone = facts.label(_ZONE)
-        self._session = session
+        self._view = view
         self._zone = zone
         #: nodes that are in no zone, and those whose zone is open
         self._plain: Mask = (zone == -1) | (zone == numbers.get("", -1))
@@ -105,7 +109,7 @@ class Tdm(Plugin):
         #: nodes whose zone the policy names and that is closed
         self._closed: Mask = np.isin(zone, list(zones)) & ~self._open & ~self._plain
         #: whether pending best-effort pods count as if they had a place
-        self._generous = not session.rules.readiness
+        self._generous = not view.rules.readiness
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         plain, is_open = self._plain[nodes.rows], self._open[nodes.rows]
@@ -131,7 +135,7 @@ class Tdm(Plugin):
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         if _revocable(pod) or self._yields(pod):
             return []
-        states = self._session.pods.state
+        states = self._view.pods.state
         return self._within_limits(
             (other.job, other)
             for other in candidates
@@ -139,15 +143,15 @@ class Tdm(Plugin):
         )
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
-        session = self._session
-        last = session.afterwards.revocable_evicted
-        if last is not None and last + self.arguments.evict_period > session.now:
+        view = self._view
+        last = self.left
+        if last is not None and last + self.arguments.evict_period > view.time():
             return []
         leaving = [pod for pod in running if preemptable(pod) and self._is_on(pod, self._closed)]
-        leaving.sort(key=session.task_key, reverse=True)
+        leaving.sort(key=view.task_key, reverse=True)
         victims = self._within_limits((self._account(pod), pod) for pod in leaving)
         if victims:
-            session.afterwards = replace(session.afterwards, revocable_evicted=session.now)
+            self.left = view.time()
         return victims
 
     def _yields(self, pod: PodRecord) -> bool:
@@ -156,30 +160,30 @@ class Tdm(Plugin):
         Where this plugin's no is final it takes the pod's word for that: silence would be the end of preemption.
         """
         silent = PREEMPTABLE not in pod.annotations and PREEMPTABLE not in pod.labels
-        return preemptable(pod) and not (silent and self._session.rules.veto)
+        return preemptable(pod) and not (silent and self._view.rules.veto)
 
     def _is_on(self, pod: PodRecord, nodes: Mask) -> bool:
-        node = self._session.pods.node[pod.row]
+        node = self._view.pods.node[pod.row]
         return bool(node >= 0 and nodes[node])
 
     def _account(self, pod: PodRecord) -> Hashable:
         """Pods that share one limit when their zones close."""
-        if self._session.rules.budgets:
+        if self._view.rules.budgets:
             return pod.job
-        return pod.job, int(self._zone[self._session.pods.node[pod.row]])
+        return pod.job, int(self._zone[self._view.pods.node[pod.row]])
 
     def _within_limits(self, pods: Iterable[tuple[Hashable, PodRecord]]) -> list[PodRecord]:
         """The first pods of each account, which belong to one job, as many as that may lose."""
         accounts: dict[Hashable, list[PodRecord]] = {}
         for account, pod in pods:
             accounts.setdefault(account, []).append(pod)
-        jobs, strict = self._session.jobs, self._session.rules.budgets
+        jobs, strict = self._view.jobs, self._view.rules.budgets
         return [pod for own in accounts.values() for pod in own[: _expendable(jobs[own[0].job], strict=strict)]]
 
 
 def _revocable(pod: PodRecord) -> bool:
     """Whether a pod may run on nodes that can be taken away."""
-    annotations = pod.pod_class.annotations
+    annotations = pod.annotations
     if _ZONE in annotations:
         return annotations[_ZONE] == "*"
     return annotations.get(PREEMPTABLE) in _TRUE
@@ -212,5 +216,5 @@ def _amount(written: str, size: int) -> int | None:
     match = _AMOUNT.fullmatch(written)
     if match is None:
         return None
-    number = int(match[1])
-    return -(-number * size // 100) if match[2] else number
+    number = readers.integer(match[1])
+    return number if number is None or not match[2] else -(-number * size // 100)

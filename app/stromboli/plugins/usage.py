@@ -7,6 +7,7 @@ everybody and are preferred by nobody.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -14,19 +15,24 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticUseDefault
 
 from stromboli.api import resources
-from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
+from stromboli.api.pod_state import STATES, PodState
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import NodeUsage
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.view import View
+from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import derived
 
 _SCORE = 100.0
 #: older measurements count as none, seconds
 _FRESH = 300.0
 _MI = 1 << 20
+_RUNNING = int(PodState.Running)
+#: states of pods that are on their way to a node
+_COMING = np.isin(np.arange(STATES), (PodState.Allocated, PodState.Binding, PodState.Bound))
 
 Number = TypeVar("Number", int, float)
 
@@ -98,25 +104,21 @@ class Usage(Plugin):
     name = "usage"
     Arguments: ClassVar[type[BaseModel]] = UsageArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
-        records = session.nodes.facts.records
-        usage = [session.environment.node_usage.get(record.name) for record in records]
+    def open(self, view: View) -> None:
+        self._view = view
+        records = view.nodes.facts.records
+        usage = [view.environment.node_usage.get(record.name) for record in records]
         #: cpu and memory of each node, as all below of shape (2, nodes): capacity, measured load in percent
-        self._capacity = np.array(
-            [
-                [float(resources.amount(name, record.capacity.get(name, 0))) for record in records]
-                for name in ("cpu", "memory")
-            ]
-        )
+        self._capacity = derived(view.nodes.facts, _capacity)
         self._load: Matrix = np.array(
             [[u.cpu if u else 0.0 for u in usage], [u.memory if u else 0.0 for u in usage]], np.float64
         )
         #: what pods that no measurement shows yet are expected to use
         self._expected = np.zeros_like(self._load)
-        #: what was added for each of them, by row: its node, cpu, memory
-        self._estimates: dict[int, tuple[int, Vector]] = {}
-        self._fresh: Mask = np.array([_is_fresh(u, session.now) for u in usage], np.bool_)
+        #: what was added for each of them, shape (2, pods), and its node, -1 for none, shape (pods,)
+        self._estimates: Matrix = np.zeros((2, len(view.pods.node)))
+        self._expected_on: Rows = np.full(len(view.pods.node), -1)
+        self._fresh: Mask = np.array([_is_fresh(u, view.time()) for u in usage], np.bool_)
         self._weights = np.array([self.arguments.cpu_weight, self.arguments.memory_weight], np.float64)
         self._count_running()
 
@@ -136,36 +138,47 @@ class Usage(Plugin):
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        for pod, node in zip(placement.pods, placement.nodes, strict=True):
-            self._expect(pod, node)
+    def on_allocate(self, operation: Operation) -> None:
+        for pod in operation.pods:
+            self._forget(pod)
+        self._expect(np.array([pod.row for pod in operation.pods]), np.array(operation.nodes))
 
-    def on_deallocate(self, placement: Placement) -> None:
-        for pod in placement.pods:
+    def on_deallocate(self, operation: Operation) -> None:
+        for pod in operation.pods:
             self._forget(pod)
 
-    def _expect(self, pod: PodRecord, node: int) -> None:
-        self._forget(pod)
-        estimate = self._estimate(pod, node)
-        self._estimates[pod.row] = node, estimate
-        self._expected[:, node] += estimate
-
     def _forget(self, pod: PodRecord) -> None:
-        node, estimate = self._estimates.pop(pod.row, (-1, None))
-        if estimate is not None:
-            self._expected[:, node] = np.maximum(self._expected[:, node] - estimate, 0)
+        node = self._expected_on[pod.row]
+        if node >= 0:
+            self._expected[:, node] = np.maximum(self._expected[:, node] - self._estimates[:, pod.row], 0)
+            self._expected_on[pod.row] = -1
 
-    def _estimate(self, pod: PodRecord, node: int) -> Vector:
-        """What a pod is expected to use on a node: cpu and memory."""
+    def _expect(self, rows: Rows, nodes: Rows) -> None:
+        """Add what pods are expected to use, shape (pods,); those of one node one after the other."""
+        while len(rows):
+            now, first = np.unique(nodes, return_index=True)
+            pods = rows[first]
+            self._estimates[:, pods] = estimates = self._estimate(pods, now)
+            self._expected_on[pods] = now
+            self._expected[:, now] += estimates
+            rows, nodes = np.delete(rows, first), np.delete(nodes, first)
+
+    def _estimate(self, rows: Rows, nodes: Rows) -> Matrix:
+        """What pods are expected to use on nodes of their own: cpu and memory, shape (2, pods)."""
         how = self.arguments.estimator
-        busy = self._weighted(self._utilization([node]))[0] if self._weights.any() else 0.0
-        risk = how.risk_factor if busy >= how.risk_threshold else 1.0
-        if pod.pod_class.best_effort:
-            return np.array([how.be_cpu, how.be_mem]) * risk
-        request = pod.pod_class.request[[CPU, MEMORY]]
-        limit = np.maximum(pod.pod_class.limit[[CPU, MEMORY]], request)
-        expected: Vector = (request * how.request_ratio + (limit - request) * how.burst_ratio) * risk
-        return np.minimum(expected, limit)
+        busy = self._weighted(self._utilization(nodes)) if self._weights.any() else np.zeros(len(nodes))
+        risk = np.where(busy >= how.risk_threshold, how.risk_factor, 1.0)
+        classes, of_pod = np.unique(self._view.pods.pod_class[rows], return_inverse=True)
+        known = [self._view.snapshot.classes[number] for number in classes.tolist()]
+        request, limit = (
+            np.array([[of(c).get(name, 0) for c in known] for name in ("cpu", "memory")], np.float64)[:, of_pod]
+            for of in (attrgetter("request"), attrgetter("limit"))
+        )
+        limit = np.maximum(limit, request)
+        expected = (request * how.request_ratio + (limit - request) * how.burst_ratio) * risk
+        nothing = np.array([c.best_effort for c in known], np.bool_)[of_pod]
+        best_effort = np.array([[how.be_cpu], [how.be_mem]]) * risk
+        return np.where(nothing, best_effort, np.minimum(expected, limit))
 
     def _utilization(self, rows: Any) -> Matrix:
         """Measured and expected load of nodes, 0 to 1, shape (2, rows)."""
@@ -181,14 +194,26 @@ class Usage(Plugin):
     # -- opening -------------------------------------------------------------------------------------------------
 
     def _count_running(self) -> None:
-        session, pods = self._session, self._session.pods
-        # how long it takes until a running pod shows in a measurement
-        interval = session.policy.metrics_interval
-        for row in np.flatnonzero(pods.node >= 0).tolist():
-            pod, state = session.record(row), pods.state[row]
-            unseen = state == PodState.Running and (not pod.started or session.now - pod.started < interval)
-            if unseen or state in (PodState.Allocated, PodState.Binding, PodState.Bound):
-                self._expect(pod, int(pods.node[row]))
+        view, pods = self._view, self._view.pods
+        running = (pods.node >= 0) & (pods.state == _RUNNING)
+        if running.any():
+            column = view.snapshot.pod_facts.column("started", lambda pod: pod.started)
+            started = np.array([*column.values, np.inf])[column.numbers]
+            # how long it takes until a running pod shows in a measurement
+            interval = view.policy.metrics_interval
+            running &= (started == 0) | (view.time() - started < interval)
+        rows = np.flatnonzero(running | ((pods.node >= 0) & _COMING[pods.state]))
+        self._expect(rows, pods.node[rows].astype(np.intp))
+
+
+def _capacity(facts: NodeFacts) -> Matrix:
+    """cpu and memory of each node, shape (2, nodes)."""
+    return np.array(
+        [
+            [float(resources.amount(name, record.capacity.get(name, 0))) for record in facts.records]
+            for name in ("cpu", "memory")
+        ]
+    )
 
 
 def _is_fresh(usage: NodeUsage | None, now: float) -> bool:

@@ -7,18 +7,19 @@ together. Two keys are Stromboli's own, `compatibility` and `rules`.
 
 from __future__ import annotations
 
-import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stromboli.api import duration
-from stromboli.api.errors import PolicyError
-from stromboli.api.validation import field_path, problem, shown
+from stromboli.api.documents import read_yaml
+from stromboli.api.errors import DocumentError, PolicyError
+from stromboli.api.validation import did_you_mean, field_path, problem, readable, shown
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
 
@@ -45,7 +46,10 @@ ArgumentModels = Mapping[str, type[BaseModel] | None]
 _COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
 #: seconds
 _METRICS_INTERVAL = 30.0
+_MOST_PROBLEMS = 100
 _TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules")
+#: plugins that cannot share a policy with fairshare
+_OTHER_SHARES = frozenset(("capacity", "proportion"))
 _PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
 
 
@@ -76,7 +80,7 @@ class Policy:
     #: names of actions in the order in which they run; one may run more than once
     actions: tuple[str, ...]
     tiers: tuple[Tier, ...]
-    #: action -> its argument model, for every known action that takes arguments
+    #: action -> its argument model, for the actions above that take arguments, and others that are configured
     action_arguments: Mapping[str, BaseModel] = field(default_factory=dict)
     #: where the loads of nodes come from, as written
     metrics: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +109,7 @@ def load_policy(
 ) -> Policy:
     """Read a policy. `source` names it in problems, for example by the file's name.
 
-    The argument models forbid unknown keys, and those of actions have a default for every argument.
+    The argument models forbid unknown keys.
     Raises PolicyError with all problems, each in one line.
     """
     reader = _Reader(known_actions, known_plugins, known_rules)
@@ -113,20 +117,6 @@ def load_policy(
     if policy is None or reader.problems:
         raise PolicyError([f"{source}: {line}" if source else line for line in reader.problems])
     return policy
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1, as Volcano reads it, but a key that is given twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen and key.value != "<<":
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 class _Reader:
@@ -140,15 +130,18 @@ class _Reader:
 
     def read(self, text: str) -> Policy | None:
         try:
-            document = yaml.load(text, Loader=_Loader)
-        except (yaml.YAMLError, ValueError) as err:  # a date that does not exist is a ValueError
-            self.problems.append(_yaml_problem(err))
+            documents = list(islice(read_yaml(text), 2))
+        except DocumentError as error:
+            self.problems.append(str(error))
             return None
-        top = self._mapping("", document, _TOP_KEYS)
+        if len(documents) > 1:
+            self._wrong("", "a policy is one document, not several")
+        top = self._mapping("", documents[0] if documents else None, _TOP_KEYS)
+        actions = self._actions(top.get("actions"))
         return Policy(
-            actions=self._actions(top.get("actions")),
+            actions=actions,
             tiers=self._tiers(top.get("tiers")),
-            action_arguments=self._configurations(top.get("configurations")),
+            action_arguments=self._configurations(top.get("configurations"), actions),
             metrics=self._metrics(top.get("metrics")),
             compatibility=self._compatibility("compatibility", top.get("compatibility")),
             rules=self._rules(top.get("rules")),
@@ -167,14 +160,19 @@ class _Reader:
         return names
 
     def _tiers(self, value: object) -> tuple[Tier, ...]:
-        return tuple(self._tier(path, tier) for path, tier in self._entries("tiers", value, ("plugins",)))
+        tiers = tuple(self._tier(path, tier) for path, tier in self._entries("tiers", value, ("plugins",)))
+        names = {option.name for tier in tiers for option in tier.plugins}
+        if "fairshare" in names:
+            for other in sorted(names & _OTHER_SHARES):
+                self._wrong("tiers", f"'fairshare' and {other!r} both say what queues get: name one of them")
+        return tiers
 
     def _tier(self, path: str, tier: Mapping[str, Any]) -> Tier:
         plugins = self._entries(f"{path}.plugins", tier.get("plugins"), _PLUGIN_KEYS)
         options = [self._plugin(where, item) for where, item in plugins]
         names = [option.name for option in options if option.name]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            self._wrong(path, f"plugin {name!r} is given twice in one tier")
+        for name in sorted(name for name, count in Counter(names).items() if count > 1):
+            self._wrong(path, f"plugin {shown(name)} is given twice in one tier")
         if "proportion" in names and any(option.name == "drf" and option.hierarchy for option in options):
             self._wrong(path, "'proportion' cannot share a tier with 'drf' when drf has enableHierarchy")
         return Tier(tuple(options))
@@ -201,7 +199,7 @@ class _Reader:
                 self._wrong(f"{path}.{key}", "contradicts the other spelling of the same switch")
         return switches
 
-    def _configurations(self, value: object) -> dict[str, BaseModel]:
+    def _configurations(self, value: object, actions: Iterable[str]) -> dict[str, BaseModel]:
         arguments: dict[str, BaseModel] = {}
         given = set()
         for path, item in self._entries("configurations", value, ("name", "arguments")):
@@ -212,8 +210,13 @@ class _Reader:
             model = self._arguments(path, name, item.get("arguments"), self.known_actions)
             if model is not None:
                 arguments[name] = model
-        defaults = {name: model() for name, model in self.known_actions.items() if model and name not in arguments}
-        return {**defaults, **arguments}
+        for name in dict.fromkeys(actions):
+            model = (
+                None if name in given else self._arguments(f"configurations[{name}]", name, None, self.known_actions)
+            )
+            if model is not None:
+                arguments[name] = model
+        return arguments
 
     def _arguments(self, path: str, name: str, value: object, known: ArgumentModels) -> BaseModel | None:
         path = f"{path}.arguments"
@@ -221,7 +224,7 @@ class _Reader:
         model = known.get(name)
         if model is None:
             if name in known and arguments:
-                self._wrong(path, f"{name!r} takes no arguments, but got {', '.join(map(str, arguments))}")
+                self._wrong(path, f"{name!r} takes no arguments, but got {', '.join(map(readable, arguments))}")
             return None
         try:
             return model.model_validate(arguments)
@@ -269,7 +272,7 @@ class _Reader:
             self._wrong(f"{path}.name", "is required", known)
             return ""
         self._known(f"{path}.name", what, name, known)
-        return str(name)
+        return name if isinstance(name, str) else ""
 
     def _mapping(self, path: str, value: object, keys: Collection[str] | None = None) -> dict[str, Any]:
         """A mapping without its unknown keys; without `keys`, every key is known."""
@@ -298,25 +301,22 @@ class _Reader:
 
     def _known(self, path: str, what: str, found: object, known: Collection[str]) -> None:
         """Report a name that is not among the known ones, with the one that is most like it."""
-        if isinstance(found, str) and found in known:
-            return
-        folded = {name.casefold(): name for name in known}
-        near = difflib.get_close_matches(str(found).casefold(), folded, n=1)
-        hint = f", did you mean {folded[near[0]]!r}?" if near else ""
-        self._wrong(path, f"unknown {what} {shown(found)}{hint}", known)
+        if not (isinstance(found, str) and found in known) and not self._full():
+            self._wrong(path, f"unknown {what} {shown(found)}{did_you_mean(found, known)}", known)
 
     def _wrong(self, path: str, what: str, allowed: Iterable[str] = ()) -> None:
+        if self._full():
+            return
         names = ", ".join(sorted(set(allowed) - OTHER_SPELLINGS.keys()))
         line = f"{what} (allowed: {names})" if names else what
         self.problems.append(f"{path}: {line}" if path else line)
+        if self._full():
+            self.problems.append("and more")
+
+    def _full(self) -> bool:
+        """Whether as much is wrong as anybody reads."""
+        return len(self.problems) >= _MOST_PROBLEMS
 
 
 def _default(switch: str) -> bool:
     return switch not in OFF_BY_DEFAULT
-
-
-def _yaml_problem(err: Exception) -> str:
-    if isinstance(err, yaml.MarkedYAMLError) and err.problem_mark is not None:
-        mark = err.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {err.problem}"
-    return " ".join(str(err).split())

@@ -6,82 +6,77 @@ matter (names, node, priority, the random volume of a service account) must not.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
-from stromboli.api import objects, resources
-from stromboli.api.resources import CPU, MEMORY, PODS, Dimensions, Matrix, Vector
+from stromboli.api import objects
+from stromboli.api.resources import Dimensions, Matrix, Vector, amounts
+from stromboli.state.reads import NOTHING_ELSE, ClassReads, Reads
+from stromboli.state.rows import RowNumbers
 
-#: pod annotations that a plugin reads to place the pod
-PLACEMENT_ANNOTATIONS = frozenset(
-    (
-        "volcano.sh/preemptable",
-        "volcano.sh/revocable-zone",
-        "volcano.sh/numa-topology-policy",
-        "volcano.sh/resource-strategy-scoring-type",
-        "volcano.sh/resource-strategy-weight",
-        "volcano.sh/template-uid",
-        "volcano.sh/vgpu-mode",
-        "volcano.sh/vgpu-use-gpuuuid",
-        "volcano.sh/vgpu-nouse-gpuuuid",
-        "volcano.sh/vgpu-podgroup-policy",
-        "nvidia.com/use-gputype",
-        "nvidia.com/nouse-gputype",
-    )
-)
 #: what the scoring of kube-scheduler assumes for a container without requests: 100 milli-CPU, 200 MB
-_DEFAULT_REQUEST = {CPU: 100.0, MEMORY: 200.0 * 1024 * 1024}
+_DEFAULT_REQUEST = {"cpu": 100, "memory": 200 * 1024 * 1024}
 
 
 @dataclass(slots=True, eq=False)
 class PodClass:
     """What the scheduler knows of a pod's spec; one object for all pods that share it."""
 
-    #: index in `ClassTable.classes`
+    #: index in `ClassTable.classes`; when no pod has the class any longer, another gets it
     id: int
     #: the typed spec that it was read from
     spec: objects.PodSpec
-    #: request per dimension, `pods: 1` included
-    request: Vector
+    #: what is requested of each resource, `pods: 1` included, without zeros
+    request: Mapping[str, int]
     #: the same with kube-scheduler's defaults for containers without cpu or memory requests, for scoring: (cpu, memory)
     scoring_request: tuple[float, float]
-    #: sum of limits per dimension
-    limit: Vector
+    #: the limits of each resource, added up
+    limit: Mapping[str, int]
     #: requests nothing but its own existence
     best_effort: bool
     #: a scheduling gate holds it back
     gated: bool
-    #: placement annotations, see PLACEMENT_ANNOTATIONS
-    annotations: Mapping[str, str]
+    #: of labels, annotations and other fields those that plugins declare to read, see `Reads`
+    reads: ClassReads
     #: set when the class depends on its namespace (affinity terms, claims), else empty
     namespace: str
     #: persistent volume claims it mounts
     claims: tuple[str, ...] = ()
+    #: for rules: what they derive from the class alone, by a key of their own
+    cache: dict[object, object] = field(default_factory=dict)
+
+
+#: stands where no class is
+_VACANT = PodClass(
+    -1, objects.PodSpec(), {}, (0.0, 0.0), {}, best_effort=True, gated=True, reads=ClassReads({}, {}, {}), namespace=""
+)
 
 
 class ClassTable:
-    """Interns pod specs. Append-only: classes are shared between the state and its snapshots."""
+    """Interns pod specs, and forgets them with the last pod. The classes themselves are shared with snapshots."""
 
-    __slots__ = ("_by_key", "_encoder", "_requests", "classes", "dimensions")
+    __slots__ = ("_by_key", "_dimensions", "_encoder", "_keys", "_numbers", "_pods", "_reads", "_requests", "classes")
 
-    def __init__(self, dimensions: Dimensions) -> None:
-        self.dimensions = dimensions
+    def __init__(self, dimensions: Dimensions, reads: Reads = NOTHING_ELSE) -> None:
+        """`reads` is what else tells classes apart."""
+        self._dimensions = dimensions
+        self._reads = reads
         self.classes: list[PodClass] = []
         self._by_key: dict[bytes, PodClass] = {}
+        #: by class id: its key, and how many pods have it
+        self._keys: list[bytes] = []
+        self._pods: list[int] = []
+        self._numbers = RowNumbers()
         self._requests: Matrix = np.zeros((16, len(dimensions)))
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
 
-    def intern(self, spec: objects.PodSpec, namespace: str, annotations: Mapping[str, str] | None) -> PodClass:
-        """The class of a pod with this spec.
-
-        Raises InvalidQuantityError when a request is not a quantity.
-        """
-        placement = (
-            {k: v for k, v in annotations.items() if k in PLACEMENT_ANNOTATIONS} if annotations else None
-        ) or None
+    def acquire(self, pod: objects.Pod) -> PodClass:
+        """The class of a pod, for one more pod."""
+        spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
         claims = tuple(_claims(spec))
         local = namespace if _depends_on_namespace(spec, claims) else ""
         key = self._encoder.encode(
@@ -98,98 +93,109 @@ class ClassTable:
                 spec.resource_claims,
                 spec.preemption_policy,
                 claims,
-                placement,
+                read.labels,
+                read.annotations,
+                read.fields,
                 local,
             )
         )
         found = self._by_key.get(key)
         if found is None:
-            found = self._make(spec, placement or {}, claims, local)
-            self._by_key[key] = found
+            found = _make(self._numbers.take(), spec, read, claims, local)
+            self._add(found, key)
+        self._pods[found.id] += 1
         return found
 
-    def _make(
-        self, spec: objects.PodSpec, annotations: Mapping[str, str], claims: tuple[str, ...], namespace: str
-    ) -> PodClass:
-        request = pod_request(spec, self.dimensions)
-        made = PodClass(
-            id=len(self.classes),
-            spec=spec,
-            request=request,
-            scoring_request=_scoring_request(spec, self.dimensions),
-            limit=_pod_total(spec, self.dimensions, "limits"),
-            best_effort=resources.is_empty(request),
-            gated=bool(spec.scheduling_gates),
-            annotations=annotations,
-            namespace=namespace,
-            claims=claims,
-        )
-        self.classes.append(made)
-        self._reserve()
-        self._requests[made.id, : len(request)] = request
-        return made
+    def release(self, pod_class: PodClass) -> None:
+        """One pod of a class is gone."""
+        number = pod_class.id
+        self._pods[number] -= 1
+        if self._pods[number]:
+            return
+        del self._by_key[self._keys[number]]
+        self.classes[number], self._keys[number] = _VACANT, b""
+        self._numbers.give_back(number)
+        for column in (self.classes, self._keys, self._pods):
+            del column[self._numbers.size :]
+
+    def _add(self, made: PodClass, key: bytes) -> None:
+        if made.id == len(self.classes):
+            self.classes.append(made)
+            self._keys.append(key)
+            self._pods.append(0)
+            if made.id == len(self._requests):
+                self._requests = np.concatenate([self._requests, np.zeros_like(self._requests)])
+        self.classes[made.id], self._keys[made.id] = made, key
+        self._by_key[key] = made
+        self._requests[made.id] = self._dimensions.vector(made.request)
+
+    def request(self, pod_class: PodClass) -> Vector:
+        """What a class requests, shape (dimensions,); not to be kept."""
+        row: Vector = self._requests[pod_class.id]
+        return row
 
     def requests(self) -> Matrix:
-        """The requests of all classes, shape (classes, dimensions). Rows are only ever appended: a view stays true."""
-        self._reserve()
-        return self._requests[: len(self.classes)]
+        """A copy of the requests of all classes, shape (classes, dimensions)."""
+        return self._requests[: len(self.classes)].copy()
 
-    def _reserve(self) -> None:
-        rows, columns = self._requests.shape
-        if len(self.classes) > rows or len(self.dimensions) > columns:
-            bigger = np.zeros((max(rows, 2 * len(self.classes)), len(self.dimensions)))
-            bigger[:rows, :columns] = self._requests
-            self._requests = bigger
-
-
-def pod_request(spec: objects.PodSpec, dimensions: Dimensions) -> Vector:
-    """What a pod requests: containers and sidecars together or the largest init step, plus overhead and itself."""
-    request = _pod_total(spec, dimensions, "requests")
-    request[PODS] += 1
-    return request
+    def reshape(self, dimensions: Dimensions) -> None:
+        """Read the requests of all classes in other dimensions."""
+        self._dimensions = dimensions
+        self._requests = np.zeros((max(16, len(self.classes)), len(dimensions)))
+        for pod_class in self._by_key.values():
+            self._requests[pod_class.id] = dimensions.vector(pod_class.request)
 
 
-def _pod_total(spec: objects.PodSpec, dimensions: Dimensions, what: str) -> Vector:
-    def of(container: objects.Container) -> Vector:
-        return dimensions.vector(getattr(container.resources, what) if container.resources else None)
+def _make(number: int, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str) -> PodClass:
+    request = pod_request(spec)
+    return PodClass(
+        id=number,
+        spec=spec,
+        request=request,
+        scoring_request=_scoring_request(spec),
+        limit=_pod_total(spec, "limits"),
+        best_effort=not request.keys() - {"pods"},
+        gated=bool(spec.scheduling_gates),
+        reads=read,
+        namespace=namespace,
+        claims=claims,
+    )
 
-    total, sidecars, peak = dimensions.vector(None), dimensions.vector(None), dimensions.vector(None)
+
+def pod_request(spec: objects.PodSpec) -> Counter[str]:
+    """What a pod requests of each resource, itself included, without zeros."""
+    return _pod_total(spec, "requests") + Counter(pods=1)
+
+
+def _pod_total(spec: objects.PodSpec, what: str, unset: Mapping[str, int] = {}) -> Counter[str]:
+    """What a pod asks for: containers and sidecars together or the largest init step, plus overhead; without zeros.
+
+    A container that does not name a resource asks for `unset` of it.
+    """
+
+    def of(container: objects.Container) -> Counter[str]:
+        listed = getattr(container.resources, what) if container.resources else None
+        return Counter({**unset, **amounts(listed)})
+
+    total: Counter[str] = Counter()
+    sidecars: Counter[str] = Counter()
+    peak: Counter[str] = Counter()
     for container in spec.containers or ():
-        total = _add(total, of(container))
+        total += of(container)
     for container in spec.init_containers or ():
         if container.restart_policy == "Always":
-            total = _add(total, of(container))
-            sidecars = _add(sidecars, of(container))
-            peak = _maximum(peak, sidecars)
+            total += of(container)
+            sidecars += of(container)
+            peak |= sidecars
         else:
-            peak = _maximum(peak, _add(of(container), sidecars))
-    total = _maximum(total, peak)
-    return _add(total, dimensions.vector(spec.overhead))
+            peak |= sidecars + of(container)
+    return (total | peak) + Counter(amounts(spec.overhead))
 
 
-def _scoring_request(spec: objects.PodSpec, dimensions: Dimensions) -> tuple[float, float]:
+def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
     """cpu and memory with the defaults that kube-scheduler assumes for each container that requests none."""
-
-    def of(container: objects.Container, column: int) -> float:
-        requests = (container.resources.requests if container.resources else None) or {}
-        name = dimensions.names[column]
-        return resources.amount(name, requests[name]) if name in requests else _DEFAULT_REQUEST[column]
-
-    out = []
-    for column in (CPU, MEMORY):
-        total = sidecars = peak = 0.0
-        for container in spec.containers or ():
-            total += of(container, column)
-        for container in spec.init_containers or ():
-            if container.restart_policy == "Always":
-                total += of(container, column)
-                sidecars += of(container, column)
-                peak = max(peak, sidecars)
-            else:
-                peak = max(peak, of(container, column) + sidecars)
-        overhead = (spec.overhead or {}).get(dimensions.names[column])
-        out.append(max(total, peak) + (resources.amount(dimensions.names[column], overhead) if overhead else 0))
-    return out[0], out[1]
+    total = _pod_total(spec, "requests", _DEFAULT_REQUEST)
+    return float(total["cpu"]), float(total["memory"])
 
 
 def _claims(spec: objects.PodSpec) -> list[str]:
@@ -199,13 +205,3 @@ def _claims(spec: objects.PodSpec) -> list[str]:
 def _depends_on_namespace(spec: objects.PodSpec, claims: tuple[str, ...]) -> bool:
     inter_pod = spec.affinity is not None and (spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity)
     return bool(claims or inter_pod or spec.topology_spread_constraints or spec.resource_claims)
-
-
-def _add(a: Vector, b: Vector) -> Vector:
-    width = max(len(a), len(b))
-    return resources.widened(a, width) + resources.widened(b, width)
-
-
-def _maximum(a: Vector, b: Vector) -> Vector:
-    width = max(len(a), len(b))
-    return np.maximum(resources.widened(a, width), resources.widened(b, width))

@@ -12,17 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from stromboli.api import objects
+from stromboli.api import keys, objects
 from stromboli.api.crds import HyperNode, PodGroup, Queue
-from stromboli.api.pod_state import ON_NODE_STATES, PodState
-from stromboli.api.resources import Dimensions
+from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
+from stromboli.api.resources import UNKNOWN, Dimensions
 from stromboli.state.classes import ClassTable
+from stromboli.state.columns import KeptColumns
 from stromboli.state.nodes import NodeTable
-from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
+from stromboli.state.offers import Offers
+from stromboli.state.pod_facts import PodFacts
+from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
+from stromboli.state.reads import NOTHING_ELSE, Reads
+from stromboli.state.rows import RowNumbers
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
 # Plain numbers: those of NumPy are slow to compare with members of an enum.
 _ON_NODE = frozenset(map(int, ON_NODE_STATES))
+_IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
 _RELEASING = int(PodState.Releasing)
 
 
@@ -30,28 +36,39 @@ class ClusterState:
     """Rows of nodes, pods, jobs; dictionaries of everything of which there is little."""
 
     def __init__(
-        self, scheduler_names: Collection[str] = ("stromboli",), extender_scheduler_names: Collection[str] = ()
+        self,
+        scheduler_names: Collection[str] = ("stromboli",),
+        extender_scheduler_names: Collection[str] = (),
+        reads: Reads = NOTHING_ELSE,
     ) -> None:
         """Pods with one of `scheduler_names` are ours; with one of `extender_scheduler_names`, if they name a group
-        or a queue."""
+        or a queue. `reads` is what plugins read of pods, see `Registry.reads`.
+        """
         self.scheduler_names = frozenset(scheduler_names)
         self.extender_scheduler_names = frozenset(extender_scheduler_names)
+        #: what nodes have or queues are limited in, and UNKNOWN once pods ask for anything else
         self.dimensions = Dimensions()
-        self.classes = ClassTable(self.dimensions)
+        self._offers = Offers()
+        self.reads = reads
+        self._keeper = reads.keeper(CORE_ANNOTATIONS)
+        self.classes = ClassTable(self.dimensions, reads)
         self.nodes = NodeTable(self.dimensions)
         self.pods = PodTable()
+        #: what was read of pods for the last snapshot
+        self._pod_columns = KeptColumns()
         self.queues: dict[str, Queue] = {}
         self.priority_classes: dict[str, objects.PriorityClass] = {}
         self.hyper_nodes: dict[str, HyperNode] = {}
         #: kinds that only plugins read, as plain data: kind -> key -> object
         self.objects: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        #: what readers of the objects keep from snapshot to snapshot
+        self._derived: dict[object, object] = {}
         #: PodGroups by job row, and the row of each job
         self.pod_groups: list[PodGroup | None] = []
         self.jobs: dict[str, int] = {}
         self._job_keys: list[str] = []
         self._job_pods: list[int] = []
-        #: rows of jobs that have neither PodGroup nor pods
-        self._free_jobs: list[int] = []
+        self._job_numbers = RowNumbers()
         #: pods on nodes that are not there, by node name
         self._strays: defaultdict[str, set[int]] = defaultdict(set)
         #: node of each binding that waits for its watch event, by pod key
@@ -60,7 +77,7 @@ class ClusterState:
             "Pod": (self._upsert_pod, self._delete_pod),
             "Node": (self._upsert_node, self._delete_node),
             "PodGroup": (self._upsert_pod_group, self._delete_pod_group),
-            "Queue": (self._upsert_queue, _entries(self.queues)[1]),
+            "Queue": (self._upsert_queue, self._delete_queue),
             "HyperNode": _entries(self.hyper_nodes),
             "PriorityClass": _entries(self.priority_classes),
         }
@@ -68,7 +85,7 @@ class ClusterState:
     # -- events --------------------------------------------------------------------------------------------------
 
     def upsert(self, kind: str, obj: Any) -> None:
-        """An object was added or changed. Raises InvalidQuantityError for amounts that cannot be read."""
+        """An object was added or changed."""
         handlers = self._kinds.get(kind)
         if handlers is not None:
             handlers[0](obj)
@@ -119,16 +136,16 @@ class ClusterState:
     def forget(self, key: str) -> None:
         """The binding was refused or timed out: the pod is pending again."""
         row = self.pods.by_key.get(key)
-        if self.assumed.pop(key, None) is not None and row is not None:
+        if key in self.assumed and row is not None:
             self._move(row, PodState.Pending, "")
+        self.assumed.pop(key, None)
 
     # -- snapshot --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """A copy of every column; records and classes are shared."""
-        self.nodes.widen()
         order = np.fromiter(self.nodes.order, np.intp, len(self.nodes.order))
-        size = self.pods.size
+        size, records = self.pods.size, self.pods.records.copy()
         node = self.pods.node[:size].copy()
         if len(order) != len(self.nodes.records) or not np.array_equal(order, np.arange(len(order))):
             position = np.full(len(self.nodes.records) + 1, -1, np.int32)
@@ -144,12 +161,14 @@ class ClusterState:
                 scoring=self.nodes.scoring.take(order, axis=1),
             ),
             pods=PodColumns(
-                records=self.pods.records.copy(),
+                records=records,
                 state=self.pods.state[:size].copy(),
                 node=node,
                 job=self.pods.job[:size].copy(),
                 pod_class=self.pods.pod_class[:size].copy(),
             ),
+            pod_facts=PodFacts(records, self.pods.changed[:size].copy(), self.pods.now, self._pod_columns),
+            reads=self.reads,
             classes=self.classes.classes[:],
             requests=self.classes.requests(),
             pod_groups=self.pod_groups.copy(),
@@ -157,6 +176,7 @@ class ClusterState:
             priority_classes=dict(self.priority_classes),
             hyper_nodes=dict(self.hyper_nodes),
             objects={kind: dict(objs) for kind, objs in self.objects.items()},
+            derived=self._derived,
         )
 
     # -- pods ------------------------------------------------------------------------------------------------------
@@ -168,14 +188,15 @@ class ClusterState:
             if row is not None:
                 self._delete_pod(key)
             return
-        namespace = pod.metadata.namespace or "default"
-        pod_class = self.classes.intern(pod.spec, namespace, pod.metadata.annotations)
+        pod_class = self.classes.acquire(pod)
+        if not self.dimensions.cover(pod_class.request):
+            self._fit_columns()
         if row is None:
             row = self.pods.new_row(key)
         else:
             self._take_off(row)
-        record = make_record(row, pod, pod_class)
-        self.pods.records[row] = record
+        record, before = make_record(row, pod, pod_class, self._keeper), self.pods.records[row]
+        self.pods.put(row, record)
         self.pods.pod_class[row] = pod_class.id
         self._set_job(row, record.job)
         state, node = observed_state(pod), record.node_name
@@ -185,6 +206,8 @@ class ClusterState:
             else:
                 del self.assumed[key]
         self._put(row, state, node)
+        if before is not None:
+            self.classes.release(before.pod_class)
 
     def is_ours(self, pod: objects.Pod) -> bool:
         """Whether a pod is to be scheduled here."""
@@ -197,10 +220,13 @@ class ClusterState:
         row = self.pods.by_key.get(key)
         if row is None:
             return
-        self.assumed.pop(key, None)
         self._take_off(row)
+        self.assumed.pop(key, None)
         self._set_job(row, "")
+        record = self.pods.records[row]
         self.pods.release(key)
+        if record is not None:
+            self.classes.release(record.pod_class)
 
     def _move(self, row: int, state: PodState, node: str) -> None:
         self._take_off(row)
@@ -218,14 +244,21 @@ class ClusterState:
 
     def _take_off(self, row: int) -> None:
         """Remove a pod from its node, if it has one."""
-        if self.pods.node[row] >= 0:
+        node_row = int(self.pods.node[row])
+        if node_row >= 0:
+            exact = self.nodes.is_exact(node_row)
             self._count(row, -1)
             self.pods.node[row] = -1
+            if not exact:
+                self._recount(node_row)
             return
         record = self.pods.records[row]
         node = (self.assumed.get(record.key) or record.node_name) if record else ""
-        if node:
-            self._strays[node].discard(row)
+        strays = self._strays.get(node)
+        if strays is not None:
+            strays.discard(row)
+            if not strays:
+                del self._strays[node]
 
     def _count(self, row: int, sign: int) -> None:
         state = int(self.pods.state[row])
@@ -234,7 +267,7 @@ class ClusterState:
         pod_class = self.classes.classes[self.pods.pod_class[row]]
         self.nodes.add(
             int(self.pods.node[row]),
-            pod_class.request,
+            self.classes.request(pod_class),
             pod_class.scoring_request,
             sign,
             releasing=state == _RELEASING,
@@ -243,6 +276,7 @@ class ClusterState:
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def _upsert_node(self, node: objects.Node) -> None:
+        self._offer(self._allocatable(node.metadata.name), node.status.allocatable or ())
         row, new = self.nodes.upsert(node)
         if new:
             for pod in sorted(self._strays.pop(node.metadata.name, ())):
@@ -250,19 +284,71 @@ class ClusterState:
                 self._count(pod, +1)
 
     def _delete_node(self, name: str) -> None:
-        row = self.nodes.delete(name)
+        offered, row = self._allocatable(name), self.nodes.delete(name)
         if row is None:
             return
         for pod in np.flatnonzero(self.pods.node[: self.pods.size] == row).tolist():
             self.pods.node[pod] = -1
             self._strays[name].add(pod)
+        self._offer(offered, ())
+
+    def _allocatable(self, name: str) -> Iterable[str]:
+        """The resources that a node has; none when it is not known."""
+        row = self.nodes.by_name.get(name)
+        record = None if row is None else self.nodes.records[row]
+        return record.allocatable if record is not None else ()
+
+    # -- columns ---------------------------------------------------------------------------------------------------
+
+    def give_columns(self, resources: Iterable[str]) -> None:
+        """Have a column for each of some resources for good, whether anybody offers it or not."""
+        self._offer((), resources)
+
+    def _offer(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """Somebody names other resources than before."""
+        if self._offers.change(before, after):
+            self._fit_columns()
+
+    def _fit_columns(self) -> None:
+        """Have a column for each resource that is offered, and one for all others if pods ask for any."""
+        known = Dimensions(self._offers.names)
+        covered = all(known.cover(pod_class.request) for pod_class in self.classes.classes)
+        self.dimensions = known if covered else Dimensions((*self._offers.names, UNKNOWN))
+        self.classes.reshape(self.dimensions)
+        self.nodes.reshape(self.dimensions)
+        self._recount()
+
+    def _recount(self, node: int | None = None) -> None:
+        """Sum up what pods hold on a node, or on all."""
+        pods = self.pods
+        nodes, states = pods.node[: pods.size], pods.state[: pods.size]
+        rows = np.flatnonzero(_IS_ON_NODE[states] & (nodes >= 0 if node is None else nodes == node))
+        classes = pods.pod_class[rows]
+        which = np.arange(len(self.nodes.records)) if node is None else np.array([node], np.intp)
+        self.nodes.recount(
+            which,
+            nodes[rows].astype(np.intp),
+            self.classes.requests()[classes],
+            np.array([self.classes.classes[number].scoring_request for number in classes.tolist()]).reshape(-1, 2),
+            states[rows] == _RELEASING,
+        )
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
     def _upsert_queue(self, queue: Queue) -> None:
-        self.queues[object_key(queue)] = queue
+        key = object_key(queue)
         # What a queue is limited in is a dimension, whether a node has it or not.
-        self.dimensions.vector(queue.spec.capability)
+        self._offer(self._limits(key), queue.spec.capability or ())
+        self.queues[key] = queue
+
+    def _delete_queue(self, key: str) -> None:
+        self._offer(self._limits(key), ())
+        self.queues.pop(key, None)
+
+    def _limits(self, queue: str) -> Iterable[str]:
+        """The resources that a queue is limited in; none when it is not known."""
+        known = self.queues.get(queue)
+        return (known.spec.capability if known else None) or ()
 
     def _upsert_pod_group(self, pod_group: PodGroup) -> None:
         self.pod_groups[self._job_row(pod_group.key)] = pod_group
@@ -276,10 +362,8 @@ class ClusterState:
     def _job_row(self, key: str) -> int:
         row = self.jobs.get(key)
         if row is None:
-            if self._free_jobs:
-                row = self._free_jobs.pop()
-            else:
-                row = len(self.pod_groups)
+            row = self._job_numbers.take()
+            if row == len(self.pod_groups):
                 self.pod_groups.append(None)
                 self._job_pods.append(0)
                 self._job_keys.append("")
@@ -304,7 +388,9 @@ class ClusterState:
         """Free the row of a job that nobody refers to."""
         if self.pod_groups[row] is None and self._job_pods[row] == 0:
             del self.jobs[self._job_keys[row]]
-            self._free_jobs.append(row)
+            self._job_numbers.give_back(row)
+            for column in (self.pod_groups, self._job_pods, self._job_keys):
+                del column[self._job_numbers.size :]
 
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup, or None when it is not known."""
@@ -327,11 +413,10 @@ class ClusterState:
 def object_key(obj: Any) -> str:
     """`NAMESPACE/NAME`, or the name of a cluster-scoped object."""
     if isinstance(obj, objects.Pod):
-        return f"{obj.metadata.namespace or 'default'}/{obj.metadata.name}"
+        return keys.key(obj.metadata.namespace or "default", obj.metadata.name)
     if isinstance(obj, dict):
         meta = obj.get("metadata") or {}
-        namespace, name = meta.get("namespace") or "", meta.get("name", "")
-        return f"{namespace}/{name}" if namespace else name
+        return keys.key(meta.get("namespace"), meta.get("name", ""))
     key: str = getattr(obj, "key", None) or obj.metadata.name
     return key
 

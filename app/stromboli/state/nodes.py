@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from stromboli.api import objects
-from stromboli.api.resources import CPU, MEMORY, Dimensions, Mask, Matrix, Vector, widened
+from stromboli.api import objects, readers
+from stromboli.api.resources import CPU, MEMORY, Dimensions, Mask, Matrix, Rows, Vector, amounts
+from stromboli.state.columns import Column, Numbers
 
+T = TypeVar("T", bound=Hashable)
+
+#: whole numbers from here on are not exact in float64
+_EXACT = 2.0**53
 _OVERSUBSCRIPTION = {"volcano.sh/oversubscription-cpu": CPU, "volcano.sh/oversubscription-memory": MEMORY}
 
 
@@ -18,6 +23,7 @@ class NodeRecord(Struct, frozen=True, gc=False):
     """A node's facts. A changed node gets a new record."""
 
     name: str
+    uid: str
     labels: dict[str, str]
     annotations: dict[str, str]
     taints: tuple[objects.Taint, ...]
@@ -33,42 +39,61 @@ class NodeFacts:
     Label values are interned as numbers: asking which of 5,000 nodes carry a label is one comparison.
     """
 
-    __slots__ = ("_columns", "_values", "cache", "index", "records", "unschedulable")
+    __slots__ = ("_before", "_columns", "_keys", "_origin", "cache", "index", "records", "unschedulable")
 
-    def __init__(self, records: list[NodeRecord]) -> None:
+    def __init__(self, records: list[NodeRecord], before: NodeFacts | None = None) -> None:
+        """What was read of nodes `before` is taken over for those that are still the same."""
         self.records = records
         self.index: dict[str, int] = {record.name: i for i, record in enumerate(records)}
         self.unschedulable: Mask = np.fromiter((r.unschedulable for r in records), np.bool_, len(records))
         #: for plugins: what they derive from facts alone, by a key of their own
         self.cache: dict[object, object] = {}
-        self._values: dict[str, dict[str, int]] = {}
-        self._columns: dict[str, npt.NDArray[np.int32]] = {}
+        self._columns: dict[Hashable, Column[Any]] = {}
+        self._before: dict[Hashable, Column[Any]] = {} if before is None else before._columns.copy()
+        #: the row that each node had there, -1 when it is another, shape (nodes,)
+        self._origin: Rows = np.full(len(records), -1) if before is None else _origins(records, before)
+        #: the labels that any node has: what is kept of others that pods ask for is one column for all of them
+        self._keys: frozenset[str] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def label(self, key: str) -> npt.NDArray[np.int32]:
-        """The number of each node's value of a label, -1 where it has none, shape (nodes,)."""
-        column = self._columns.get(key)
-        if column is None:
-            # Sessions and whoever answers between them share the facts: what is half made must not be seen.
-            values: dict[str, int] = {}
-            column = np.fromiter(
-                (
-                    values.setdefault(record.labels[key], len(values)) if key in record.labels else -1
-                    for record in self.records
-                ),
-                np.int32,
-                len(self.records),
-            )
-            self._values[key] = values
-            self._columns[key] = column
-        return column
+    def record(self, name: str) -> NodeRecord | None:
+        """The facts of one node, None when it is not known."""
+        at = self.index.get(name)
+        return None if at is None else self.records[at]
 
-    def label_values(self, key: str) -> dict[str, int]:
-        """value -> number, for the values that nodes have."""
-        self.label(key)
-        return self._values[key]
+    def label(self, key: str) -> Numbers:
+        """The number of each node's value of a label, -1 where it has none, shape (nodes,)."""
+        return self.labels(key).numbers
+
+    def label_values(self, key: str) -> Mapping[str, int]:
+        """value -> number, at least for the values that nodes have."""
+        return self.labels(key).by_value
+
+    def column(self, key: Hashable, read: Callable[[NodeRecord], T | None]) -> Column[T]:
+        """What a function reads of each node; `key` says what that is."""
+        found = self._columns.get(key)
+        if found is None:
+            # Sessions and whoever answers between them share the facts: what is half made must not be seen.
+            found = self._columns[key] = Column.read(self.records, read, self._before.get(key), self._origin)
+        return found
+
+    def labels(self, key: str) -> Column[str]:
+        """The values of a label; all that no node has are one column."""
+        if self._keys is None:
+            self._keys = frozenset().union(*(record.labels for record in self.records))
+        if key not in self._keys:
+            key = ""
+        return self.column(("label", key), lambda record: record.labels.get(key))
+
+
+def _origins(records: list[NodeRecord], before: NodeFacts) -> Rows:
+    rows = [before.index.get(record.name, -1) for record in records]
+    same = (
+        row if row >= 0 and before.records[row] is record else -1 for row, record in zip(rows, records, strict=True)
+    )
+    return np.fromiter(same, np.intp, len(records))
 
 
 class NodeTable:
@@ -81,6 +106,7 @@ class NodeTable:
         "_dimensions",
         "_facts",
         "_free",
+        "_last",
         "allocatable",
         "by_name",
         "order",
@@ -93,6 +119,8 @@ class NodeTable:
     def __init__(self, dimensions: Dimensions) -> None:
         self._dimensions = dimensions
         self._facts: NodeFacts | None = None
+        #: those of the last snapshot
+        self._last: NodeFacts | None = None
         self._free: list[int] = []
         self.records: list[NodeRecord | None] = []
         self.by_name: dict[str, int] = {}
@@ -105,18 +133,18 @@ class NodeTable:
 
     def upsert(self, node: objects.Node) -> tuple[int, bool]:
         """Add or change a node; returns its row and whether it is new."""
-        allocatable = self._dimensions.vector(node.status.allocatable)
+        allocatable = self._dimensions.vector(amounts(node.status.allocatable))
         annotations = node.metadata.annotations or {}
         for key, column in _OVERSUBSCRIPTION.items():
-            allocatable[column] += _number(annotations.get(key))
-        self.widen()
+            allocatable[column] += readers.number(annotations.get(key)) or 0.0
         row = self.by_name.get(node.metadata.name)
         new = row is None
         if row is None:
             row = self._new_row(node.metadata.name)
-        self.allocatable[:, row] = widened(allocatable, len(self.allocatable))
+        self.allocatable[:, row] = allocatable
         record = NodeRecord(
             name=node.metadata.name,
+            uid=node.metadata.uid or "",
             labels=node.metadata.labels or {},
             annotations=annotations,
             taints=tuple(node.spec.taints or ()),
@@ -130,11 +158,17 @@ class NodeTable:
             self._facts = None
         return row, new
 
+    def record(self, name: str) -> NodeRecord | None:
+        """The facts of one node as it is now, None when it is not known."""
+        row = self.by_name.get(name)
+        return None if row is None else self.records[row]
+
     def facts(self) -> NodeFacts:
         """The facts of all nodes as they are now."""
         if self._facts is None:
             records = [self.records[row] for row in self.order]
-            self._facts = NodeFacts([record for record in records if record is not None])
+            self._facts = NodeFacts([record for record in records if record is not None], self._last)
+            self._last = self._facts
         return self._facts
 
     def delete(self, name: str) -> int | None:
@@ -151,21 +185,39 @@ class NodeTable:
 
     def add(self, row: int, request: Vector, scoring: tuple[float, float], sign: int, *, releasing: bool) -> None:
         """Count a pod on (sign 1) or off (sign -1) a node."""
-        if len(request) > len(self.used):
-            self.widen()
-        self.used[: len(request), row] += request if sign > 0 else -request
+        self.used[:, row] += request if sign > 0 else -request
         self.scoring[0, row] += sign * scoring[0]
         self.scoring[1, row] += sign * scoring[1]
         if releasing:
-            self.releasing[: len(request), row] += request if sign > 0 else -request
+            self.releasing[:, row] += request if sign > 0 else -request
 
-    def widen(self) -> None:
-        """Make room for dimensions that were first seen since the last call."""
-        missing = len(self._dimensions) - len(self.used)
-        if missing > 0:
-            for name in ("allocatable", "used", "releasing"):
-                matrix = getattr(self, name)
-                setattr(self, name, np.concatenate([matrix, np.zeros((missing, matrix.shape[1]))]))
+    def is_exact(self, row: int) -> bool:
+        """Whether sums on a node are so small that amounts can be taken off again."""
+        return bool(self.used[:, row].max() < _EXACT)
+
+    def recount(self, rows: Rows, nodes: Rows, held: Matrix, scoring: Matrix, releasing: Mask) -> None:
+        """Sum up anew what the pods on some nodes hold.
+
+        `nodes` has the row of each pod's node, `held` has shape (pods, dimensions), `scoring` (pods, 2), and
+        `releasing` says which pods leave.
+        """
+        sums = ((self.used, held), (self.releasing, held * releasing[:, None]), (self.scoring, scoring))
+        for matrix, parts in sums:
+            for column, part in enumerate(parts.T):
+                matrix[column, rows] = np.bincount(nodes, part, matrix.shape[1])[rows]
+
+    def reshape(self, dimensions: Dimensions) -> None:
+        """Take over other dimensions; amounts of those that are new are zero, and `recount` is to follow."""
+        before, self._dimensions = self._dimensions, dimensions
+        allocatable = np.zeros((len(dimensions), self.used.shape[1]))
+        for column, name in enumerate(dimensions.names):
+            if name in before.index:
+                allocatable[column] = self.allocatable[before.index[name]]
+        self.allocatable, self.used, self.releasing = (
+            allocatable,
+            np.zeros_like(allocatable),
+            np.zeros_like(allocatable),
+        )
 
     def _new_row(self, name: str) -> int:
         if self._free:
@@ -180,11 +232,3 @@ class NodeTable:
         self.by_name[name] = row
         self.order[row] = None
         return row
-
-
-def _number(text: str | None) -> float:
-    try:
-        value = float(text) if text else 0.0
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from stromboli.api import objects
+from stromboli.api import keys, objects, readers
 from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Rows
 from stromboli.state.classes import PodClass
+from stromboli.state.reads import AnnotationKeeper, Annotations
+from stromboli.state.rows import RowNumbers
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
@@ -19,8 +21,10 @@ QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 MANAGED_ANNOTATIONS = frozenset((GROUP_ANNOTATION, QUEUE_ANNOTATION))
 _ROLE = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
-#: prefixes of the annotations that are kept with a pod
-_KEPT_ANNOTATIONS = ("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/")
+#: whether a pod agrees to be evicted, as an annotation or a label
+PREEMPTABLE = "volcano.sh/preemptable"
+#: annotations that are kept with a pod whatever plugins read
+CORE_ANNOTATIONS = (*sorted(MANAGED_ANNOTATIONS), _ROLE, _PRIORITY, PREEMPTABLE)
 _NO_STRINGS: Mapping[str, str] = {}
 
 IntColumn = npt.NDArray[np.int32]
@@ -45,7 +49,8 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     priority: int
     role: str
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]
+    #: those that the core or a plugin reads
+    annotations: Annotations
     scheduler_name: str
     #: spec.nodeName as the API server has it
     node_name: str
@@ -59,12 +64,12 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     @property
     def key(self) -> str:
         """`NAMESPACE/NAME`."""
-        return f"{self.namespace}/{self.name}"
+        return keys.key(self.namespace, self.name)
 
 
 def seconds(timestamp: str | None) -> float:
-    """An RFC 3339 time as seconds since the epoch, 0 when there is none."""
-    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    """An RFC 3339 time as seconds since the epoch, 0 when there is none that can be read."""
+    return (readers.seconds(timestamp) or 0.0) if timestamp else 0.0
 
 
 def observed_state(pod: objects.Pod) -> PodState:
@@ -77,7 +82,7 @@ def observed_state(pod: objects.Pod) -> PodState:
     return PodState[phase] if phase in ("Running", "Succeeded", "Failed") else PodState.Unknown
 
 
-def make_record(row: int, pod: objects.Pod, pod_class: PodClass) -> PodRecord:
+def make_record(row: int, pod: objects.Pod, pod_class: PodClass, keeper: AnnotationKeeper) -> PodRecord:
     """The record of a pod as the API server has it."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     annotations = meta.annotations or _NO_STRINGS
@@ -90,13 +95,13 @@ def make_record(row: int, pod: objects.Pod, pod_class: PodClass) -> PodRecord:
         name=meta.name,
         uid=meta.uid or f"{namespace}-{meta.name}",
         pod_class=pod_class,
-        job=f"{namespace}/{group}" if group else "",
+        job=keys.key(namespace, group) if group else "",
         created=seconds(meta.creation_timestamp),
         index=_index(meta.name),
         priority=_priority(spec.priority, annotations.get(_PRIORITY)),
         role=annotations.get(_ROLE) or labels.get(_ROLE) or "",
         labels=labels,
-        annotations={k: v for k, v in annotations.items() if k.startswith(_KEPT_ANNOTATIONS)},
+        annotations=keeper.keep(meta.annotations),
         scheduler_name=spec.scheduler_name or "",
         node_name=spec.node_name or "",
         nominated_node=status.nominated_node_name or "",
@@ -108,22 +113,24 @@ def make_record(row: int, pod: objects.Pod, pod_class: PodClass) -> PodRecord:
 
 def _index(name: str) -> int:
     parts = name.rsplit("-", 2)
-    return int(parts[2]) if len(parts) == 3 and parts[2].isdigit() else -1
+    index = readers.count(parts[2]) if len(parts) == 3 else None
+    return -1 if index is None else index
 
 
 def _priority(priority: int | None, annotation: str | None) -> int:
-    if annotation is not None:
-        try:
-            return int(annotation)
-        except ValueError:
-            pass
+    wanted = readers.integer(annotation, -readers.INT32, readers.INT32)
+    if wanted is not None:
+        return wanted
     return 1 if priority is None else priority
 
 
 class PodTable:
-    """The rows. `state`, `node`, `job` and `pod_class` hold numbers of equal length; free rows have job -2."""
+    """The rows. `state`, `node`, `job` and `pod_class` hold numbers of equal length; free rows have job -2.
 
-    __slots__ = ("_free", "by_key", "job", "node", "pod_class", "records", "size", "state")
+    `changed` has the time at which each row got another record, counted in changes; `now` is the last of them.
+    """
+
+    __slots__ = ("_numbers", "by_key", "changed", "job", "node", "now", "pod_class", "records", "state")
 
     FREE = -2
 
@@ -134,28 +141,37 @@ class PodTable:
         self.node: IntColumn = np.full(64, -1, np.int32)
         self.job: IntColumn = np.full(64, self.FREE, np.int32)
         self.pod_class: IntColumn = np.zeros(64, np.int32)
-        self.size = 0
-        self._free: list[int] = []
+        self.changed: Rows = np.zeros(64, np.int64)
+        self.now = 0
+        self._numbers = RowNumbers()
+
+    @property
+    def size(self) -> int:
+        """The number of rows, free ones included."""
+        return self._numbers.size
 
     def new_row(self, key: str) -> int:
         """A row for a new pod."""
-        if self._free:
-            row = self._free.pop()
-        else:
-            row = self.size
-            self.size += 1
+        row = self._numbers.take()
+        if row == len(self.records):
             self.records.append(None)
             if row == len(self.state):
                 self._grow()
         self.by_key[key] = row
         return row
 
+    def put(self, row: int, record: PodRecord | None) -> None:
+        """Change the record of a row."""
+        self.now += 1
+        self.records[row], self.changed[row] = record, self.now
+
     def release(self, key: str) -> int:
         """Free the row of a pod that is gone."""
         row = self.by_key.pop(key)
-        self.records[row] = None
-        self.state[row], self.node[row], self.job[row] = PodState.Pending, -1, self.FREE
-        self._free.append(row)
+        self.put(row, None)
+        self.state[row], self.node[row], self.job[row], self.pod_class[row] = PodState.Pending, -1, self.FREE, 0
+        self._numbers.give_back(row)
+        del self.records[self.size :]
         return row
 
     def _grow(self) -> None:
@@ -163,4 +179,5 @@ class PodTable:
         self.state = np.concatenate([self.state, np.zeros(more, np.int8)])
         self.node = np.concatenate([self.node, np.full(more, -1, np.int32)])
         self.job = np.concatenate([self.job, np.full(more, self.FREE, np.int32)])
+        self.changed = np.concatenate([self.changed, np.zeros(more, np.int64)])
         self.pod_class = np.concatenate([self.pod_class, np.zeros(more, np.int32)])

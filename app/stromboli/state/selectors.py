@@ -1,22 +1,50 @@
 """Selectors: which label sets, and which nodes, a Kubernetes selector selects.
 
-A selector is parsed once into hashable `Requirement`s. For nodes it is answered for all of them at once, on the columns
-of numbers that `NodeFacts.label` gives.
+A selector is parsed once into hashable `Requirement`s. For nodes, and for pods, it is answered for all of them at once,
+on the columns of numbers that `NodeFacts.label` and `PodFacts.label` give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
-from stromboli.api import objects
+from stromboli.api import crds, objects, readers
 from stromboli.api.resources import Mask
+from stromboli.state.columns import Column, Numbers
 from stromboli.state.nodes import NodeFacts
 
 T = TypeVar("T")
+
+
+class Labelled(Protocol):
+    """Rows with labels, as columns of numbers."""
+
+    def __len__(self) -> int: ...
+
+    def label(self, key: str) -> Numbers:
+        """The number of each row's value of a label, -1 where it has none, shape (rows,)."""
+
+    def labels(self, key: str) -> Column[str]:
+        """The values of a label."""
+
+    def label_values(self, key: str) -> Mapping[str, int]:
+        """value -> number, at least for the values that rows have."""
+
+
+class Integers:
+    """The whole numbers among a label's values."""
+
+    def __init__(self) -> None:
+        #: whether each value is one, and the number, shape (2, values)
+        self.numbers = np.zeros((2, 0), np.int64)
+
+    def extend(self, values: Sequence[str]) -> None:
+        read = [(number is not None, number or 0) for number in map(readers.integer, values)]
+        self.numbers = np.concatenate([self.numbers, np.array(read, np.int64).reshape(-1, 2).T], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +65,7 @@ class Requirement:
             case "Exists" | "DoesNotExist":
                 return not self.values
             case "Gt" | "Lt":
-                return len(self.values) == 1 and _integer(next(iter(self.values))) is not None
+                return len(self.values) == 1 and readers.integer(next(iter(self.values))) is not None
         return False
 
     def holds(self, value: str | None) -> bool:
@@ -51,13 +79,13 @@ class Requirement:
                 return value is not None
             case "DoesNotExist":
                 return value is None
-        number, bound = _integer(value), _integer(next(iter(self.values), None))
+        number, bound = readers.integer(value), readers.integer(next(iter(self.values), None))
         if number is None or bound is None:
             return False
         return number > bound if self.operator == "Gt" else number < bound
 
-    def mask(self, facts: NodeFacts) -> Mask:
-        """The nodes whose label meets it, shape (nodes,)."""
+    def mask(self, facts: Labelled) -> Mask:
+        """The nodes or pods whose label meets it, shape (rows,)."""
         column = facts.label(self.key)
         match self.operator:
             case "Exists":
@@ -69,9 +97,17 @@ class Requirement:
             numbers = [values[value] for value in self.values if value in values]
             found = column == numbers[0] if len(numbers) == 1 else np.isin(column, numbers)
             return ~found if self.operator == "NotIn" else found
-        # the entry at the end answers for -1, nodes without the label
-        answers = np.array([*map(self.holds, values), False], np.bool_)
-        met: Mask = answers[column]
+        return self._compared(facts.labels(self.key))
+
+    def _compared(self, labels: Column[str]) -> Mask:
+        """The rows whose number is greater, or less."""
+        bound = readers.integer(next(iter(self.values), None))
+        if bound is None:
+            return np.zeros(len(labels.numbers), np.bool_)
+        known, values = labels.index(Integers).numbers
+        # the entry at the end answers for -1, rows without the label
+        answers = np.append((known > 0) & (values > bound if self.operator == "Gt" else values < bound), False)
+        met: Mask = answers[labels.numbers]
         return met
 
 
@@ -91,6 +127,13 @@ class Selector:
             if not requirement.holds(labels.get(requirement.key)):
                 return False
         return True
+
+    def mask(self, facts: Labelled) -> Mask:
+        """The nodes or pods that it selects, shape (rows,)."""
+        out = np.ones(len(facts), np.bool_)
+        for requirement in self.requirements:
+            out &= requirement.mask(facts)
+        return out
 
     def narrowed(self, requirements: Iterable[Requirement]) -> Selector:
         """This selector with more requirements."""
@@ -112,6 +155,12 @@ def label_selector(selector: objects.LabelSelector | None) -> Selector:
     return Selector(tuple(requirements))
 
 
+def of_model(selector: crds.LabelSelector) -> Selector:
+    """The selector of a custom resource."""
+    requirements = [objects.Requirement(r.key, r.operator, r.values) for r in selector.match_expressions]
+    return label_selector(objects.LabelSelector(selector.match_labels, requirements))
+
+
 def requirement(raw: objects.Requirement) -> Requirement:
     """A requirement of the API."""
     return Requirement(raw.key, raw.operator, frozenset(raw.values or ()))
@@ -123,10 +172,3 @@ def derived(facts: NodeFacts, make: Callable[[NodeFacts], T]) -> T:
     if found is None:
         found = facts.cache[make] = make(facts)
     return cast(T, found)
-
-
-def _integer(text: str | None) -> int | None:
-    try:
-        return int(text) if text else None
-    except ValueError:
-        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stromboli.api.crds import HyperNode, PodGroup, Queue
@@ -11,7 +11,9 @@ from stromboli.api.objects import PriorityClass
 from stromboli.api.resources import Matrix
 from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import IntColumn, PodRecord, StateColumn
+from stromboli.state.reads import Reads
 
 
 @dataclass(slots=True)
@@ -45,6 +47,9 @@ class Snapshot:
     dimensions: tuple[str, ...]
     nodes: NodeColumns
     pods: PodColumns
+    pod_facts: PodFacts
+    #: what classes and records hold of pods for plugins
+    reads: Reads
     classes: Sequence[PodClass]
     #: requests by class, shape (classes, dimensions)
     requests: Matrix
@@ -55,3 +60,6 @@ class Snapshot:
     hyper_nodes: Mapping[str, HyperNode]
     #: all other kinds, kind -> key -> object as plain data
     objects: Mapping[str, Mapping[str, Any]]
+    #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who
+    #: replace it. A session that was published is asked while the next one runs, so nobody changes what is in it.
+    derived: dict[object, object] = field(default_factory=dict)

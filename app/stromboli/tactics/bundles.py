@@ -60,7 +60,7 @@ class _Surplus:
         if self._pods <= 0 or self._roles.get(pod.role, 1) <= 0:
             return False
         if self._job.divided:
-            sub_job = self._session.sub_job_of(self._job, pod)
+            sub_job = self._session.view.sub_job_of(self._job, pod)
             if sub_job.uid in self._ready:
                 if self._groups[sub_job.policy] <= 0:
                     return False
@@ -77,7 +77,7 @@ def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list
     """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them."""
     pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
     entire = session.rules.whole_gang_eviction
-    stopped = session.job_missing(job) > 0 if entire else job.ready_count < job.min_available
+    stopped = session.ask.job_missing(job) > 0 if entire else job.ready_count < job.min_available
     if stopped:
         return _made(Bundle(job, _everything(session, job) if entire else pods, whole=entire))
     surplus = _Surplus(session, job)
@@ -107,8 +107,8 @@ def worth(session: Session, bundle: Bundle, need: Vector) -> float:
     if not bundle.whole:
         return math.inf
     asked = need > 0
-    gives = session.requested(bundle.pods)[asked] / need[asked]
-    loses = session.requested(session.members(bundle.job))[asked] / need[asked]
+    gives = session.view.requested(bundle.pods)[asked] / need[asked]
+    loses = session.view.requested(session.view.members(bundle.job))[asked] / need[asked]
     cost = float(loses.sum())
     return float(gives.clip(max=1).sum()) / cost if cost else math.inf
 
@@ -119,6 +119,6 @@ def _made(*offers: Bundle) -> list[Bundle]:
 
 def _everything(session: Session, job: Job) -> list[PodRecord]:
     """All pods of a job that hold a place; none when one of them must not or cannot be evicted."""
-    states = session.pods.state
-    holding = [pod for pod in session.members(job) if states[pod.row] in ALLOCATED_STATES]
+    states = session.view.pods.state
+    holding = [pod for pod in session.view.members(job) if states[pod.row] in ALLOCATED_STATES]
     return holding if all(states[pod.row] in HELD and preemptable(pod) for pod in holding) else []

@@ -6,7 +6,7 @@ HyperNodes whose nodes cannot hold enough copies of the pods are left out before
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -23,18 +23,8 @@ def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool =
 
     The first plugin that takes part decides; without any it is the root alone.
     """
-    for method in session.points.all("hyper_node_gradient"):
-        found: list[Rows] = method(of, root, evicting)
-        return found
-    return [np.array([root], np.intp)]
-
-
-def scores(session: Session, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
-    """How good each of some HyperNodes is for a group, shape (HyperNodes,); the highest is the best."""
-    total = np.zeros(len(hyper_nodes))
-    for method in session.points.all("hyper_node_order"):
-        total += method(sub_job, hyper_nodes)
-    return total
+    found = session.ask.hyper_node_gradients(of, root, evicting, len(session.view.topology))
+    return [np.array([root], np.intp)] if found is None else found
 
 
 def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
@@ -43,7 +33,7 @@ def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], le
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """
     room = room_for(session, pods)
-    room[session.topology.top] = np.inf
+    room[session.view.topology.top] = np.inf
     return hyper_nodes[room[hyper_nodes] >= least]
 
 
@@ -52,23 +42,23 @@ def room_for(session: Session, pods: Iterable[PodRecord]) -> Vector:
 
     It is infinite when that depends on more than amounts.
     """
-    room = np.zeros(len(session.topology))
-    by_class: dict[int, list[PodRecord]] = {}
+    room = np.zeros(len(session.view.topology))
+    by_class: dict[Hashable, list[PodRecord]] = {}
     for pod in pods:
-        by_class.setdefault(pod.pod_class.id, []).append(pod)
+        by_class.setdefault(session.kernel.identity(pod), []).append(pod)
     for alike in by_class.values():
         if session.kernel.varies(alike[0]):
             return np.full(len(room), np.inf)
-        room += np.minimum(session.topology.sums(_copies(session, alike[0], len(alike))), len(alike))
+        room += np.minimum(session.view.topology.sums(_copies(session, alike[0], len(alike))), len(alike))
     return room
 
 
 def least_placements(session: Session, of: Job | SubJob) -> int:
     """How many pods must get a place in a trial, at least, for a job or group to become ready or pipelined."""
     if isinstance(of, Job):
-        missing, may_stay = session.job_missing(of), session.job_pipelined(of)
+        missing, may_stay = session.ask.job_missing(of), session.ask.job_pipelined(of)
     else:
-        missing, may_stay = session.sub_job_missing(of), session.sub_job_pipelined(of)
+        missing, may_stay = session.ask.sub_job_missing(of), session.ask.sub_job_pipelined(of)
     return 1 if may_stay else max(1, missing - of.waiting_count)
 
 
@@ -81,12 +71,12 @@ def binding_tier(session: Session, job: Job) -> int | None:
     """The lowest tier that the pods of a job, or of one of its groups, must not leave; None when they may spread."""
     own = [job.highest_tier, *(sub_job.highest_tier for sub_job in job.sub_jobs.values())]
     tier = min((t for t in own if t is not None), default=None)
-    return tier if tier is not None and tier < session.topology.tiers[session.topology.top] else None
+    return tier if tier is not None and tier < session.view.topology.tiers[session.view.topology.top] else None
 
 
 def no_domain(session: Session, job: Job, tier: int) -> Reason:
     """Why a job that must not leave a HyperNode of a tier has no place."""
-    tree = session.topology
+    tree = session.view.topology
     number = int((tree.tiers <= tier).sum())
     if number == 0:
         return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode up to tier {tier}", Actionable.Admin)
@@ -103,7 +93,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
 
 def _copies(session: Session, pod: PodRecord, most: int) -> Vector:
     """How many pods like this one each node takes, `most` at most, shape (nodes,)."""
-    nodes = session.nodes
+    nodes = session.view.nodes
     board = session.kernel.board(pod)
     copies = np.zeros(len(nodes))
     idle, future = nodes.idle[:, board.rows], nodes.future_idle(board.rows)

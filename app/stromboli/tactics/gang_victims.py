@@ -13,23 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from stromboli.api.resources import Mask, Vector, fits
-from stromboli.framework import shard as sharding
+from stromboli.framework import shard
 from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement, Statement
+from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics import domains
 from stromboli.tactics.bundles import Bundle, bundles, permitted
 from stromboli.tactics.victims import Holders, join, preemptable, take_back, weight
-from stromboli.tactics.worksheets import Worksheet, worksheet
+from stromboli.tactics.worksheets import Worksheet, competing, worksheet
 
 _MAX_DOMAINS = 8
 
@@ -61,7 +61,7 @@ class GangWay:
 class _Placed:
     """The places of a job's pods, and the HyperNode of each of its groups that got places, by uid."""
 
-    placements: list[Placement]
+    placements: list[Operation]
     of_groups: dict[str, int]
 
 
@@ -69,7 +69,7 @@ class _Placed:
 class _Plan:
     """Who has to go, and where the job's pods then go."""
 
-    evictions: list[Placement]
+    evictions: list[Operation]
     placed: _Placed
 
 
@@ -93,10 +93,10 @@ class _Search:
         self._strict = session.rules.evict_only_what_helps
         self._bound = domains.is_bound(job)
         #: whether the job runs, and looks for places for more pods
-        self._ready = session.job_missing(job) <= 0
+        self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
         self._pods: list[PodRecord] = _waiting(session, job, first_group=self._ready)
-        self._need: Vector = session.requested(self._pods)
+        self._need: Vector = session.view.requested(self._pods)
 
     def run(self) -> None:
         """Evict for the job and promise its pods their places, if there is a way."""
@@ -120,7 +120,7 @@ class _Search:
             return False
         if session.rules.veto and any(pod.pod_class.spec.preemption_policy == "Never" for pod in self._pods):
             return False
-        return not self._way.reclaiming or session.preemptive(self._job.queue, self._pods) is None
+        return not self._way.reclaiming or session.ask.preemptive(self._job.queue, self._pods) is None
 
     def _comparable(self) -> Iterator[_Plan]:
         """The plans to choose from; none is better than one without victims."""
@@ -133,7 +133,7 @@ class _Search:
 
     def _domains(self) -> list[int]:
         """The HyperNodes to try, in order."""
-        top = self._session.topology.top
+        top = self._session.view.topology.top
         gradients = domains.gradients(self._session, self._job, top, evicting=True)
         found = [hyper_node for gradient in gradients for hyper_node in gradient.tolist()]
         if not found and not self._bound:
@@ -159,23 +159,23 @@ class _Search:
         offers = [
             bundle
             for job, pods in self._candidates_by_job(domain).items()
-            for bundle in bundles(session, session.jobs[job], pods)
+            for bundle in bundles(session, session.view.jobs[job], pods)
         ]
         offers.sort(key=lambda bundle: (bundle.whole, way.order(bundle, self._need)))
         pods = {pod.row: pod for bundle in offers for pod in bundle.pods}
         point = "reclaimable" if way.reclaiming else "preemptable"
-        allowed = session.gang_victims(point, self._job, self._pods[0], list(pods.values())) if pods else []
+        allowed = session.ask.gang_victims(point, self._job, self._pods[0], list(pods.values())) if pods else []
         return [bundle for bundle in permitted(offers, allowed) if self._allow_whole or not bundle.whole]
 
     def _candidates_by_job(self, domain: int) -> dict[str, list[PodRecord]]:
         """The pods in a HyperNode that could be asked to go, and agree, by the key of their job."""
         session, holders = self._session, self._way.holders
-        rows = holders.rows[self._candidates & session.topology.masks[domain][holders.node]]
+        rows = holders.rows[self._candidates & session.view.topology.masks[domain][holders.node]]
         agrees: dict[str, bool] = {}
         found: dict[str, list[PodRecord]] = {}
-        for pod in session.records(rows[np.isin(session.pods.state[rows], list(holders.states))]):
+        for pod in session.view.records(rows[np.isin(session.view.pods.state[rows], list(holders.states))]):
             if pod.job not in agrees:
-                agrees[pod.job] = preemptable(session.jobs[pod.job].pod_group.metadata)
+                agrees[pod.job] = preemptable(session.view.jobs[pod.job].pod_group.metadata)
             if agrees[pod.job] and preemptable(pod):
                 found.setdefault(pod.job, []).append(pod)
         return found
@@ -200,7 +200,7 @@ class _Search:
         session = self._session
         unit = session.statement()
         for pod in pods:
-            if session.pods.state[pod.row] in self._way.holders.states:
+            if session.view.pods.state[pod.row] in self._way.holders.states:
                 unit.evict(pod, self._way.action, self._job.key)
         if whole and session.rules.whole_gang_eviction:
             join(unit, units)
@@ -232,25 +232,31 @@ class _Search:
         placed = None
         while sheet:
             group = sheet.pop()
-            place = partial(self._place_group, statement, group, evicting=evicting)
-            hyper_node = next(filter(place, self._hyper_nodes(group.sub_job, domain)), NOWHERE)
+            hyper_node = self._home(statement, group, domain, evicting=evicting)
             if hyper_node == NOWHERE:
                 break
             of_groups[group.sub_job.uid] = hyper_node
-            if session.job_pipelined(job):
+            if session.ask.job_pipelined(job):
                 placed = _Placed(statement.save(), of_groups)
             if placed or self._ready:
                 break
         statement.discard()
         return placed
 
+    def _home(self, statement: Statement, group: Worksheet, domain: int, *, evicting: bool) -> int:
+        """The first HyperNode that takes all pods of a group, on a statement; NOWHERE when there is none."""
+        for hyper_node in self._hyper_nodes(group.sub_job, domain):
+            if self._place_group(statement, group, hyper_node, evicting=evicting):
+                return hyper_node
+        return NOWHERE
+
     def _has_room(self, domain: int) -> bool:
         """Whether the pods could fit in a HyperNode: by sums, and by what each node has room for.
 
         A try is dear. Under Volcano's rules only sums spare it, as those that fail leave nominations behind.
         """
-        session, nodes = self._session, self._session.nodes
-        within = session.topology.masks[domain]
+        session, nodes = self._session, self._session.view.nodes
+        within = session.view.topology.masks[domain]
         if not fits(self._need, (nodes.idle[:, within] + nodes.releasing[:, within]).sum(axis=1)):
             return False
         if not self._strict or self._job.divided:
@@ -268,7 +274,7 @@ class _Search:
     def _place_group(self, statement: Statement, group: Worksheet, hyper_node: int, *, evicting: bool) -> bool:
         """Promise all pods of a group places in a HyperNode, on a statement; False, and nothing done, if one fails."""
         session, sub_job = self._session, group.sub_job
-        within = session.topology.masks[hyper_node]
+        within = session.view.topology.masks[hyper_node]
         trial = session.statement()
         # Within the HyperNode nearness does not count: where victims are, there are places.
         sub_job.anchor = NOWHERE
@@ -278,7 +284,7 @@ class _Search:
                 trial.discard()
                 return False
             trial.pipeline(sub_job, pod, node, after_eviction=evicting)
-        if session.sub_job_missing(sub_job) > 0 and not session.sub_job_pipelined(sub_job):
+        if session.ask.sub_job_missing(sub_job) > 0 and not session.ask.sub_job_pipelined(sub_job):
             trial.discard()
             return False
         statement.merge(trial)
@@ -287,21 +293,20 @@ class _Search:
     def _node_for(self, pod: PodRecord, within: Mask) -> int | None:
         """The best node that has room for a pod now, else the best that will have it."""
         session = self._session
-        room, _ = session.allocatable(self._job.queue, pod)
+        room, _ = session.ask.allocatable(self._job.queue, pod)
         if room <= 0:
             return None
-        limits = sharding.by_preference(session.shard, within)
+        limits = shard.by_preference(session.view.shard, within)
         places = [session.kernel.best(pod, limit, hopeful=not self._strict) for limit in limits]
         node, _ = max((place for place in places if place is not None), key=lambda place: place[1], default=(None, 0))
-        if node is None or session.points.objection("refusal", pod, node) is not None:
+        if node is None or session.ask.refusal(pod, node) is not None:
             return None
         return node
 
 
 def _waiting(session: Session, job: Job, *, first_group: bool) -> list[PodRecord]:
     """The pods of a job that wait for a place, in order; those of the first group only if asked."""
-    pods = [pod for pod in session.pending(job) if not pod.pod_class.gated and not pod.pod_class.best_effort]
-    sheet = worksheet(session, job, pods)
+    sheet = worksheet(session, job, [pod for pod in competing(session, job) if not pod.pod_class.gated])
     found: list[PodRecord] = []
     while sheet:
         found += sheet.pop().left()

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from stromboli.api.resources import Mask
-from stromboli.framework import reasons
-from stromboli.framework import shard as sharding
+from stromboli.framework import reasons, shard
+from stromboli.framework.explain import unplaceable
 from stromboli.framework.job import NOWHERE, SubJob
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
@@ -32,12 +30,12 @@ def place_as_nominated(session: Session, sheet: Worksheet) -> Statement | None:
     None, with the nominations void, when one of them cannot go there any more.
     """
     sub_job = sheet.sub_job
-    within = session.topology.masks[sub_job.nominated_hyper_node]
+    within = session.view.topology.masks[sub_job.nominated_hyper_node]
     statement = session.statement()
     for pod in sheet.left():
-        allowed, _ = session.allocatable(sub_job.job.queue, pod)
+        allowed, _ = session.ask.allocatable(sub_job.job.queue, pod)
         place = session.nominated(pod, within) if allowed else None
-        if place is None or session.points.objection("refusal", pod, place[0]) is not None:
+        if place is None or session.ask.refusal(pod, place[0]) is not None:
             statement.discard()
             sub_job.nominated_hyper_node, sub_job.nominations_void = NOWHERE, True
             return None
@@ -59,21 +57,21 @@ class _GroupPlacement:
         self._session = session
         self._sheet = sheet
         self._statement = session.statement()
-        self._everywhere = hyper_node == session.topology.top
-        self._within: Mask | None = None if self._everywhere else session.topology.masks[hyper_node]
+        self._everywhere = hyper_node == session.view.topology.top
+        self._within: Mask | None = None if self._everywhere else session.view.topology.masks[hyper_node]
         sheet.sub_job.anchor = sheet.sub_job.allocated_hyper_node
 
     def run(self) -> Statement | None:
         session, sheet = self._session, self._sheet
         sub_job = sheet.sub_job
-        missing = session.sub_job_missing(sub_job)
+        missing = session.ask.sub_job_missing(sub_job)
         while sheet:
             if not self._next(max(1, missing)):
                 break
-            missing = session.sub_job_missing(sub_job)
+            missing = session.ask.sub_job_missing(sub_job)
             if self._statement and missing <= 0:
                 break
-        if missing <= 0 or session.sub_job_pipelined(sub_job):
+        if missing <= 0 or session.ask.sub_job_pipelined(sub_job):
             return self._statement
         self._statement.discard()
         return None
@@ -82,20 +80,20 @@ class _GroupPlacement:
         """Place the next identical pods; False when the rest of the group need not be tried."""
         session, sheet = self._session, self._sheet
         sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
-        count, refusal = session.allocatable(sub_job.job.queue, pod, missing)
+        count, refusal = session.ask.allocatable(sub_job.job.queue, pod, missing)
         if count == 0:
             sheet.take(1)
             if refusal is not None:
-                session.trace.pod(pod.row, refusal)
+                session.view.trace.pod(pod.row, refusal)
             return True
         if pod.role and pod.role in sub_job.failed_roles:
-            session.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
+            session.view.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
             return True
-        if self._place(pod, sheet.run_length(count, session.kernel.varies)):
+        if self._place(pod, sheet.run_length(count, session.kernel)):
             return True
         sheet.take(1)
         if self._everywhere:
-            session.trace.pod(pod.row, reasons.unplaceable(session, pod))
+            session.view.trace.pod(pod.row, unplaceable(session, pod))
         sub_job.failed_roles.add(pod.role)
         return _worth_continuing(session, sub_job)
 
@@ -107,26 +105,13 @@ class _GroupPlacement:
             if nominated is not None:
                 return self._assign(nominated)
             count = 1
-        limits = sharding.by_preference(self._session.shard, self._within)
+        limits = shard.by_preference(self._session.view.shard, self._within)
         for within in limits:
-            nodes = self._together(pod, kernel.batch(pod, count, within))
+            nodes = kernel.together(pod, kernel.batch(pod, count, within))
             if nodes:
                 self._allocate(nodes)
                 return True
         return any(self._assign(kernel.best(pod, within)) for within in limits)
-
-    def _together(self, pod: PodRecord, nodes: list[int]) -> list[int]:
-        """The nodes up to the first that is in another neighbourhood than the one before it.
-
-        While placements stay in one neighbourhood its scores only gain on the others: what was best with the scores of
-        the beginning is best. Beyond, the scores have to be asked anew.
-        """
-        for method in self._session.points.all("neighbourhoods"):
-            of_node = method(pod)
-            if of_node is not None and len(nodes) > 1:
-                left = np.flatnonzero(of_node[nodes] != of_node[nodes[0]])
-                nodes = nodes[: left[0]] if len(left) else nodes
-        return nodes
 
     def _assign(self, place: tuple[int, bool] | None) -> bool:
         """Give the next pod a node, now or later."""
@@ -144,7 +129,7 @@ class _GroupPlacement:
     def _allocate(self, nodes: Sequence[int]) -> None:
         """Give the next pods these nodes, up to one that a plugin refuses."""
         sheet = self._sheet
-        if self._session.points.all("refusal"):
+        if self._session.ask.may_refuse:
             if self._refuses(nodes[0]):
                 return
             nodes = nodes[:1]
@@ -154,14 +139,14 @@ class _GroupPlacement:
     def _refuses(self, node: int) -> bool:
         """Whether a plugin refuses the next pod its node after all; the pod is then passed over."""
         sheet = self._sheet
-        why = self._session.points.objection("refusal", sheet.pods[sheet.at], node)
+        why = self._session.ask.refusal(sheet.pods[sheet.at], node)
         if why is not None:
-            self._session.trace.pod(sheet.take(1)[0].row, why)
+            self._session.view.trace.pod(sheet.take(1)[0].row, why)
         return why is not None
 
     def _gather(self, nodes: Sequence[int]) -> None:
         """Remember around which HyperNode the group is now."""
-        sub_job, tree = self._sheet.sub_job, self._session.topology
+        sub_job, tree = self._sheet.sub_job, self._session.view.topology
         if sub_job.network_topology is None:
             return
         for hyper_node in set(tree.lowest[list(nodes)].tolist()):
@@ -177,7 +162,7 @@ def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
         return True
     roles = job.pod_group.spec.min_task_member
     if job.min_available < sum(roles.values()):
-        left = sum(1 for pod in session.pending(job) if pod.role not in sub_job.failed_roles)
+        left = sum(1 for pod in session.view.pending(job) if pod.role not in sub_job.failed_roles)
         return job.ready_count + left >= job.min_available
     if not roles:
         return True

@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import partial, total_ordering
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from stromboli.api import crds
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
-from stromboli.framework.statement import Placement, Statement
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.operation import Operation
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.state.pods import PREEMPTABLE, PodRecord
 
-if TYPE_CHECKING:
-    from stromboli.api import crds
-    from stromboli.framework.job import Job, Queue
-    from stromboli.framework.session import Session
-    from stromboli.state.pods import PodRecord
-
-PREEMPTABLE = "volcano.sh/preemptable"
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 #: states in which a pod can be evicted
 HELD = (PodState.Running, PodState.Bound)
@@ -62,16 +60,16 @@ class Reversed:
 
 def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
     """Smaller gives way first: the queue served last, unless a plugin knows better."""
-    return *session.points.key("victim_queue_order", queue, beneficiary), Reversed(session.queue_key(queue))
+    return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))
 
 
 def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
     """Smaller is evicted first: of the queue that gives way first its last job's last pod."""
-    job = session.jobs[pod.job]
+    job = session.view.jobs[pod.job]
     return (
         *victim_queue_key(session, job.queue, beneficiary),
-        Reversed(session.points.key("job_order", job)),
-        Reversed(session.task_key(pod)),
+        Reversed(session.ask.job_order(job)),
+        Reversed(session.ask.task_key(pod)),
     )
 
 
@@ -84,15 +82,23 @@ def preemptable(of: PodRecord | crds.Metadata) -> bool:
 def starving(session: Session, *, among_others: bool = False) -> dict[str, list[Job]]:
     """The jobs that may evict others, by queue; `among_others` adds the queues whose jobs all have what they need."""
     found: dict[str, list[Job]] = {}
-    for job in session.jobs.values():
+    for job in session.view.jobs.values():
         waits = job.counts[PodState.Pending] > 0
-        if job.pending_phase or not (waits or among_others) or session.job_valid(job) is not None:
+        if job.pending_phase or not (waits or among_others):
             continue
-        if waits and session.job_starving(job):
+        starves = session.attempt(job, partial(_starves, session, job, waits), otherwise=None)
+        if starves:
             found.setdefault(job.queue.name, []).append(job)
-        elif among_others:
+        elif among_others and starves is not None:
             found.setdefault(job.queue.name, [])
     return found
+
+
+def _starves(session: Session, job: Job, waits: bool) -> bool | None:
+    """Whether a job may evict others; None for one that cannot be scheduled at all."""
+    if session.ask.job_valid(job) is not None:
+        return None
+    return waits and session.ask.job_starving(job)
 
 
 class Holders:
@@ -100,10 +106,10 @@ class Holders:
 
     def __init__(self, session: Session, states: Sequence[PodState]) -> None:
         self._session = session
-        pods = session.pods
-        job_of = np.full(len(session.snapshot.pod_groups) + 2, -1, np.intp)
+        pods = session.view.pods
+        job_of = np.full(len(session.view.snapshot.pod_groups) + 2, -1, np.intp)
         queue_of = job_of.copy()
-        for job in session.jobs.values():
+        for job in session.view.jobs.values():
             job_of[job.row], queue_of[job.row] = job.index, job.queue.index
         rows = np.flatnonzero(np.isin(pods.state, states) & (pods.node >= 0) & (job_of[pods.job] >= 0))
         rows = rows[np.argsort(pods.node[rows], kind="stable")]
@@ -124,34 +130,34 @@ class Releasable:
     def __init__(self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState]) -> None:
         self._session = session
         self.states = states
-        still = np.isin(session.pods.state[rows], list(states))
+        still = np.isin(session.view.pods.state[rows], list(states))
         rows, node = rows[still], node[still]
         self._rows = rows
         #: where the candidates of each node begin and end
-        self._bounds = np.searchsorted(node, np.arange(len(session.nodes) + 1))
+        self._bounds = np.searchsorted(node, np.arange(len(session.view.nodes) + 1))
         #: shape (dimensions, nodes)
-        self.amounts: Matrix = np.zeros_like(session.nodes.idle)
+        self.amounts: Matrix = np.zeros_like(session.view.nodes.idle)
         #: number of candidates, shape (nodes,)
         self.counts: Rows = np.diff(self._bounds)
-        held = session.snapshot.requests[session.pods.pod_class[rows]]
+        held = session.view.snapshot.requests[session.view.pods.pod_class[rows]]
         for column in range(len(self.amounts)):
-            self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.nodes))
-        self._seen = len(session.nodes.log)
+            self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.view.nodes))
+        self._seen = len(session.view.nodes.log)
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
-        log, session = self._session.nodes.log, self._session
+        log, session = self._session.view.nodes.log, self._session
         for node in set(log[self._seen :]):
             rows = self.on(node)
             self.counts[node] = len(rows)
-            held = session.snapshot.requests[session.pods.pod_class[rows], : len(self.amounts)]
+            held = session.view.snapshot.requests[session.view.pods.pod_class[rows], : len(self.amounts)]
             self.amounts[:, node] = held.sum(axis=0)
         self._seen = len(log)
 
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
         rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
-        states = self._session.pods.state[rows].tolist()
+        states = self._session.view.pods.state[rows].tolist()
         return rows[[state in self.states for state in states]] if len(rows) else rows
 
 
@@ -185,7 +191,7 @@ class _Plan:
     """Who has to go so that a pod fits on a node."""
 
     node: int
-    evictions: list[Placement]
+    evictions: list[Operation]
 
 
 class _InOrder:
@@ -209,7 +215,7 @@ class Search:
         self._way = way
         self._job = job
         self._pod = pod
-        self._request: Vector = session.request(pod)
+        self._request: Vector = session.view.request(pod)
         self._releasable = releasable
         self._varies = session.kernel.varies(pod)
 
@@ -220,7 +226,7 @@ class Search:
         if plan is None:
             return False
         statement.recover(plan.evictions)
-        sub_job = self._session.sub_job_of(self._job, self._pod)
+        sub_job = self._session.view.sub_job_of(self._job, self._pod)
         statement.pipeline(sub_job, self._pod, plan.node, after_eviction=bool(plan.evictions))
         return True
 
@@ -240,9 +246,9 @@ class Search:
         if not worth.any():
             return []
         if self._way.scored:
-            order = np.argsort(-self._scores(rows), kind="stable")
+            order = np.argsort(-self._session.kernel.whole_score(self._pod, rows), kind="stable")
             rows, worth = rows[order], worth[order]
-        shard = self._session.shard
+        shard = self._session.view.shard
         if shard is not None:
             order = np.argsort(~shard.own[rows], kind="stable")
             rows, worth = rows[order], worth[order]
@@ -259,21 +265,10 @@ class Search:
     def _worth_trying(self, rows: Rows) -> Mask:
         """Whether the pod would have room on nodes if all candidates went."""
         self._releasable.refresh()
-        worth = fits(self._request, self._session.nodes.future_idle(rows) + self._releasable.amounts[:, rows])
+        worth = fits(self._request, self._session.view.nodes.future_idle(rows) + self._releasable.amounts[:, rows])
         if self._way.needs_candidates:
             worth &= self._releasable.counts[rows] > 0
         return worth
-
-    def _scores(self, rows: Rows) -> Vector:
-        """The scores of nodes, among which the pod chooses."""
-        session, pod = self._session, self._pod
-        view = session.nodes.view(rows)
-        total = session.kernel.score(pod, view)
-        for method in session.points.all("batch_node_order"):
-            scores = method(pod, view)
-            if scores is not None:
-                total = total + scores
-        return total
 
     # -- victims on a node -----------------------------------------------------------------------------------------
 
@@ -283,9 +278,9 @@ class Search:
         if self._way.needs_candidates and not candidates:
             return None
         victims = self._permitted(candidates)
-        room = self._session.nodes.future_idle(node)
+        room = self._session.view.nodes.future_idle(node)
         for victim in victims:
-            room += self._session.request(victim)
+            room += self._session.view.request(victim)
         if not fits(self._request, room):
             return None
         evicted = self._make_room(node, victims)
@@ -300,7 +295,7 @@ class Search:
         only_like = self._way.like_for_like and self._pod.pod_class.best_effort
         pods = [
             pod
-            for pod in self._session.records(rows)
+            for pod in self._session.view.records(rows)
             if (pod.job == self._pod.job) == self._way.own_job
             and preemptable(pod)
             and (pod.pod_class.best_effort or not only_like)
@@ -311,7 +306,7 @@ class Search:
         return victim_key(self._session, pod, self._job.queue)
 
     def _permitted(self, candidates: list[PodRecord]) -> list[PodRecord]:
-        return self._session.victims(self._way.point, self._pod, candidates)
+        return self._session.ask.victims(self._way.point, self._pod, candidates)
 
     def _make_room(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
         """Evict, the first in order first, until the pod fits; a statement for each that goes alone or as a gang."""
@@ -325,7 +320,7 @@ class Search:
                 take_back(units)
                 return None
             victim = heapq.heappop(heap).pod
-            if self._session.pods.state[victim.row] in self._releasable.states:
+            if self._session.view.pods.state[victim.row] in self._releasable.states:
                 unit = self._evict(victim, units)
                 if unit is not None:
                     units.append(unit)
@@ -333,11 +328,11 @@ class Search:
 
     def _fits(self, node: int) -> bool:
         """Whether the pod has its place, as things stand on the statements."""
-        if not fits(self._request, self._session.nodes.future_idle(node)):
+        if not fits(self._request, self._session.view.nodes.future_idle(node)):
             return False
         if not self._way.checked:
             return True
-        room, _ = self._session.allocatable(self._job.queue, self._pod)
+        room, _ = self._session.ask.allocatable(self._job.queue, self._pod)
         return room > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
 
     def _evict(self, victim: PodRecord, units: list[Statement]) -> Statement | None:
@@ -348,11 +343,11 @@ class Search:
         session = self._session
         unit = session.statement()
         unit.evict(victim, self._way.action, self._job.key)
-        job = session.jobs[victim.job]
-        if not session.rules.whole_gang_eviction or job is self._job or session.job_missing(job) <= 0:
+        job = session.view.jobs[victim.job]
+        if not session.rules.whole_gang_eviction or job is self._job or session.ask.job_missing(job) <= 0:
             return unit
-        rest = [pod for pod in session.members(job) if session.pods.state[pod.row] in ALLOCATED_STATES]
-        may_go = all(session.pods.state[pod.row] in HELD and preemptable(pod) for pod in rest)
+        rest = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in ALLOCATED_STATES]
+        may_go = all(session.view.pods.state[pod.row] in HELD and preemptable(pod) for pod in rest)
         if not may_go or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
             take_back([unit])
             return None
@@ -374,7 +369,7 @@ class Search:
         return needed[::-1]
 
 
-def weight(evictions: Sequence[Placement]) -> tuple[int, int, int, float]:
+def weight(evictions: Sequence[Operation]) -> tuple[int, int, int, float]:
     """How much victims matter, the less the better: the highest priority, the sum, the number, who started last."""
     if not evictions:
         return (-_LIFT - 1, 0, 0, 0.0)
@@ -392,22 +387,24 @@ def join(unit: Statement, units: list[Statement]) -> None:
     units[:] = [other for other in units if other.operations]
 
 
-def serve(session: Session, way: Way, job: Job, pods: Iterable[PodRecord], releasable: Releasable) -> None:
+def serve(
+    session: Session, way: Way, job: Job, pods_of: Callable[[], Iterable[PodRecord]], releasable: Releasable
+) -> None:
     """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
     statement = session.statement()
     #: classes and priorities for which nothing was found since the last success: the next would fare no better
-    hopeless: set[tuple[int, int]] = set()
-    for pod in pods:
-        if not session.job_starving(job):
+    hopeless: set[tuple[Hashable, int]] = set()
+    for pod in pods_of():
+        if not session.ask.job_starving(job):
             break
-        kind = (pod.pod_class.id, pod.priority)
+        kind = (session.kernel.identity(pod), pod.priority)
         if kind in hopeless:
             continue
         if Search(session, way, job, pod, releasable).place(statement):
             hopeless.clear()
         elif not session.kernel.varies(pod):
             hopeless.add(kind)
-    if session.job_pipelined(job):
+    if session.ask.job_pipelined(job):
         statement.commit()
     else:
         statement.discard()

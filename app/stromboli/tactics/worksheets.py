@@ -6,10 +6,11 @@ A try takes pods from a copy; only what was decided takes them from the original
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from stromboli.framework.job import Job, SubJob
+from stromboli.framework.kernel import Kernel
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -35,19 +36,22 @@ class Worksheet:
         """The pods that are still to be tried."""
         return self.pods[self.at :]
 
-    def run_length(self, limit: int, varies: Callable[[PodRecord], bool]) -> int:
-        """How many pods from here on are alike, `limit` at most: of one class and role.
+    def run_length(self, limit: int, kernel: Kernel) -> int:
+        """How many pods from here on are alike, `limit` at most: of one class, role and identity.
 
         Labels are not part of a class, but a pod whose labels matter to others (`varies`) stands alone.
         """
         first = self.pods[self.at]
+        identity = kernel.identity(first) if kernel.identifies else None
         end = min(len(self.pods), self.at + limit)
         at = self.at + 1
         while at < end:
             pod = self.pods[at]
             if pod.pod_class is not first.pod_class or pod.role != first.role:
                 break
-            if pod.labels != first.labels and varies(pod):
+            if pod.labels != first.labels and kernel.varies(pod):
+                break
+            if identity is not None and kernel.identity(pod) != identity:
                 break
             at += 1
         return at - self.at
@@ -91,7 +95,7 @@ class JobWorksheet:
         """Smaller is next; the only group of a job needs none."""
         if not sub_job.job.divided:
             return ()
-        return (sub_job.uid not in self._required, *self._session.sub_job_key(sub_job))
+        return (sub_job.uid not in self._required, *self._session.ask.sub_job_key(sub_job))
 
     def copy(self) -> JobWorksheet:
         """A worksheet to try with."""
@@ -100,14 +104,27 @@ class JobWorksheet:
         return copied
 
 
+def competing(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that are to find nodes, those with scheduling gates as well.
+
+    Pods that request nothing are left to backfill, unless the job lacks them to be ready and none is placed without
+    the others.
+    """
+    waiting = session.view.pending(job)
+    requesting = [pod for pod in waiting if not pod.pod_class.best_effort]
+    if not requesting or len(requesting) == len(waiting) or not session.rules.readiness:
+        return requesting
+    return waiting if session.ask.job_missing(job) > 0 else requesting
+
+
 def worksheet(session: Session, job: Job, pods: list[PodRecord]) -> JobWorksheet:
     """The worksheet of some pods of a job."""
     by_group: dict[str, list[PodRecord]] = {}
     for pod in pods:
-        by_group.setdefault(session.sub_job_of(job, pod).uid, []).append(pod)
+        by_group.setdefault(session.view.sub_job_of(job, pod).uid, []).append(pod)
     sheet = JobWorksheet(session, _required(session, job))
     for uid, group in by_group.items():
-        sheet.push(Worksheet(job.sub_jobs[uid], session.in_task_order(group)))
+        sheet.push(Worksheet(job.sub_jobs[uid], session.ask.in_task_order(group)))
     return sheet
 
 
@@ -118,12 +135,12 @@ def _required(session: Session, job: Job) -> frozenset[str]:
         return frozenset()
     waiting = []
     for sub_job in job.sub_jobs.values():
-        if session.sub_job_missing(sub_job) > 0:
+        if session.ask.sub_job_missing(sub_job) > 0:
             waiting.append(sub_job)
         else:
             missing[sub_job.policy] = missing.get(sub_job.policy, 0) - 1
     required = set()
-    for sub_job in sorted(waiting, key=session.sub_job_key):
+    for sub_job in sorted(waiting, key=session.ask.sub_job_key):
         if missing.get(sub_job.policy, 0) > 0:
             missing[sub_job.policy] -= 1
             required.add(sub_job.uid)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from stromboli.api.objects import Toleration
-from stromboli.kube.dra import cel
+from stromboli.kube.dra.cel import CelError, CostError, Program, Run, compiled
+from stromboli.kube.dra.cel.device import DeviceView, Path, value_at
+from stromboli.kube.dra.cel.run import MAX_COST
+from stromboli.kube.dra.cel.values import shown
 from stromboli.kube.dra.inventory import DeviceId, Offer
 from stromboli.kube.dra.objects import (
     ClaimError,
@@ -18,7 +22,6 @@ from stromboli.kube.dra.objects import (
     Request,
     ResourceClaim,
 )
-from stromboli.kube.dra.operations import CelError, Evaluate
 from stromboli.kube.taints import first_untolerated
 
 #: devices that a claim can hold, by the API's validation
@@ -30,6 +33,72 @@ _TRIES = 10_000
 class SelectorError(Exception):
     """A selector that has no answer for a device."""
 
+    def __init__(self, claim: int, problem: str) -> None:
+        super().__init__(problem)
+        #: which of the claims that were asked about together
+        self.claim = claim
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What an expression reads of a device next, and what follows from each value."""
+
+    path: Path
+    #: a further question, whether the device is selected, or why there is no answer
+    answers: dict[Any, _Question | bool | str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Selector:
+    """An expression that devices are asked about, at a cost that is bounded for all together.
+
+    What it read of a device decides: it is evaluated once for all devices that agree in that.
+    """
+
+    #: for messages: which of the claims that are asked about together, and where in it
+    claim: int
+    where: str
+    program: Program
+    left: int = MAX_COST
+    #: the first question, or the only answer, by None
+    known: dict[Any, _Question | bool | str] = field(default_factory=dict)
+
+    def selects(self, offer: Offer) -> bool:
+        """Whether it is true for a device. Raises SelectorError."""
+        device = offer.variables["device"]
+        answers, key = self.known, None
+        while isinstance(found := answers.get(key), _Question):
+            answers, key = found.answers, value_at(device, found.path)
+        answer = self._evaluate(device) if found is None else found
+        if isinstance(answer, str):
+            raise SelectorError(self.claim, f"{self} has no answer: {answer}")
+        return answer
+
+    def _evaluate(self, device: Mapping[str, Any]) -> bool | str:
+        notes: dict[Path, None] = {}
+        run = Run({"device": DeviceView(device, notes)}, self.left)
+        answer: bool | str
+        try:
+            answer = self.program.evaluate(run) is True
+        except CelError as error:
+            answer = str(error)
+        except CostError as error:
+            # What it would have read next is not known.
+            return str(error)
+        finally:
+            self.left = run.left
+        answers: dict[Any, _Question | bool | str] = self.known
+        key = None
+        for path in notes:
+            question = answers.setdefault(key, _Question(path))
+            assert isinstance(question, _Question)
+            answers, key = question.answers, value_at(device, path)
+        answers[key] = answer
+        return answer
+
+    def __str__(self) -> str:
+        return f"{self.where}: the selector {shown(self.program.text)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -37,8 +106,7 @@ class Choice:
 
     #: REQUEST, or REQUEST/NAME for an alternative
     name: str
-    #: expressions and what they mean
-    selectors: list[tuple[str, Evaluate]]
+    selectors: list[Selector]
     #: how many devices; None for all that match
     count: int | None
     #: looks at devices that others hold, and holds none
@@ -51,13 +119,8 @@ class Choice:
         """Whether a device is of the kind. Raises SelectorError."""
         if first_untolerated(self.tolerations, offer.taints) is not None:
             return False
-        for text, holds in self.selectors:
-            try:
-                answer = holds(offer.variables)
-            except CelError as error:
-                raise SelectorError(f"the selector {text} has no answer: {error}") from None
-            if answer is not True:
-                return False
+        if not all(selector.selects(offer) for selector in self.selectors):
+            return False
         for name, least in self.capacity.items():
             has = offer.value("capacity", name)
             if has is None or has.value < least:
@@ -89,8 +152,8 @@ class Taken:
 def wishes(claims: Sequence[ResourceClaim], objects: DeviceObjects) -> list[Wish]:
     """What claims ask for. Raises ClaimError when it makes no sense, or no sense to us."""
     return [
-        Wish(claim.key, request.name, _choices(claim, request, objects), claim.spec.devices.constraints or [])
-        for claim in claims
+        Wish(claim.key, request.name, _choices(i, claim, request, objects), claim.spec.devices.constraints or [])
+        for i, claim in enumerate(claims)
         for request in claim.spec.devices.requests or ()
     ]
 
@@ -163,26 +226,33 @@ def _concerns(constraint: Constraint, taken: Taken) -> bool:
     return not constraint.requests or bool({taken.wish.request, taken.choice.name} & set(constraint.requests))
 
 
-def _choices(claim: ResourceClaim, request: Request, objects: DeviceObjects) -> list[Choice]:
+def _choices(number: int, claim: ResourceClaim, request: Request, objects: DeviceObjects) -> list[Choice]:
     try:
         if request.exactly is not None:
-            return [_choice(request.name, request.exactly, objects)]
+            return [_choice(number, request.name, request.exactly, objects)]
         if request.first_available:
-            return [_choice(f"{request.name}/{sub.name}", sub, objects) for sub in request.first_available]
-        raise ClaimError("it asks for nothing that is supported")
+            return [_choice(number, f"{request.name}/{sub.name}", sub, objects) for sub in request.first_available]
+        raise ClaimError(f"request {request.name} asks for nothing that is supported")
     except ClaimError as error:
-        raise ClaimError(f'resourceclaim "{claim.metadata.name}", request {request.name}: {error}') from None
+        raise ClaimError(f'resourceclaim "{claim.metadata.name}", {error}') from None
 
 
-def _choice(name: str, request: DeviceRequest, objects: DeviceObjects) -> Choice:
+def _choice(claim: int, name: str, request: DeviceRequest, objects: DeviceObjects) -> Choice:
     device_class = objects.device_class(request.device_class_name)
     if device_class is None:
-        raise ClaimError(f'device class "{request.device_class_name}" not found')
+        raise ClaimError(f'request {name}: device class "{request.device_class_name}" not found')
     if request.exact_count > _MOST:
-        raise ClaimError(f"a claim can hold {_MOST} devices, not {request.exact_count}")
+        raise ClaimError(f"request {name}: a claim can hold {_MOST} devices, not {request.exact_count}")
+    of_class = device_class.spec.selectors or ()
     return Choice(
         name=name,
-        selectors=[_selector(each) for each in (*(device_class.spec.selectors or ()), *(request.selectors or ()))],
+        selectors=[
+            *(
+                _selector(claim, f'request {name}, device class "{device_class.metadata.name}"', each)
+                for each in of_class
+            ),
+            *(_selector(claim, f"request {name}", each) for each in request.selectors or ()),
+        ],
         count=None if request.all_devices else request.exact_count,
         admin=bool(request.admin_access),
         tolerations=request.tolerations or (),
@@ -190,9 +260,9 @@ def _choice(name: str, request: DeviceRequest, objects: DeviceObjects) -> Choice
     )
 
 
-def _selector(selector: DeviceSelector) -> tuple[str, Evaluate]:
+def _selector(claim: int, where: str, selector: DeviceSelector) -> Selector:
     text = selector.cel.expression if selector.cel is not None else ""
     try:
-        return text, cel.parse(text)
+        return Selector(claim, where, compiled(text))
     except CelError as error:
-        raise ClaimError(f"the selector {text} is not supported: {error}") from None
+        raise ClaimError(f"{where}: the selector {shown(text)} is not supported: {error}") from None

@@ -18,7 +18,7 @@ from stromboli.api.objects import PodResourceClaim
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Rows
 from stromboli.framework.plugin import Filters
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.kube.dra.allocator import SelectorError, Taken, Wish, allocate, wishes
 from stromboli.kube.dra.inventory import DeviceId, Inventory
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
@@ -27,7 +27,8 @@ from stromboli.state.pods import PodRecord
 
 #: pods that can share a claim, by the API's validation
 _MOST_PODS = 256
-_PASSED, _TOO_FEW = "", "cannot allocate all claims"
+#: causes: which claim is to blame, -1 for none of them alone, and why
+_PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
 
 
 class ClaimsOfPods:
@@ -66,25 +67,27 @@ class _Answers:
     of_node: Rows
     #: how much of the log of changes is in it
     seen: int
-    causes: list[str] = field(default_factory=lambda: [_PASSED, _TOO_FEW])
+    causes: list[tuple[int, str]] = field(default_factory=lambda: [_PASSED, _TOO_FEW])
 
-    def set(self, row: int, cause: str) -> None:
-        """Say why a node cannot satisfy them; empty when it can."""
+    def set(self, rows: Sequence[int], cause: tuple[int, str]) -> None:
+        """Say why nodes cannot satisfy them; empty when they can."""
         if cause not in self.causes:
             self.causes.append(cause)
-        self.of_node[row] = self.causes.index(cause)
+        self.of_node[rows] = self.causes.index(cause)
 
-    def filters(self) -> Filters:
+    def filters(self, claims: Sequence[ResourceClaim]) -> Filters:
         """The nodes that can, by what excludes the others."""
         for index in range(1, len(self.causes)):
-            yield self.causes[index], self.of_node != index
+            claim, why = self.causes[index]
+            name = f'resourceclaim "{claims[claim].metadata.name}", ' if claim >= 0 else ""
+            yield f"{name}{why}", self.of_node != index
 
 
 class DynamicResources:
     """The rule in one session. Objects are read when the first pod with claims is asked about."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._book: _Book | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
@@ -108,17 +111,17 @@ class DynamicResources:
 
     def _opened(self) -> _Book:
         if self._book is None:
-            self._book = _Book(self._session)
+            self._book = _Book(self._view)
         return self._book
 
 
 class _Book:
     """Who holds which devices."""
 
-    def __init__(self, session: Session) -> None:
-        self._facts = session.nodes.facts
-        self._unallocating = session.environment.unallocating
-        self._claims = ClaimsOfPods(session.snapshot.objects)
+    def __init__(self, view: View) -> None:
+        self._facts = view.nodes.facts
+        self._unallocating = view.environment.unallocating
+        self._claims = ClaimsOfPods(view.snapshot.objects)
         self._inventory = Inventory(self._claims.objects, self._facts)
         self._with_devices: list[int] = np.flatnonzero(self._inventory.nodes).tolist()
         self._in_use: set[DeviceId] = set()
@@ -133,7 +136,7 @@ class _Book:
             for device in allocation.devices.results or ():
                 if not device.admin_access:
                     self._in_use.add(DeviceId(device.driver, device.pool, device.device))
-        for pod, node in self._placed(session):
+        for pod, node in self._placed(view):
             self.assume(pod, node)
 
     def filters(self, pod: PodRecord) -> Filters:
@@ -154,7 +157,7 @@ class _Book:
             if allocation is not None and allocation.node_selector is not None:
                 yield "resourceclaim not available on the node", selected_nodes(allocation.node_selector, self._facts)
         if answers is not None:
-            yield from answers.filters()
+            yield from answers.filters(waiting)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._picked:
@@ -178,13 +181,13 @@ class _Book:
         self._change(taken, node)
         self._in_use.difference_update(each.offer.id for each in taken if not each.choice.admin)
 
-    def _placed(self, session: Session) -> Iterator[tuple[PodRecord, int]]:
+    def _placed(self, view: View) -> Iterator[tuple[PodRecord, int]]:
         """Pods with claims that were on nodes before the session."""
-        with_claims = [c.id for c in session.snapshot.classes if c.spec.resource_claims]
-        pods = session.pods
+        with_claims = [c.id for c in view.snapshot.classes if c.spec.resource_claims]
+        pods = view.pods
         on_node = np.isin(pods.state, ON_NODE_STATES) & (pods.node >= 0) & np.isin(pods.pod_class, with_claims)
         rows = np.flatnonzero(on_node)
-        return zip(session.records(rows), pods.node[rows].tolist(), strict=True)
+        return zip(view.records(rows), pods.node[rows].tolist(), strict=True)
 
     def _check_usable(self, claim: ResourceClaim, pod: PodRecord) -> None:
         """Raises ClaimError when a pod cannot use a claim, wherever it goes."""
@@ -216,13 +219,13 @@ class _Book:
         return answers
 
     def _ask(self, answers: _Answers, rows: Sequence[int]) -> None:
-        for row in rows:
+        for alike in self._inventory.alike(rows):
             try:
-                taken = self._allocate(answers.wishes, row)
+                taken = self._allocate(answers.wishes, alike[0])
             except SelectorError as error:
-                answers.set(row, str(error))
+                answers.set(alike, (error.claim, str(error)))
             else:
-                answers.set(row, _TOO_FEW if taken is None else _PASSED)
+                answers.set(alike, _TOO_FEW if taken is None else _PASSED)
 
     def _allocate(self, wanted: Sequence[Wish], node: int) -> list[Taken] | None:
         return allocate(wanted, list(self._inventory.on(node)), self._in_use)

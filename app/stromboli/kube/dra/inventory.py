@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import NodeSelector, Taint
 from stromboli.api.resources import Mask
+from stromboli.kube.dra.cel import Variables
+from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, Device, DeviceObjects, ResourceSlice
-from stromboli.kube.dra.operations import CelError, Domains, Quantity, Variables, Version
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.nodes import NodeFacts
 
@@ -68,6 +71,22 @@ class Inventory:
             out |= nodes
         return out
 
+    def alike(self, rows: Sequence[int]) -> Iterator[list[int]]:
+        """Nodes in groups that have the same devices: only those without devices of their own can be alike."""
+        groups: dict[bytes, list[int]] = {}
+        for row in rows:
+            if row in self._local:
+                yield [row]
+            else:
+                groups.setdefault(self._reached[row].tobytes(), []).append(row)
+        yield from groups.values()
+
+    @cached_property
+    def _reached(self) -> npt.NDArray[np.uint8]:
+        """Which of the shared devices each node reaches, as bits, shape (nodes, bytes)."""
+        reached = np.array([nodes for _, nodes in self._shared.values()], np.bool_).reshape(-1, len(self._facts))
+        return np.ascontiguousarray(np.packbits(reached, axis=0).T)
+
     def is_shared(self, device: DeviceId) -> bool:
         """Whether several nodes reach a device."""
         return device in self._shared
@@ -99,7 +118,12 @@ def _offer(driver: str, pool: str, device: Device) -> Offer:
             _put(capacity, driver, name, Quantity(quantity.parse(amount.value)))
         except InvalidQuantityError:
             continue
-    known = {"driver": driver, "attributes": attributes, "capacity": capacity}
+    known = {
+        "driver": driver,
+        "allowMultipleAllocations": bool(device.allow_multiple_allocations),
+        "attributes": attributes,
+        "capacity": capacity,
+    }
     return Offer(DeviceId(driver, pool, device.name), {"device": known}, tuple(device.taints or ()))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import field
 
-from stromboli.api import quantity
+from stromboli.api import keys, quantity
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
 
@@ -161,6 +161,7 @@ class Device(Record, frozen=True):
     all_nodes: bool | None = None
     taints: list[Taint] | None = None
     consumes_counters: list[Any] | None = None
+    allow_multiple_allocations: bool | None = None
 
 
 class Pool(Record, frozen=True):
@@ -197,7 +198,7 @@ class DeviceObjects:
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """A claim, None when there is none of that name."""
-        return self._get(ResourceClaim, f"{namespace}/{name}")
+        return self._get(ResourceClaim, keys.key(namespace, name))
 
     def generated_claim(self, pod_uid: str, pod_claim: str) -> ResourceClaim | None:
         """The claim that was made from a template for a pod's claim of some name; None when there is none yet."""

@@ -48,7 +48,7 @@ class Account:
     def __post_init__(self) -> None:
         self.path = [self]
 
-    def settle(self) -> None:
+    def derive(self) -> None:
         """Work out what follows from what it deserves, which stays for the session."""
         self.undeserving = not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
         self.update_share()

@@ -1,4 +1,4 @@
-"""Why nothing can be scheduled in a queue."""
+"""Why a queue gets no devices."""
 
 from __future__ import annotations
 
@@ -16,33 +16,3 @@ def no_devices(queue: Queue, stage: Stage, shortage: Shortage) -> Reason:
         Actionable.Wait,
         shortage.detail,
     )
-
-
-def not_a_leaf(queue: Queue) -> Reason:
-    """Jobs run in leaves only."""
-    return Reason(
-        Stage.Admission,
-        "QueueNotALeaf",
-        f"queue {queue.name} has child queues; jobs run in queues without children",
-        Actionable.User,
-    )
-
-
-def no_root() -> Reason:
-    """A tree needs its root."""
-    return Reason(Stage.Admission, "QueueMisconfigured", "there is no queue root", Actionable.Admin)
-
-
-def unknown_parent(queue: Queue) -> Reason:
-    """It names a parent that is not there."""
-    return Reason(
-        Stage.Admission,
-        "QueueMisconfigured",
-        f"the parent of queue {queue.name}, {queue.parent}, does not exist",
-        Actionable.Admin,
-    )
-
-
-def cycle(queue: Queue) -> Reason:
-    """Following the parents leads back to it."""
-    return Reason(Stage.Admission, "QueueMisconfigured", f"queue {queue.name} is its own ancestor", Actionable.Admin)

@@ -16,15 +16,17 @@ from pydantic import BaseModel, Field
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Vector
-from stromboli.fairness import shares
+from stromboli.fairness import obstacles, shares
+from stromboli.fairness.limits import Excess, Limit
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
 from stromboli.kube.dra.quota import Amounts, ByClaim, ClaimedDevices, DeviceQuota
-from stromboli.plugins.capacity import obstacles
 from stromboli.plugins.capacity.account import Account, PlaceInTree, deserves_any, deserves_more, gives_way
+from stromboli.plugins.capacity.obstacles import no_devices
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import derived
@@ -49,16 +51,16 @@ class Capacity(Plugin):
     name = "capacity"
     Arguments: ClassVar[type[BaseModel]] = CapacityArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         #: why the whole cluster stands still; only under Volcano's rules
         self._stopped: Reason | None = None
         self._accounts = {
-            queue.name: self._account(queue) for queue in session.queues.values() if self.hierarchy or queue.jobs
+            queue.name: self._account(queue) for queue in view.queues.values() if self.hierarchy or queue.jobs
         }
         if self.hierarchy:
             self._link()
-        self._devices = ClaimedDevices(session.snapshot.objects, capacity=self.arguments.consumable_capacity)
+        self._devices = ClaimedDevices(view.snapshot.objects, capacity=self.arguments.consumable_capacity)
         self._limits_devices = any(account.devices for account in self._accounts.values())
         for account in self._accounts.values():
             for job in account.queue.jobs:
@@ -71,7 +73,7 @@ class Capacity(Plugin):
         #: queues whose allocated amount was changed, even if it was changed back
         self._changed: set[str] = set()
         for account in self._accounts.values():
-            account.settle()
+            account.derive()
 
     # -- order and limits ------------------------------------------------------------------------------------------
 
@@ -82,7 +84,7 @@ class Capacity(Plugin):
         why = self._refusal(queue)
         if why is not None:
             return 0, why
-        request = self._session.request(pod)
+        request = self._view.request(pod)
         room = count
         for account in self._accounts[queue.name].path:
             fit = shares.copies_within(account.limit, account.allocated, request, room)
@@ -102,7 +104,7 @@ class Capacity(Plugin):
         for account in self._accounts[queue.name].path:
             shortage = account.devices.over(wanted)
             if shortage is not None:
-                return obstacles.no_devices(account.queue, Stage.QueueShare, shortage)
+                return no_devices(account.queue, Stage.QueueShare, shortage)
         return None
 
     # -- victims ---------------------------------------------------------------------------------------------------
@@ -111,25 +113,20 @@ class Capacity(Plugin):
         why = self._refusal(queue)
         if why is not None:
             return why
-        account, request = self._accounts[queue.name], self._session.requested(pods)
+        account, request = self._accounts[queue.name], self._view.requested(pods)
         why = self._over(account, Stage.QueueShare, account.allocated, account.allocated + request, request)
         if why is not None:
             return why
         ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
         if any(deserves_more(each, request) for each in (account, *ancestors)):
             return None
-        return shares.over_share(
-            self._session,
-            queue.name,
-            np.flatnonzero(shares.asked(request)).tolist(),
-            account.allocated,
-            account.deserved,
-            request,
-        )
+        columns = np.flatnonzero(shares.asked(request)).tolist()
+        excess = Excess(queue.name, account.allocated, request, account.deserved, columns)
+        return excess.reason(self._view, Limit.Deserved)
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        session = self._session
-        wanted, own = session.request(pod), self._accounts[session.jobs[pod.job].queue.name]
+        view = self._view
+        wanted, own = view.request(pod), self._accounts[view.jobs[pod.job].queue.name]
 
         def at_stake(account: Account, request: Vector) -> bool:
             alike = (shares.asked(request) & shares.asked(wanted)).any()
@@ -154,11 +151,11 @@ class Capacity(Plugin):
         """What queues, and the accounts `above` them, can give: all above what they deserve, down to guarantees."""
         if self._stopped is not None:
             return []
-        session = self._session
+        view = self._view
         left: dict[str, Vector] = {}
         victims = []
         for candidate in candidates:
-            account, request = self._accounts[session.jobs[candidate.job].queue.name], session.request(candidate)
+            account, request = self._accounts[view.jobs[candidate.job].queue.name], view.request(candidate)
             accounts = [account, *above(account)]
             held = [left.get(each.queue.name, each.allocated) for each in accounts]
             if (
@@ -215,7 +212,7 @@ class Capacity(Plugin):
                     return over
             shortage = account.devices.over_admission(devices)
             if shortage is not None:
-                return obstacles.no_devices(account.queue, Stage.Admission, shortage)
+                return no_devices(account.queue, Stage.Admission, shortage)
         return Vote.Permit
 
     def _least_devices(self, job: Job) -> Amounts:
@@ -223,14 +220,14 @@ class Capacity(Plugin):
         if not self._limits_devices:
             return {}
         spec = job.pod_group.spec
-        return self._devices.least(self._session.members(job), spec.min_member, spec.min_task_member)
+        return self._devices.least(self._view.members(job), spec.min_member, spec.min_task_member)
 
     def job_enqueued(self, job: Job) -> None:
         devices = self._least_devices(job)
         for account in self._accounts[job.queue.name].path if devices else ():
             account.devices.admit(devices)
         if job.min_resources is not None:
-            claim = shares.reserved(self._session, job, beyond_allocated=False)
+            claim = shares.reserved(self._view, job, beyond_allocated=False)
             for account in self._accounts[job.queue.name].path:
                 account.inqueue += claim
 
@@ -248,44 +245,46 @@ class Capacity(Plugin):
         columns = shares.exceeded(wanted, account.limit, request)
         if not columns:
             return None
-        return shares.over_capability(self._session, stage, account.queue.name, columns, held, account.limit, request)
+        excess = Excess(account.queue.name, held, request, account.limit, columns)
+        return excess.reason(self._view, Limit.Capability, stage)
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._change(placement, placement.total)
-        self._change_devices(placement, DeviceQuota.add)
+    def on_allocate(self, operation: Operation) -> None:
+        self._change(operation, operation.total)
+        self._change_devices(operation, DeviceQuota.add)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._change(placement, -placement.total)
-        self._change_devices(placement, DeviceQuota.remove)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._change(operation, -operation.total)
+        self._change_devices(operation, DeviceQuota.remove)
 
-    def _change_devices(self, placement: Placement, change: Callable[[DeviceQuota, ByClaim], None]) -> None:
-        if placement.job is None or not self._limits_devices or not placement.pods[0].pod_class.spec.resource_claims:
+    def _change_devices(self, operation: Operation, change: Callable[[DeviceQuota, ByClaim], None]) -> None:
+        if operation.job is None or not self._limits_devices or not operation.pods[0].pod_class.spec.resource_claims:
             return
-        for pod in placement.pods:
-            for account in self._accounts[placement.job.queue.name].path:
+        for pod in operation.pods:
+            for account in self._accounts[operation.job.queue.name].path:
                 change(account.devices, self._devices.of(pod))
 
-    def _change(self, placement: Placement, amount: Vector) -> None:
-        if placement.job is None:
+    def _change(self, operation: Operation, amount: Vector) -> None:
+        if operation.job is None:
             return
-        leaf = self._accounts[placement.job.queue.name]
+        leaf = self._accounts[operation.job.queue.name]
         for account in leaf.path:
             account.allocated += amount
-            if account is leaf or self._session.rules.ancestor_shares:
+            if account is leaf or self._view.rules.ancestor_shares:
                 account.update_share()
         self._changed.add(leaf.queue.name)
 
-    def close(self, session: Session) -> None:
-        zero = session.vector(None)
-        for queue in session.queues.values():
-            gauges = session.gauge(queue.name)
+    def close(self, report: Report) -> None:
+        view = self._view
+        zero = view.vector(None)
+        for queue in view.queues.values():
+            gauges = report.queue(queue.name)
             account = self._accounts.get(queue.name)
             if account is None:
                 idle = self._account(queue)
                 gauges.amounts.update(
-                    deserved=session.vector(queue.spec.deserved), allocated=zero, request=zero, inqueue=zero
+                    deserved=view.vector(queue.spec.deserved), allocated=zero, request=zero, inqueue=zero
                 )
                 if queue.spec.capability:
                     gauges.amounts["capacity"] = idle.capability
@@ -308,15 +307,15 @@ class Capacity(Plugin):
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def _account(self, queue: Queue) -> Account:
-        session = self._session
-        capability = session.vector(queue.spec.capability, np.inf)
+        view = self._view
+        capability = view.vector(queue.spec.capability, np.inf)
         for column in (CPU, MEMORY):
             if capability[column] <= 0:
                 capability[column] = np.inf
-        deserved = session.vector(queue.spec.deserved)
+        deserved = view.vector(queue.spec.deserved)
         named = queue.spec.deserved or {}
-        guarantee = session.vector(queue.spec.guarantee.resource)
-        deserves = np.array([name in named for name in session.dimensions]) | (guarantee > 0)
+        guarantee = view.vector(queue.spec.guarantee.resource)
+        deserves = np.array([name in named for name in view.dimensions]) | (guarantee > 0)
         deserves[[CPU, MEMORY]] = True
         return Account(
             queue=queue,
@@ -324,18 +323,21 @@ class Capacity(Plugin):
             guarantee=guarantee,
             capability=capability,
             limit=capability,
-            allocated=session.vector(None),
-            request=session.vector(None),
-            inqueue=session.vector(None),
-            elastic=session.vector(None),
+            allocated=view.vector(None),
+            request=view.vector(None),
+            inqueue=view.vector(None),
+            elastic=view.vector(None),
             deserves=deserves,
             devices=DeviceQuota(queue.spec.capability if self.arguments.dynamic_resource_allocation else None),
         )
 
     def _link(self) -> None:
-        """Make the tree. What is wrong with it stops the cluster under Volcano's rules, and a subtree under ours."""
+        """Make the tree. What is wrong with it stops the cluster under Volcano's rules, and a subtree under ours.
+
+        Without a root every queue is then a tree of its own below the cluster.
+        """
         if ROOT not in self._accounts:
-            self._break_all(obstacles.no_root())
+            self._stop(obstacles.no_root())
             return
         for account in self._accounts.values():
             if account.queue.name == ROOT:
@@ -353,11 +355,9 @@ class Capacity(Plugin):
                 account.path.append(account.path[-1].parent)
         for account in self._accounts.values():
             if account.children and account.queue.jobs:
-                self._break(account, obstacles.not_a_leaf(account.queue), subtree=False)
+                self._stop(obstacles.not_a_leaf(account.queue))
         for account in self._accounts.values():
-            broken = next((a.broken for a in account.path if a.broken and a is not account), None)
-            if broken is not None and broken.reason != "QueueNotALeaf":
-                account.broken = account.broken or broken
+            account.broken = next((above.broken for above in account.path if above.broken), None)
 
     def _closes_a_cycle(self, account: Account) -> bool:
         seen = {account.queue.name}
@@ -369,54 +369,51 @@ class Capacity(Plugin):
             name = self._accounts[name].queue.parent
         return False
 
-    def _break(self, account: Account, why: Reason, *, subtree: bool = True) -> None:
-        if not self._session.rules.broken_queue:
-            self._stopped = why
-        elif subtree:
-            account.broken = why
+    def _break(self, account: Account, why: Reason) -> None:
+        account.broken = why
+        self._stop(why)
 
-    def _break_all(self, why: Reason) -> None:
-        if self._session.rules.broken_queue:
-            # Without a root every queue is a tree of its own below the cluster.
-            return
-        self._stopped = why
+    def _stop(self, why: Reason) -> None:
+        """One mistake stops the whole cluster under Volcano's rules."""
+        if not self._view.rules.broken_queue:
+            self._stopped = why
 
     def _count(self, account: Account, job: Job) -> None:
         """Add a job to its queue and the ancestors."""
-        session = self._session
+        view = self._view
         elastic = job.allocated
         claim = None
         if job.min_resources is not None:
             elastic = np.maximum(job.allocated - job.min_resources, 0)
             running = job.phase == "Running" and job.allocated_count >= job.min_available
             if running or job.phase == "Inqueue":
-                claim = shares.reserved(session, job, beyond_allocated=True)
+                claim = shares.reserved(view, job, beyond_allocated=True)
         for each in account.path:
-            each.allocated += session.job_allocated[job.index]
-            each.request += session.job_requested[job.index]
+            each.allocated += view.job_allocated[job.index]
+            each.request += view.job_requested[job.index]
             each.elastic += elastic
             if claim is not None:
                 each.inqueue += claim
         if self._limits_devices:
-            for pod in session.members(job):
-                if pod.pod_class.spec.resource_claims and session.pods.state[pod.row] in ALLOCATED_STATES:
+            for pod in view.members(job):
+                if pod.pod_class.spec.resource_claims and view.pods.state[pod.row] in ALLOCATED_STATES:
                     for each in account.path:
                         each.devices.add(self._devices.of(pod))
 
     def _set_limits(self) -> None:
-        queues = self._session.queues.values()
+        queues = self._view.queues.values()
         guaranteed = np.sum(
-            [self._session.vector(None), *(self._session.vector(q.spec.guarantee.resource) for q in queues)], axis=0
+            [self._view.vector(None), *(self._view.vector(q.spec.guarantee.resource) for q in queues)], axis=0
         )
         #: what no guarantee holds, for flat queues
-        self._free: Vector = np.maximum(self._session.total - guaranteed, 0)
+        self._free: Vector = np.maximum(self._view.total - guaranteed, 0)
         if self.hierarchy and ROOT in self._accounts:
             root = self._accounts[ROOT]
             root.limit = self._root_limit(root)
             root.capability = root.limit
             self._limit_children(root)
-            root.guarantee = _total(child.guarantee for child in root.children) + self._session.vector(None)
-            root.deserved = _total(child.deserved for child in root.children) + self._session.vector(None)
+            root.guarantee = _total(child.guarantee for child in root.children) + self._view.vector(None)
+            root.deserved = _total(child.deserved for child in root.children) + self._view.vector(None)
             root.deserves = np.any([root.deserves, *(child.deserves for child in root.children)], axis=0)
             return
         for account in self._accounts.values():
@@ -426,14 +423,14 @@ class Capacity(Plugin):
     def _root_limit(self, root: Account) -> Vector:
         """The root is not limited by the cluster's size, only in the resources that the cluster has."""
         if not root.queue.spec.capability:
-            named = derived(self._session.nodes.facts, _named_by_nodes)
-            known = np.array([name in named for name in self._session.dimensions])
+            named = derived(self._view.nodes.facts, _named_by_nodes)
+            known = np.array([name in named for name in self._view.dimensions])
             unlimited = np.where(known, float(2**63 - 1), 0.0)
             unlimited[[CPU, MEMORY]] = np.inf
             return unlimited
-        if self._session.rules.broken_queue:
+        if self._view.rules.broken_queue:
             return root.capability
-        return self._session.vector(root.queue.spec.capability)
+        return self._view.vector(root.queue.spec.capability)
 
     def _limit_children(self, parent: Account) -> None:
         guaranteed = _total(child.guarantee for child in parent.children)

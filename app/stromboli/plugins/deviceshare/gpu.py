@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from stromboli.plugins.deviceshare.cards import Card, Inventory, Plan, Slice, units
+import numpy as np
+
+from stromboli.api import readers
+from stromboli.api.objects import PodSpec
+from stromboli.api.resources import Mask
+from stromboli.plugins.deviceshare.cards import (
+    LARGEST,
+    MOST_CARDS,
+    Card,
+    Cards,
+    Draft,
+    Grant,
+    Inventory,
+    Picks,
+    Plan,
+    first,
+    units,
+)
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord
 
@@ -16,26 +33,28 @@ _UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 
 
 class _Gpus:
-    """What both ways to share have in common: equal cards, numbered from 0."""
+    """What both ways to share have in common: equal cards, numbered from 0, which is their id."""
 
     def inventory(self, node: NodeRecord) -> Inventory | None:
         total, number = units(node.capacity, MEMORY), units(node.capacity, NUMBER)
         if total is None or not number:
             return None
         broken = _indices(node.annotations.get(_UNHEALTHY))
-        return Inventory(Card(index, memory=total // number) for index in range(number) if index not in broken)
+        memory = min(total // number, LARGEST)
+        indices = (index for index in range(min(number, MOST_CARDS)) if index not in broken)
+        return Inventory(tuple(Card(index, memory, str(index)) for index in indices))
 
-    def held(self, pod: PodRecord, inventory: Inventory) -> Plan:
-        if not (_limit(pod, MEMORY) or _limit(pod, NUMBER)):
-            return ()
-        indices = _indices(pod.annotations.get(INDEX))
-        return (tuple(Slice(index, _limit(pod, MEMORY)) for index in indices),)
+    def grant(self, pod: PodRecord) -> Grant | None:
+        if INDEX not in pod.annotations or not (_limit(pod, MEMORY) or _limit(pod, NUMBER)):
+            return None
+        memory = _limit(pod, MEMORY)
+        return (tuple((str(index), memory, 0) for index in _indices(pod.annotations[INDEX])),)
+
+    def choice(self, pod: PodRecord) -> None:
+        return None
 
     def frees(self, pod: PodRecord) -> bool:
         return True
-
-    def score(self, plan: Plan, inventory: Inventory) -> float:
-        return 0.0
 
     def annotations(self, plan: Plan, inventory: Inventory, node: str, now: float) -> Mapping[str, str]:
         return {
@@ -50,12 +69,10 @@ class SharedMemory(_Gpus):
     def wants(self, pod: PodRecord) -> bool:
         return _limit(pod, MEMORY) > 0
 
-    def plan(self, pod: PodRecord, inventory: Inventory, without: Collection[int]) -> Plan | None:
+    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
         wanted = _limit(pod, MEMORY)
-        for index, card in sorted(inventory.by_index.items()):
-            if index not in without and card.memory - card.used_memory >= wanted:
-                return ((Slice(index, wanted),),)
-        return None
+        picked, enough = first(allowed & (cards.memory - cards.used_memory >= wanted), 1)
+        return Draft(enough, [Picks(picked, np.full_like(cards.memory, wanted), 0)])
 
 
 class WholeCards(_Gpus):
@@ -64,18 +81,22 @@ class WholeCards(_Gpus):
     def wants(self, pod: PodRecord) -> bool:
         return _limit(pod, NUMBER) > 0
 
-    def plan(self, pod: PodRecord, inventory: Inventory, without: Collection[int]) -> Plan | None:
-        wanted = _limit(pod, NUMBER)
-        cards = sorted(inventory.by_index.items())
-        idle = [index for index, card in cards if index not in without and not card.holders]
-        if len(idle) < wanted:
-            return None
-        return (tuple(Slice(index, 0) for index in idle[:wanted]),)
+    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
+        picked, enough = first(allowed & (cards.users == 0), _limit(pod, NUMBER))
+        return Draft(enough, [Picks(picked, np.zeros_like(cards.memory), 0)])
 
 
 def _limit(pod: PodRecord, name: str) -> int:
     """A pod's limit: containers together, or the largest init container."""
-    spec = pod.pod_class.spec
+    cache = pod.pod_class.cache
+    known = cache.get(name)
+    if known is None:
+        known = cache[name] = min(_limit_of(pod.pod_class.spec, name), LARGEST)
+    assert isinstance(known, int)
+    return known
+
+
+def _limit_of(spec: PodSpec, name: str) -> int:
     together, largest = 0, 0
     for container in spec.containers or ():
         together += (container.resources and units(container.resources.limits, name)) or 0
@@ -86,4 +107,5 @@ def _limit(pod: PodRecord, name: str) -> int:
 
 def _indices(written: str | None) -> tuple[int, ...]:
     """Numbers separated by commas; what is no number is left out."""
-    return tuple(int(part) for part in (written or "").split(",") if part.strip().isdigit())
+    found = (readers.count(part.strip()) for part in (written or "").split(","))
+    return tuple(index for index in found if index is not None)

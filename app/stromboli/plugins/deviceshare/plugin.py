@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from stromboli.api.pod_state import ON_NODE_STATES, PodState
-from stromboli.api.resources import Vector
+from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Kind, Placement
-from stromboli.plugins.deviceshare.cards import Inventory, Plan, Sharing
-from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
-from stromboli.plugins.deviceshare.vgpu import Virtual
+from stromboli.framework.view import View
+from stromboli.plugins.deviceshare.cards import (
+    Card,
+    Draft,
+    GrantIndex,
+    Inventory,
+    InventoryIndex,
+    Plan,
+    Sharing,
+    locate,
+)
+from stromboli.plugins.deviceshare.gpu import INDEX, SharedMemory, WholeCards
+from stromboli.plugins.deviceshare.holders import Holders
+from stromboli.plugins.deviceshare.vgpu import CHOICES, IDS, Virtual, is_apart_from_its_group
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
+
+_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
+_BINDING = int(PodState.Binding)
+#: answers that are kept up to date; one that was dropped is found anew
+_MOST_ANSWERS = 64
+#: an answer that missed more than this share of the nodes is found anew
+_REFRESH_ALL = 0.25
 
 
 class DeviceShareArguments(Arguments):
@@ -51,111 +72,168 @@ class DeviceShareArguments(Arguments):
 
 class DeviceShare(Plugin):
     name = "deviceshare"
+    reads = Reads(annotations=CHOICES, kept=(IDS, INDEX))
     Arguments: ClassVar[type[BaseModel]] = DeviceShareArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
-        self._sharing = _sharing(self.arguments, repaired=session.rules.devices)
-        #: cards by index of the node
-        self._inventories: dict[int, Inventory] = {}
-        #: what pods hold, by row
+    def open(self, view: View) -> None:
+        self._view = view
+        self._sharing = _sharing(self.arguments, repaired=view.rules.devices)
+        #: what pods got or lost in this session, by row: the node and the slices
         self._held: dict[int, tuple[int, Plan]] = {}
-        #: plans as they would be made now, by node and what they depend on; those of a node are dropped on a change
-        self._plans: dict[int, dict[Hashable, Plan | None]] = {}
-        if self._sharing is None:
-            return
-        for node, record in enumerate(session.nodes.facts.records):
-            inventory = self._sharing.inventory(record)
-            if inventory is not None:
-                self._inventories[node] = inventory
-        self._count_running(self._sharing)
+        #: nodes whose cards changed, in the order in which they did
+        self._log: list[int] = []
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self._allowed: dict[object, Mask] = {}
+        if self._sharing is not None:
+            kind = type(self._sharing)
+            self._inventories = view.nodes.facts.column(kind, self._sharing.inventory)
+            index = self._inventories.index(InventoryIndex)
+            self._cards, self._ids = index.cards(self._inventories.numbers)
+            self._count_running(self._sharing, index)
 
     def varies(self, pod: PodRecord) -> bool:
         return self._wants(pod)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._wants(pod):
-            rows = nodes.rows.tolist()
-            fit = (row not in self._inventories or self._plan(pod, row) is not None for row in rows)
-            yield Passing("node(s) didn't have enough free on their devices"), np.fromiter(fit, np.bool_, len(rows))
+            fits = (self._inventories.numbers < 0) | self._answer(pod).fits
+            yield Passing("node(s) didn't have enough free on their devices"), fits[nodes.rows]
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         if self.arguments.weight <= 0 or not self._wants(pod):
             return None
-        scores: Vector = np.array([self._score(pod, row) for row in nodes.rows.tolist()], np.float64)
-        scores *= self.arguments.weight
+        scores: Vector = self._answer(pod).scores[nodes.rows] * self.arguments.weight
         return scores
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """What goes on the pod with its binding."""
         held_on, plan = self._held.get(pod.row, (-1, ()))
-        if self._sharing is None or held_on != node:
+        inventory = self._inventory(node)
+        if self._sharing is None or held_on != node or inventory is None:
             return {}
-        session = self._session
-        return self._sharing.annotations(plan, self._inventories[node], session.nodes.name(node), session.now)
+        return self._sharing.annotations(plan, inventory, self._view.nodes.name(node), self._view.time())
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        for pod, node in zip(placement.pods, placement.nodes, strict=True):
-            if placement.kind is Kind.Evict:
-                self._hold(pod, *self._held.get(pod.row, (node, ())))
-            elif self._wants(pod) and node in self._inventories:
+    def on_allocate(self, operation: Operation) -> None:
+        for pod, node in zip(operation.pods, operation.nodes, strict=True):
+            if operation.kind is Kind.Evict:
+                self._hold(pod, *self._holding(pod))
+            elif self._wants(pod) and self._inventory(node) is not None:
                 self._hold(pod, node, self._plan(pod, node) or ())
 
-    def on_deallocate(self, placement: Placement) -> None:
-        for pod in placement.pods:
-            node, plan = self._held.get(pod.row, (-1, ()))
-            if node >= 0 and self._sharing is not None and self._sharing.frees(pod):
-                self._inventories[node].free(pod, plan)
-                self._plans.pop(node, None)
+    def on_deallocate(self, operation: Operation) -> None:
+        for pod in operation.pods:
+            node, plan = self._holding(pod)
+            if node >= 0 and plan and self._sharing is not None and self._sharing.frees(pod):
+                self._held[pod.row] = node, plan
+                self._take(pod, node, plan, -1)
 
     def _hold(self, pod: PodRecord, node: int, plan: Plan) -> None:
-        if node in self._inventories and plan:
+        if plan:
             self._held[pod.row] = node, plan
-            self._inventories[node].hold(pod, plan)
-            self._plans.pop(node, None)
+            self._take(pod, node, plan, 1)
 
-    def _count_running(self, sharing: Sharing) -> None:
+    def _take(self, pod: PodRecord, node: int, plan: Plan, sign: int) -> None:
+        for part in (part for container in plan for part in container):
+            self._cards.take(node, part, sign)
+            self._holders.change(pod.row, node, part.card, sign)
+        self._log.append(node)
+
+    def _holding(self, pod: PodRecord) -> tuple[int, Plan]:
+        """What a pod has or had in this session, or held before; no slices for none."""
+        if self._sharing is None:
+            return -1, ()
+        known = self._held.get(pod.row)
+        if known is None:
+            at, end = np.searchsorted(self._holders.pods, (pod.row, pod.row + 1))
+            known = (int(self._holders.nodes[at]), (self._holders.slices(slice(at, end)),)) if at < end else (-1, ())
+        return known
+
+    def _count_running(self, sharing: Sharing, index: InventoryIndex) -> None:
         """Note what pods on the nodes hold."""
-        pods = self._session.pods
-        unconfirmed = []
-        for row in np.flatnonzero(np.isin(pods.node, list(self._inventories))).tolist():
-            if pods.state[row] in ON_NODE_STATES:
-                pod, node = self._session.record(row), int(pods.node[row])
-                held = sharing.held(pod, self._inventories[node])
-                if not any(held) and pods.state[row] == PodState.Binding and sharing.wants(pod):
-                    unconfirmed.append((pod, node))
-                self._hold(pod, node, held)
+        pods = self._view.pods
+        grants = self._view.snapshot.pod_facts.column((type(sharing), "grant"), sharing.grant)
+        on_node = _ON_NODE[pods.state] & (pods.node >= 0)
+        on_node[on_node] = self._inventories.numbers[pods.node[on_node]] >= 0
+        rows = np.flatnonzero(on_node & (grants.numbers >= 0))
+        pod, parts = grants.index(GrantIndex).parts(grants.numbers[rows], index)
+        rows = rows[pod]
+        nodes = pods.node[rows].astype(np.intp)
+        cards = locate(self._ids, nodes, parts[:, 0])
+        found = cards >= 0
+        self._holders = Holders(rows[found], nodes[found], cards[found], parts[found, 1:])
+        self._holders.count_into(self._cards)
         # Bindings whose annotations have not come back yet: what they would get is what they most likely got.
-        for pod, node in unconfirmed:
-            self._hold(pod, node, self._plan(pod, node) or ())
+        coming = np.setdiff1d(np.flatnonzero(on_node & (pods.state == _BINDING)), self._holders.pods)
+        for pod_ in self._view.records(coming):
+            if sharing.wants(pod_):
+                node = int(pods.node[pod_.row])
+                self._hold(pod_, node, self._plan(pod_, node) or ())
 
-    # -- plans ---------------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------------
 
     def _wants(self, pod: PodRecord) -> bool:
         return self._sharing is not None and self._sharing.wants(pod)
 
+    def _inventory(self, node: int) -> Inventory | None:
+        """The cards of a node; None when it has none."""
+        number = self._inventories.numbers[node] if self._sharing is not None else -1
+        return self._inventories.values[number] if number >= 0 else None
+
     def _plan(self, pod: PodRecord, node: int) -> Plan | None:
         """The slices that a pod would get on a node now."""
+        return self._draft(pod, np.array([node])).plan(0)
+
+    def _answer(self, pod: PodRecord) -> _Answer:
+        """What holds of all nodes for pods like this one, up to date."""
+        key = pod.pod_class.id, pod.job if is_apart_from_its_group(pod) else "", self._rules(pod)
+        known = self._answers.get(key)
+        changed = np.array(sorted(set(self._log[known.seen :] if known else ())), np.intp)
+        if known is None or len(changed) > _REFRESH_ALL * len(known.fits):
+            draft = self._draft(pod, slice(None))
+            known = self._answers[key] = _Answer(draft.fits, draft.values, 0)
+            if len(self._answers) > _MOST_ANSWERS:
+                self._answers.popitem(last=False)
+        elif len(changed):
+            draft = self._draft(pod, changed)
+            known.fits[changed], known.scores[changed] = draft.fits, draft.values
+        known.seen = len(self._log)
+        self._answers.move_to_end(key)
+        return known
+
+    def _draft(self, pod: PodRecord, rows: Rows | slice) -> Draft:
+        """What a pod would get on some nodes."""
         assert self._sharing is not None
-        rules = self._rules(pod)
-        key = (pod.pod_class.id, pod.job, rules)
-        known = self._plans.setdefault(node, {})
-        if key not in known:
-            inventory = self._inventories[node]
-            reserved = [card.index for card in inventory.by_index.values() if self._excludes(card.holders, rules)]
-            known[key] = self._sharing.plan(pod, inventory, reserved)
-        return known[key]
+        cards = self._cards.of(rows)
+        allowed = cards.there
+        choice = self._sharing.choice(pod)
+        if choice is not None:
+            allowed = allowed & self._chosen(choice)[rows]
+        for taboo in self._taboo(pod):
+            allowed = allowed & ~taboo[rows]
+        return self._sharing.draft(pod, cards, allowed)
 
-    def _score(self, pod: PodRecord, node: int) -> float:
-        plan = self._plan(pod, node) if node in self._inventories else None
-        if plan is None or self._sharing is None:
-            return 0.0
-        return self._sharing.score(plan, self._inventories[node])
+    def _chosen(self, choice: Callable[[Card, str], bool]) -> Mask:
+        """The cards that pods with a choice may have, shape (nodes, cards)."""
+        known = self._allowed.get(choice)
+        if known is None:
+            known = self._allowed[choice] = np.zeros_like(self._cards.there)
+            for node in np.flatnonzero(self._inventories.numbers >= 0).tolist():
+                inventory = self._inventories.values[self._inventories.numbers[node]]
+                known[node, [card.index for card in inventory.cards if choice(card, inventory.mode)]] = True
+        return known
 
-    def _excludes(self, holders: Mapping[int, PodRecord], rules: frozenset[int]) -> bool:
-        return bool(rules) and any(rules & self._rules(other) for other in holders.values())
+    def _taboo(self, pod: PodRecord) -> Iterator[Mask]:
+        """Cards that a pod must not share with those who hold them, shape (nodes, cards)."""
+        rules, shape = self._rules(pod), self._cards.there.shape
+        if rules:
+            key = ("exclusive", json.dumps(self.arguments.exclusive_rules))
+            of_pods = self._view.snapshot.pod_facts.column(key, self._rules)
+            same = np.array([bool(rules & others) for others in of_pods.values] + [False], np.bool_)
+            yield self._holders.cards_of(same[of_pods.numbers], shape)
+        if is_apart_from_its_group(pod):
+            yield self._holders.cards_of(self._view.pods.job == self._view.pods.job[pod.row], shape)
 
     def _rules(self, pod: PodRecord) -> frozenset[int]:
         """The rules of exclusiveness that a pod's labels match."""
@@ -164,6 +242,16 @@ class DeviceShare(Plugin):
             for number, labels in enumerate(self.arguments.exclusive_rules)
             if labels and labels.items() <= pod.labels.items()
         )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Where cards suffice for pods alike, and the scores, shape (nodes,)."""
+
+    fits: Mask
+    scores: Vector
+    #: how many changes of nodes are in it
+    seen: int
 
 
 def _sharing(arguments: DeviceShareArguments, *, repaired: bool) -> Sharing | None:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
+
+from stromboli.api import readers
 from stromboli.api.objects import Container
-from stromboli.plugins.deviceshare.cards import Card, Inventory, Plan, Slice, units
+from stromboli.api.resources import Mask, Matrix, Rows
+from stromboli.plugins.deviceshare.cards import (
+    LARGEST,
+    MOST_CARDS,
+    Card,
+    Cards,
+    Counts,
+    Draft,
+    Grant,
+    Inventory,
+    Picks,
+    Plan,
+    first,
+    units,
+)
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord
 
@@ -20,6 +38,8 @@ _MODE = "volcano.sh/vgpu-mode"
 _USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 _USE_ID, _NO_ID = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid"
 _GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
+#: annotations of a pod that say which cards it may have
+CHOICES = (_MODE, _USE_ID, _NO_ID, _USE_TYPE, _NO_TYPE, _GROUP_POLICY)
 _TYPE = "NVIDIA"
 _HAMI, _MIG = "hami-core", "mig"
 _SCORE = 100.0
@@ -35,10 +55,36 @@ class Request:
     percentage: int | None
     cores: int
 
-    def of(self, card: Card) -> Slice:
-        """The slice that it gets of a card."""
-        memory = self.memory if self.percentage is None else card.memory * self.percentage // 100
-        return Slice(card.index, memory, self.cores)
+    def memory_of(self, cards: Cards) -> Counts:
+        """What it gets of each card, shape (nodes, cards)."""
+        if self.percentage is None:
+            return np.full_like(cards.memory, self.memory)
+        return cards.memory * self.percentage // 100
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The cards that a pod's annotations allow, by type and id."""
+
+    mode: str | None
+    use_type: str | None
+    no_type: str | None
+    use_id: str | None
+    no_id: str | None
+
+    def __call__(self, card: Card, mode: str) -> bool:
+        if self.mode is not None and self.mode != mode:
+            return False
+        if self.use_type is not None:
+            if not _names_type(self.use_type, card):
+                return False
+        elif self.no_type is not None and _names_type(self.no_type, card):
+            return False
+        wanted, unwanted = _listed(self.use_id), _listed(self.no_id)
+        return (not wanted or card.id in wanted) and card.id not in unwanted
+
+
+_ALL = Choice(None, None, None, None, None)
 
 
 class Virtual:
@@ -68,61 +114,49 @@ class Virtual:
             if len(parts) < 6:
                 return None
             identity, seats, memory, type_, _health, mode = parts[:6]
-            cards.append(Card(index, _number(memory), identity, type_, _number(seats)))
-        return Inventory(cards, _MIG if mode == _MIG else _HAMI) if cards else None
+            cards.append(Card(index, _number(memory), identity, type_, _number(seats), usable=_TYPE in type_))
+        return Inventory(tuple(cards[:MOST_CARDS]), _MIG if mode == _MIG else _HAMI) if cards else None
 
-    def held(self, pod: PodRecord, inventory: Inventory) -> Plan:
-        index_of = {card.id: card.index for card in inventory.by_index.values()}
-        plan = []
-        for container in pod.annotations.get(IDS, "").split(";"):
-            parts = [entry.split(",") for entry in container.split(":") if entry.count(",") >= 3]
-            plan.append(
-                tuple(
-                    Slice(index_of[part[0]], _number(part[2]), _number(part[3]))
-                    for part in parts
-                    if part[0] in index_of
-                )
-            )
-        return tuple(plan)
-
-    def plan(self, pod: PodRecord, inventory: Inventory, without: Collection[int]) -> Plan | None:
-        mode = pod.pod_class.annotations.get(_MODE)
-        if mode is not None and mode != inventory.mode:
+    def grant(self, pod: PodRecord) -> Grant | None:
+        written = pod.annotations.get(IDS)
+        if not written:
             return None
-        draft = inventory.draft()
-        allowed = {
-            index
-            for index, card in draft.by_index.items()
-            if index not in without and _may_use(pod, card) and not _shared_with_own_group(pod, card)
-        }
-        plan = []
+        grant = []
+        for container in written.split(";"):
+            parts = [entry.split(",") for entry in container.split(":") if entry.count(",") >= 3]
+            grant.append(tuple((part[0], _number(part[2]), _number(part[3])) for part in parts))
+        return tuple(grant)
+
+    def choice(self, pod: PodRecord) -> Choice | None:
+        choice = Choice(*(pod.annotations.get(key) for key in (_MODE, _USE_TYPE, _NO_TYPE, _USE_ID, _NO_ID)))
+        return None if choice == _ALL else choice
+
+    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
+        cards, draft = cards.of(slice(None)), Draft(np.ones(len(cards.there), np.bool_))
+        score = np.zeros(len(cards.there))
         for request in self._requests(pod):
-            slices: list[Slice] = []
-            for card in self._in_order(draft):
-                if len(slices) == request.cards:
-                    break
-                if card.index in allowed and _has_room(card, request):
-                    slices.append(request.of(card))
-                    card.take(slices[-1])
-            if len(slices) < request.cards:
-                return None
-            plan.append(tuple(slices))
-        return tuple(plan)
+            order, memory = self._order(cards), request.memory_of(cards)
+            picked, enough = first(allowed & _have_room(cards, memory, request.cores), request.cards, order)
+            draft.fits &= enough
+            draft.containers.append(Picks(picked, memory, request.cores, order))
+            idle = cards.users == 0
+            cards.take_all(picked, memory, request.cores)
+            for gain in np.take_along_axis(np.where(picked, self._gains(cards, idle), 0.0), order, axis=1).T:
+                score += gain
+        draft.scores = np.floor(score + 0.5)
+        return draft
+
+    def _gains(self, cards: Cards, idle: Mask) -> Matrix:
+        """What taking each card is worth: the fuller it is then, when they are packed; idle, when they are spread."""
+        gains: Matrix = np.zeros(idle.shape)
+        if self._policy == "binpack":
+            np.divide(_SCORE * cards.used_memory, cards.memory, out=gains, where=cards.memory != 0)
+        elif self._policy == "spread" and self._repaired:
+            gains[idle] = _SCORE
+        return gains
 
     def frees(self, pod: PodRecord) -> bool:
         return self._repaired or IDS in pod.annotations
-
-    def score(self, plan: Plan, inventory: Inventory) -> float:
-        """The fuller the cards, the better, when they are to be packed; when they are to be spread, the idler."""
-        draft, score = inventory.draft(), 0.0
-        for part in (part for container in plan for part in container):
-            card = draft.by_index[part.card]
-            if self._policy == "spread" and self._repaired and card.users == 0:
-                score += _SCORE
-            card.take(part)
-            if self._policy == "binpack" and card.memory:
-                score += _SCORE * card.used_memory / card.memory
-        return float(int(score + 0.5))
 
     def annotations(self, plan: Plan, inventory: Inventory, node: str, now: float) -> Mapping[str, str]:
         cards = inventory.by_index
@@ -141,43 +175,33 @@ class Virtual:
         }
 
     def _requests(self, pod: PodRecord) -> list[Request]:
-        containers = pod.pod_class.spec.containers or ()
-        requests = (_request(container, percentages=self._repaired) for container in containers)
-        return [request for request in requests if request is not None]
+        cache, key = pod.pod_class.cache, (Request, self._repaired)
+        known = cache.get(key)
+        if known is None:
+            containers = pod.pod_class.spec.containers or ()
+            requests = (_request(container, percentages=self._repaired) for container in containers)
+            known = cache[key] = [request for request in requests if request is not None]
+        return cast("list[Request]", known)
 
-    def _in_order(self, inventory: Inventory) -> list[Card]:
-        cards = list(inventory.by_index.values())
+    def _order(self, cards: Cards) -> Rows:
+        """The order in which a container takes each node's cards."""
         if self._policy == "binpack":
-            return sorted(cards, key=lambda card: (-card.used_memory, card.index))
+            return np.argsort(-cards.used_memory, axis=1, kind="stable")
         if self._policy == "spread":
-            return sorted(cards, key=lambda card: (card.users, card.index))
-        return sorted(cards, key=lambda card: -card.index)
+            return np.argsort(cards.users, axis=1, kind="stable")
+        return np.broadcast_to(np.arange(cards.there.shape[1])[::-1], cards.there.shape)
 
 
-def _has_room(card: Card, request: Request) -> bool:
+def _have_room(cards: Cards, memory: Counts, cores: int) -> Mask:
     """Whether a container fits on a card. All cores means a card for itself."""
-    part = request.of(card)
-    return (
-        card.users < card.seats
-        and part.memory <= card.memory - card.used_memory
-        and card.used_cores + part.cores <= 100
-        and not (part.cores == 100 and card.users > 0)
-        and not (part.cores == 0 and card.used_cores == 100)
+    room: Mask = (
+        (cards.users < cards.seats) & (memory <= cards.memory - cards.used_memory) & (cards.used_cores + cores <= 100)
     )
-
-
-def _may_use(pod: PodRecord, card: Card) -> bool:
-    """Whether the pod's annotations allow a card, by its type and its id."""
-    annotations = pod.pod_class.annotations
-    if _TYPE not in card.type:
-        return False
-    if _USE_TYPE in annotations:
-        if not _names_type(annotations[_USE_TYPE], card):
-            return False
-    elif _NO_TYPE in annotations and _names_type(annotations[_NO_TYPE], card):
-        return False
-    wanted, unwanted = _listed(annotations.get(_USE_ID)), _listed(annotations.get(_NO_ID))
-    return (not wanted or card.id in wanted) and card.id not in unwanted
+    if cores == 100:
+        room &= cards.users <= 0
+    if cores == 0:
+        room &= cards.used_cores != 100
+    return room
 
 
 def _names_type(listed: str, card: Card) -> bool:
@@ -188,11 +212,9 @@ def _listed(written: str | None) -> set[str]:
     return {part.strip() for part in (written or "").split(",") if part.strip()}
 
 
-def _shared_with_own_group(pod: PodRecord, card: Card) -> bool:
-    """Whether a pod that wants to be apart from its PodGroup would meet it on a card."""
-    if pod.pod_class.annotations.get(_GROUP_POLICY) != "spread" or not pod.job:
-        return False
-    return any(other.job == pod.job for other in card.holders.values())
+def is_apart_from_its_group(pod: PodRecord) -> bool:
+    """Whether a pod must not share a card with others of its PodGroup."""
+    return bool(pod.job) and pod.annotations.get(_GROUP_POLICY) == "spread"
 
 
 def _request(container: Container, *, percentages: bool) -> Request | None:
@@ -208,8 +230,10 @@ def _request(container: Container, *, percentages: bool) -> Request | None:
     if percentage is None and not memory:
         percentage = 100
     cards = units(limits, NUMBER) if NUMBER in limits else 1
-    return Request(cards or 0, memory, percentage, amount(CORES) or 0)
+    sizes = cards or 0, memory, percentage or 0, amount(CORES) or 0
+    number, memory, part, cores = (min(size, LARGEST) for size in sizes)
+    return Request(number, memory, None if percentage is None else part, cores)
 
 
 def _number(written: str) -> int:
-    return int(written) if written.isdigit() else 0
+    return readers.count(written) or 0

@@ -1,4 +1,4 @@
-"""extender: decisions that an HTTP service has a say in."""
+"""extender: asks an HTTP extender of ours, which has a say in decisions."""
 
 from stromboli.plugins.extender.plugin import Extender, ExtenderArguments
 

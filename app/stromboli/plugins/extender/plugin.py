@@ -20,12 +20,14 @@ from stromboli.api.resources import Vector
 from stromboli.framework.environment import ExtenderError
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin, Verdict, Vote
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Placement
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
 from stromboli.plugins.extender import wire
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
 #: why a node is refused, and whether that may change when pods go
 Refusal: TypeAlias = tuple[str, bool]
@@ -58,23 +60,25 @@ class ExtenderArguments(Arguments):
 
 class Extender(Plugin):
     name = "extender"
+    #: what is sent of a pod; for those that it varies for it is sent the pod itself
+    reads = Reads(kept=("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/"))
     Arguments: ClassVar[type[BaseModel]] = ExtenderArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         self._verbs: ExtenderArguments = self.arguments
         self._managed = frozenset(self.arguments.managed_resources)
         self._ignorable = bool(self.arguments.ignorable)
-        self._strict = session.rules.extender_errors
+        self._strict = view.rules.extender_errors
         #: why a node is refused, by node and pod; those of a node are dropped when it changes
         self._refusals: dict[int, dict[int, Refusal | None]] = {}
         #: the last answer about each job, and the numbers of its pods by state that it was about
         self._ready: dict[str, tuple[list[int], bool]] = {}
         verb = self._verbs.on_session_open
-        if verb and not self._tell(verb, wire.everything(session)) and not self._ignorable:
+        if verb and not self._tell(verb, wire.everything(view)) and not self._ignorable:
             self._verbs = ExtenderArguments()
 
-    def close(self, session: Session) -> None:
+    def close(self, report: Report) -> None:
         if self._verbs.on_session_close:
             self._tell(self._verbs.on_session_close, {})
 
@@ -96,7 +100,7 @@ class Extender(Plugin):
         if not self._verbs.job_enqueueable:
             return Vote.Abstain
         try:
-            payload = {"job": wire.job(self._session, job)}
+            payload = {"job": wire.job(self._view, job)}
             answer = self._ask(wire.VoteAnswer, self._verbs.job_enqueueable, payload)
         except ExtenderError as error:
             if not self._ignorable:
@@ -109,7 +113,7 @@ class Extender(Plugin):
 
     def job_enqueued(self, job: Job) -> None:
         if self._verbs.job_enqueued:
-            self._tell(self._verbs.job_enqueued, {"job": wire.job(self._session, job)})
+            self._tell(self._verbs.job_enqueued, {"job": wire.job(self._view, job)})
 
     def job_missing(self, job: Job) -> int:
         if not self._verbs.job_ready:
@@ -122,7 +126,7 @@ class Extender(Plugin):
 
     def _is_ready(self, job: Job) -> bool:
         try:
-            payload = {"job": wire.job(self._session, job)}
+            payload = {"job": wire.job(self._view, job)}
             return self._ask(wire.ReadyAnswer, self._verbs.job_ready, payload).status
         except ExtenderError:
             # Volcano has it the other way round: an error that must not be ignored makes the job ready.
@@ -147,7 +151,7 @@ class Extender(Plugin):
         """Why the extender refuses a node, None when it does not."""
         known = self._refusals.setdefault(row, {})
         if pod.row not in known:
-            payload = {"task": wire.task(self._session, pod), "node": wire.node(self._session, row)}
+            payload = {"task": wire.task(self._view, pod), "node": wire.node(self._view, row)}
             try:
                 answer = self._ask(wire.PredicateAnswer, self._verbs.predicate, payload)
                 known[pod.row] = (answer.status, answer.code == wire.UNSCHEDULABLE) if answer.status else None
@@ -160,8 +164,8 @@ class Extender(Plugin):
             return None
         rows = nodes.rows.tolist()
         payload = {
-            "task": wire.task(self._session, pod),
-            "nodes": [wire.node(self._session, row) for row in rows],
+            "task": wire.task(self._view, pod),
+            "nodes": [wire.node(self._view, row) for row in rows],
         }
         try:
             answer = self._ask(wire.PrioritizeAnswer, self._verbs.prioritize, payload)
@@ -169,7 +173,7 @@ class Extender(Plugin):
             return None if self._ignorable else self._unscored(len(rows))
         if answer.error or answer.scores is None:
             return self._unscored(len(rows))
-        return np.array([answer.scores.get(self._session.nodes.name(row), 0.0) for row in rows], np.float64)
+        return np.array([answer.scores.get(self._view.nodes.name(row), 0.0) for row in rows], np.float64)
 
     def _unscored(self, count: int) -> Vector | None:
         """No score: nothing by our rules; Volcano then chooses no node at all."""
@@ -182,7 +186,7 @@ class Extender(Plugin):
         if not self._verbs.allocate or not self._manages(pod.pod_class):
             return None
         try:
-            payload = {"task": wire.task(self._session, pod, node)}
+            payload = {"task": wire.task(self._view, pod, node)}
             message = self._ask(wire.EventAnswer, self._verbs.allocate, payload).error
         except ExtenderError as error:
             return None if self._ignorable else _no_answer(Stage.Placement, error)
@@ -192,18 +196,18 @@ class Extender(Plugin):
             Stage.Placement, "RefusedByExtender", f"an extender refused the place: {message}", Actionable.Wait
         )
 
-    def on_allocate(self, placement: Placement) -> None:
-        self._forget(placement)
+    def on_allocate(self, operation: Operation) -> None:
+        self._forget(operation)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        self._forget(placement)
+    def on_deallocate(self, operation: Operation) -> None:
+        self._forget(operation)
         if self._verbs.deallocate:
-            for pod in placement.pods:
+            for pod in operation.pods:
                 if self._manages(pod.pod_class):
-                    self._tell(self._verbs.deallocate, {"task": wire.task(self._session, pod)})
+                    self._tell(self._verbs.deallocate, {"task": wire.task(self._view, pod)})
 
-    def _forget(self, placement: Placement) -> None:
-        for node in placement.nodes:
+    def _forget(self, operation: Operation) -> None:
+        for node in operation.nodes:
             self._refusals.pop(node, None)
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -233,8 +237,7 @@ class Extender(Plugin):
         return True
 
     def _post(self, verb: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._session.volatile = True
-        transport = self._session.environment.extender
+        transport = self._view.extender()
         if transport is None:
             raise ExtenderError("there is no way to reach an extender from here")
         url = f"{self.arguments.url_prefix.rstrip('/')}/{verb}"

@@ -15,7 +15,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, Vector
 from stromboli.framework.environment import ExtenderError
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 #: each state has a bit of its own
@@ -41,12 +41,12 @@ UNSCHEDULABLE = 2
 # -- requests --------------------------------------------------------------------------------------------------------
 
 
-def task(session: Session, pod: PodRecord, node: int | None = None) -> dict[str, Any]:
+def task(view: View, pod: PodRecord, node: int | None = None) -> dict[str, Any]:
     """A pod; `node` is the one that it is about to get."""
-    state = PodState(int(session.pods.state[pod.row]))
-    at = int(session.pods.node[pod.row]) if node is None else node
-    where = session.nodes.name(at) if at >= 0 else pod.node_name
-    request = resource(session, session.request(pod))
+    state = PodState(int(view.pods.state[pod.row]))
+    at = int(view.pods.node[pod.row]) if node is None else node
+    where = view.nodes.name(at) if at >= 0 else pod.node_name
+    request = resource(view, view.request(pod))
     return {
         "UID": pod.uid,
         "Job": pod.job,
@@ -64,10 +64,10 @@ def task(session: Session, pod: PodRecord, node: int | None = None) -> dict[str,
     }
 
 
-def node(session: Session, row: int) -> dict[str, Any]:
+def node(view: View, row: int) -> dict[str, Any]:
     """A node and the pods on it."""
-    nodes, record = session.nodes, session.nodes.facts.records[row]
-    pods = session.records(np.flatnonzero(session.pods.node == row))
+    nodes, record = view.nodes, view.nodes.facts.records[row]
+    pods = view.records(np.flatnonzero(view.pods.node == row))
     return {
         "Name": record.name,
         "Node": {
@@ -76,19 +76,19 @@ def node(session: Session, row: int) -> dict[str, Any]:
             "status": {"allocatable": record.allocatable, "capacity": record.capacity},
         },
         "State": {"Phase": _READY, "Reason": ""},
-        "Allocatable": resource(session, nodes.allocatable[:, row]),
-        "Capacity": resource(session, session.vector(record.capacity)),
-        "Idle": resource(session, nodes.idle[:, row]),
-        "Used": resource(session, nodes.used[:, row]),
-        "Releasing": resource(session, nodes.releasing[:, row]),
-        "Pipelined": resource(session, nodes.pipelined[:, row]),
-        "Tasks": {pod.uid: task(session, pod) for pod in pods},
+        "Allocatable": resource(view, nodes.allocatable[:, row]),
+        "Capacity": resource(view, view.vector(record.capacity)),
+        "Idle": resource(view, nodes.idle[:, row]),
+        "Used": resource(view, nodes.used[:, row]),
+        "Releasing": resource(view, nodes.releasing[:, row]),
+        "Pipelined": resource(view, nodes.pipelined[:, row]),
+        "Tasks": {pod.uid: task(view, pod) for pod in pods},
     }
 
 
-def job(session: Session, subject: Job) -> dict[str, Any]:
+def job(view: View, subject: Job) -> dict[str, Any]:
     """A PodGroup and its pods."""
-    tasks = {pod.uid: task(session, pod) for pod in session.members(subject)}
+    tasks = {pod.uid: task(view, pod) for pod in view.members(subject)}
     by_status: dict[str, dict[str, Any]] = {}
     for uid, each in tasks.items():
         by_status.setdefault(str(each["Status"]), {})[uid] = each
@@ -103,8 +103,8 @@ def job(session: Session, subject: Job) -> dict[str, Any]:
         "TaskMinAvailable": dict(subject.min_by_role),
         "Tasks": tasks,
         "TaskStatusIndex": by_status,
-        "Allocated": resource(session, session.job_allocated[subject.index]),
-        "TotalRequest": resource(session, session.job_requested[subject.index]),
+        "Allocated": resource(view, view.job_allocated[subject.index]),
+        "TotalRequest": resource(view, view.job_requested[subject.index]),
         "CreationTimestamp": _time(subject.created),
         "PodGroup": _crd(subject.pod_group) | {"Version": "v1beta1"},
     }
@@ -123,21 +123,21 @@ def queue(subject: Queue) -> dict[str, Any]:
     }
 
 
-def everything(session: Session) -> dict[str, Any]:
+def everything(view: View) -> dict[str, Any]:
     """All that the session knows."""
     return {
-        "Jobs": {key: job(session, each) for key, each in session.jobs.items()},
-        "Nodes": {session.nodes.name(row): node(session, row) for row in session.nodes.rows.tolist()},
-        "Queues": {name: queue(each) for name, each in session.queues.items()},
+        "Jobs": {key: job(view, each) for key, each in view.jobs.items()},
+        "Nodes": {view.nodes.name(row): node(view, row) for row in view.nodes.rows.tolist()},
+        "Queues": {name: queue(each) for name, each in view.queues.items()},
         "NamespaceInfo": {},
         "RevocableNodes": {},
         "NodeList": None,
     }
 
 
-def resource(session: Session, amounts: Vector) -> dict[str, Any]:
+def resource(view: View, amounts: Vector) -> dict[str, Any]:
     """Amounts: milli-cpu, bytes, everything else in thousandths except the number of pods."""
-    others = {name: value for name, value in zip(session.dimensions, amounts.tolist(), strict=True) if value}
+    others = {name: value for name, value in zip(view.dimensions, amounts.tolist(), strict=True) if value}
     return {
         "MilliCPU": float(amounts[CPU]),
         "Memory": float(amounts[MEMORY]),

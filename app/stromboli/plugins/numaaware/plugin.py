@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from pydantic import BaseModel
@@ -12,13 +12,15 @@ from stromboli.api.objects import Container
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
 from stromboli.framework.nodes import NodeView
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Plugin
-from stromboli.framework.session import Session
-from stromboli.framework.statement import Kind, Placement
+from stromboli.framework.view import View
 from stromboli.plugins.numaaware import topology
 from stromboli.plugins.numaaware.topology import Cpus, Topology
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
+from stromboli.state.snapshot import Snapshot
 
 _POLICY = "volcano.sh/numa-topology-policy"
 _SCORE = 100
@@ -33,13 +35,14 @@ class NumaAwareArguments(Arguments):
 
 class NumaAware(Plugin):
     name = "numa-aware"
+    reads = Reads(annotations=(_POLICY,))
     Arguments: ClassVar[type[BaseModel]] = NumaAwareArguments
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, view: View) -> None:
+        self._view = view
         self._topologies: dict[int, Topology] = {}
-        for name, manifest in session.snapshot.objects.get("Numatopology", {}).items():
-            node, known = session.nodes.facts.index.get(name), topology.read(manifest)
+        for name, (_, known) in _reports(view.snapshot).items():
+            node = view.nodes.facts.index.get(name)
             if node is not None and known is not None:
                 self._topologies[node] = known
         #: processors that are free now, by node
@@ -76,14 +79,14 @@ class NumaAware(Plugin):
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, placement: Placement) -> None:
-        if placement.kind is not Kind.Evict:
-            for pod, node in zip(placement.pods, placement.nodes, strict=True):
+    def on_allocate(self, operation: Operation) -> None:
+        if operation.kind is not Kind.Evict:
+            for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 if _is_guaranteed(pod.pod_class):
                     self._take(pod, node)
 
-    def on_deallocate(self, placement: Placement) -> None:
-        for pod in placement.pods:
+    def on_deallocate(self, operation: Operation) -> None:
+        for pod in operation.pods:
             node, cpus = self._taken.pop(pod.row, (-1, frozenset()))
             if node >= 0:
                 self._free[node] |= cpus
@@ -98,9 +101,9 @@ class NumaAware(Plugin):
 
     def _count_unreported(self) -> None:
         """Give processors to pods that are on their way to a node whose report does not know them yet."""
-        pods = self._session.pods
+        pods = self._view.pods
         for row in np.flatnonzero(pods.state == PodState.Binding).tolist():
-            pod, node = self._session.record(row), int(pods.node[row])
+            pod, node = self._view.record(row), int(pods.node[row])
             known = self._topologies.get(node)
             if known is not None and pod.key not in known.reported and _is_guaranteed(pod.pod_class):
                 self._take(pod, node)
@@ -134,9 +137,20 @@ class NumaAware(Plugin):
         return self._topologies[node].numa_nodes(self._assignment(pod, node) or ()) if node in self._topologies else 0
 
 
+def _reports(snapshot: Snapshot) -> dict[str, tuple[object, Topology | None]]:
+    """What the nodes report, and how it was read, by name; what was read for the last snapshot is taken over."""
+    before = cast("dict[str, tuple[object, Topology | None]]", snapshot.derived.get(NumaAware, {}))
+    reports = {}
+    for name, manifest in snapshot.objects.get("Numatopology", {}).items():
+        known = before.get(name)
+        reports[name] = known if known and known[0] is manifest else (manifest, topology.read(manifest))
+    snapshot.derived[NumaAware] = reports
+    return reports
+
+
 def _wanted(pod: PodRecord) -> str:
     """The policy that a pod asks for, empty for none."""
-    policy = pod.pod_class.annotations.get(_POLICY, "")
+    policy = pod.annotations.get(_POLICY, "")
     return "" if policy == "none" else policy
 
 

@@ -12,11 +12,15 @@ from itertools import chain, combinations
 from math import ceil
 from typing import Any, TypeAlias
 
-from stromboli.api import quantity
-from stromboli.api.errors import InvalidQuantityError
+from stromboli.api import quantity, readers
+from stromboli.api.validation import shown
 
 #: numbers of processors
 Cpus: TypeAlias = frozenset[int]
+
+#: more processors, or more NUMA nodes, than any machine has: sets of NUMA nodes are tried one after the other
+_HIGHEST = 2**16 - 1
+_MOST_NUMA_NODES = 8
 
 BEST_EFFORT, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node"
 
@@ -138,24 +142,28 @@ def read(manifest: Mapping[str, Any]) -> Topology | None:
     spec = manifest.get("spec") or {}
     try:
         cpus = {
-            int(number): Cpu(int(at.get("numa") or 0), int(at.get("socket") or 0), int(at.get("core") or 0))
+            _number(number): Cpu(
+                _number(at.get("numa") or 0), _number(at.get("socket") or 0, -1), _number(at.get("core") or 0, -1)
+            )
             for number, at in (spec.get("cpuDetail") or {}).items()
         }
+        if len({cpu.numa for cpu in cpus.values()}) > _MOST_NUMA_NODES:
+            return None
         reported = (spec.get("numares") or {}).get("cpu") or {}
         free = parse_cpus(str(reported.get("allocatable") or ""))
         kept = ceil(quantity.parse((spec.get("resReserved") or {}).get("cpu", 0)))
-    except (ValueError, TypeError, AttributeError, InvalidQuantityError):
+        policies = spec.get("policies") or {}
+        topology = Topology(
+            cpu_policy=policies.get("CPUManagerPolicy") or "",
+            topology_policy=policies.get("TopologyManagerPolicy") or "",
+            cpus=cpus,
+            free=free & cpus.keys(),
+            reported=frozenset(
+                f"{pod.get('namespace')}/{pod.get('name')}" for pod in spec.get("podAllocations") or () if pod
+            ),
+        )
+    except (ValueError, TypeError, AttributeError):
         return None
-    policies = spec.get("policies") or {}
-    topology = Topology(
-        cpu_policy=policies.get("CPUManagerPolicy") or "",
-        topology_policy=policies.get("TopologyManagerPolicy") or "",
-        cpus=cpus,
-        free=free & cpus.keys(),
-        reported=frozenset(
-            f"{pod.get('namespace')}/{pod.get('name')}" for pod in spec.get("podAllocations") or () if pod
-        ),
-    )
     return replace(topology, reserved=topology.take(frozenset(cpus), min(kept, len(cpus))))
 
 
@@ -165,5 +173,13 @@ def parse_cpus(written: str) -> Cpus:
     for part in written.split(","):
         if part.strip():
             first, _, last = part.partition("-")
-            out.update(range(int(first), int(last or first) + 1))
+            out.update(range(_number(first), _number(last or first) + 1))
     return frozenset(out)
+
+
+def _number(written: object, least: int = 0) -> int:
+    """The number of a processor, core, socket or NUMA node; of cores and sockets it may be -1. Raises ValueError."""
+    found = readers.integer(str(written).strip(), least, _HIGHEST)
+    if found is None:
+        raise ValueError(f"{shown(written)} is not the number of a processor")
+    return found

@@ -1,0 +1,68 @@
+"""Readers of what people write into annotations and statuses: total, so that nobody's text raises.
+
+Each returns None for what it cannot read: too long, out of bounds, not finite, not ASCII digits, nested too deep.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+#: an integer in JSON
+Integer = Annotated[int, msgspec.Meta(ge=-INT64, le=INT64)]
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+#: longer ones are nobody's number
+_LONGEST = 64
+#: the Gregorian calendar repeats itself after 400 years of so many seconds
+_CYCLE = 146_097 * 86_400.0
+
+
+def integer(text: str | None, least: int = -INT64, most: int = INT64) -> int | None:
+    """A decimal integer within bounds."""
+    if text is None or _INTEGER.fullmatch(text) is None:
+        return None
+    value = int(text)
+    return value if least <= value <= most else None
+
+
+def count(text: str | None) -> int | None:
+    """A number of things, 0 to 2^31 - 1."""
+    return integer(text, 0, INT32)
+
+
+def number(text: str | None) -> float | None:
+    """A finite decimal number."""
+    if text is None or len(text) > _LONGEST or _NUMBER.fullmatch(text) is None:
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def seconds(timestamp: str) -> float | None:
+    """An RFC 3339 time as seconds since the epoch. The year 0, which API servers accept, is one before the year 1."""
+    shift = 0.0
+    if timestamp.startswith("0000-"):
+        timestamp, shift = f"0400-{timestamp[5:]}", _CYCLE
+    try:
+        read = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() - shift
+
+
+def json(text: str | None, type: type[T]) -> T | None:
+    """JSON of a type."""
+    try:
+        return None if text is None else msgspec.json.decode(text, type=type)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

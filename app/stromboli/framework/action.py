@@ -1,0 +1,28 @@
+"""What an action is: one step of a session."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel, Field
+
+from stromboli.framework.plugin import Arguments
+from stromboli.framework.session import Session
+
+
+class ErrorCacheArguments(Arguments):
+    """Arguments of the actions that place pods."""
+
+    predicate_error_cache: bool = Field(default=True, alias="predicateErrorCacheEnable")
+    """Accepted for compatibility: answers are always shared within an identity class, where they are exact."""
+
+
+class Action:
+    """One step of a session. Override `run`; `Arguments` models the action's `configurations` entry."""
+
+    name: str
+    Arguments: ClassVar[type[BaseModel] | None] = None
+
+    def run(self, session: Session) -> None:
+        """Do the step."""
+        raise NotImplementedError

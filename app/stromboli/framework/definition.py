@@ -1,0 +1,66 @@
+"""What is wrong with a plugin can often be seen when its class is made: methods that nobody would call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from stromboli.api.errors import StromboliError
+from stromboli.api.validation import nearest
+
+
+class PluginDefinitionError(StromboliError, TypeError):
+    """A plugin's class is not what it means to be."""
+
+
+def check_methods(cls: type, base: type) -> None:
+    """Check that each public method is one of the base's, and can be called as that is.
+
+    Raises PluginDefinitionError, which names the method, and the nearest right name for one that there is not.
+    """
+    points = dict(public_methods(base))
+    for name, method in _own_methods(cls, base):
+        if name not in points:
+            near = nearest(name, points)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise PluginDefinitionError(
+                f"{_where(cls, name)} is no extension point{hint} (names of helpers begin with an underscore)"
+            )
+        _check_signature(cls, name, method, points[name])
+
+
+def _own_methods(cls: type, base: type) -> Iterator[tuple[str, Any]]:
+    """What a class and whatever it derives from, but the base, define under public names."""
+    points = {name for name, _ in public_methods(base)}
+    for owner in cls.__mro__:
+        if owner is object or issubclass(base, owner):
+            continue
+        for name, value in vars(owner).items():
+            called = inspect.isroutine(value) or isinstance(value, staticmethod | classmethod)
+            if not name.startswith("_") and (called or name in points):
+                yield name, value
+
+
+def public_methods(base: type) -> Iterator[tuple[str, Any]]:
+    """The methods that a class defines under public names, in their order."""
+    return ((name, value) for name, value in vars(base).items() if inspect.isfunction(value) and name[0] != "_")
+
+
+def _check_signature(cls: type, name: str, method: Any, expected: Any) -> None:
+    function = method.__func__ if isinstance(method, staticmethod | classmethod) else method
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise PluginDefinitionError(f"{_where(cls, name)} should be a plain method")
+    parameters = list(inspect.signature(expected).parameters)
+    arguments = len(parameters) - isinstance(method, staticmethod)
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        takes = ", ".join(parameters)
+        raise PluginDefinitionError(f"{_where(cls, name)} should take ({takes})") from None
+    except ValueError:  # a function of an extension module does not say what it takes
+        return
+
+
+def _where(cls: type, name: str) -> str:
+    return f"plugin {getattr(cls, 'name', cls.__name__)!r}: method {name!r} of class {cls.__qualname__}"

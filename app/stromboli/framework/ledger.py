@@ -1,0 +1,110 @@
+"""The ledger of a session: the columns that operations change, and who is told of it.
+
+Everything that happens to pods and nodes in a session goes through `apply` and `undo`, so what plugins and actions read
+in the `View` always is what the operations say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from stromboli.api.pod_state import PodState
+from stromboli.framework.nodes import NodeLedger
+from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.points import Points
+from stromboli.state.snapshot import PodColumns
+
+_TARGET = {Kind.Allocate: PodState.Allocated, Kind.Pipeline: PodState.Pipelined}
+
+
+class PluginLeftError(Exception):
+    """A plugin failed while it was told of something: from here on its figures are wrong and nobody asks it.
+
+    What was tried by its answers has to be taken back and begun anew.
+    """
+
+
+class Ledger:
+    """See the module's docstring."""
+
+    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "left", "tried")
+
+    def __init__(
+        self,
+        pods: PodColumns,
+        nodes: NodeLedger,
+        points: Points,
+        on_failure: Callable[[BaseException, str], None],
+    ) -> None:
+        """`on_failure` is told of an error and the point at which it arose, and leaves the plugin out or raises."""
+        self._pods = pods
+        self._nodes = nodes
+        self._points = points
+        self._on_failure = on_failure
+        #: whether a plugin failed since somebody last raised that
+        self.left = False
+        #: the last discarded try of each pod, by row
+        self.tried: dict[int, Operation] = {}
+
+    def apply(self, operation: Operation) -> None:
+        """Let an operation take effect."""
+        if operation.kind is Kind.Evict:
+            self._move(operation, operation.before, PodState.Releasing)
+            self._release(operation, +1)
+            self.tell("on_deallocate", operation)
+            return
+        self._move(operation, PodState.Pending, _TARGET[operation.kind])
+        self._pods.node[operation.rows] = operation.nodes
+        self._count_on_nodes(operation, +1)
+        self.tell("on_allocate", operation)
+
+    def undo(self, operation: Operation) -> None:
+        """Take back an operation that is in effect."""
+        if operation.kind is Kind.Evict:
+            self._move(operation, PodState.Releasing, operation.before)
+            self._release(operation, -1)
+            self.tell("on_allocate", operation)
+            return
+        self._move(operation, _TARGET[operation.kind], PodState.Pending)
+        self._pods.node[operation.rows] = -1
+        self._count_on_nodes(operation, -1)
+        self.tell("on_deallocate", operation)
+
+    def bind(self, operation: Operation) -> None:
+        """What was allocated is decided."""
+        self._move(operation, PodState.Allocated, PodState.Binding)
+
+    def tell(self, point: str, *subject: object) -> None:
+        """Tell every plugin that takes part; one that fails is left out."""
+        for method in self._points.all(point):
+            try:
+                method(*subject)
+            except BaseException as error:
+                self._on_failure(error, point)
+                self.left = True
+
+    def raise_if_left(self) -> None:
+        """Raises PluginLeftError when a plugin failed since the last call."""
+        left, self.left = self.left, False
+        if left:
+            raise PluginLeftError
+
+    def _move(self, operation: Operation, old: PodState, new: PodState) -> None:
+        self._pods.state[operation.rows] = new
+        if operation.job is not None and operation.sub_job is not None:
+            best_effort = operation.pods[0].pod_class.best_effort
+            operation.job.move(operation.sub_job, old, new, len(operation.pods), best_effort)
+
+    def _release(self, operation: Operation, sign: int) -> None:
+        if operation.nodes[0] >= 0:
+            self._nodes.release(operation.nodes[0], operation.request, sign)
+
+    def _count_on_nodes(self, operation: Operation, sign: int) -> None:
+        change = self._nodes.occupy if operation.kind is Kind.Allocate else self._nodes.promise
+        scoring = operation.pods[0].pod_class.scoring_request
+        if len(operation.nodes) == 1:
+            change(operation.nodes[0], operation.request, scoring, sign)
+            return
+        for node, count in Counter(operation.nodes).items():
+            change(node, operation.request, scoring, sign * count)

@@ -1,0 +1,176 @@
+"""What actions ask the plugins: each question once, with the name and the type of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import Rows, Vector
+from stromboli.framework import answers, reasons
+from stromboli.framework.job import Job, Queue, SubJob
+from stromboli.framework.points import Points
+from stromboli.policy.rules import Rules
+from stromboli.state.pods import PodRecord
+
+
+class Questions:
+    """How the answers of several plugins become one is a property of the point, see `Points`."""
+
+    __slots__ = ("_points", "_rules")
+
+    def __init__(self, points: Points, rules: Rules) -> None:
+        self._points = points
+        self._rules = rules
+
+    # -- orders: smaller comes first ---------------------------------------------------------------------------------
+
+    def queue_key(self, queue: Queue) -> tuple[object, ...]:
+        """The place of a queue; creation and name decide between equals."""
+        return (*self._points.key("queue_order", queue), queue.created, queue.name)
+
+    def job_order(self, job: Job) -> tuple[object, ...]:
+        """The place of a job in its queue as plugins see it; there may be equals."""
+        return self._points.key("job_order", job)
+
+    def job_key(self, job: Job) -> tuple[object, ...]:
+        """The place of a job in its queue; creation and name decide between equals."""
+        return (*self._points.key("job_order", job), job.created, job.key)
+
+    def sub_job_key(self, sub_job: SubJob) -> tuple[object, ...]:
+        """The place of a group; the number of the first match value and the uid decide between equals."""
+        return (*self._points.key("sub_job_order", sub_job), sub_job.ordinal, sub_job.uid)
+
+    def task_key(self, pod: PodRecord) -> tuple[object, ...]:
+        """The place of a pod; the number in the name, creation and uid decide between equals."""
+        return (*self._points.key("task_order", pod), pod.index, pod.created, pod.uid)
+
+    def in_task_order(self, pods: list[PodRecord]) -> list[PodRecord]:
+        """Pods in the order in which they are tried."""
+        return sorted(pods, key=self.task_key)
+
+    def victim_queue_order(self, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
+        """The place of a queue among those that others take from, as plugins see it; there may be equals."""
+        return self._points.key("victim_queue_order", queue, beneficiary)
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> Reason | None:
+        """Why a job cannot be scheduled at all."""
+        return self._points.objection("job_valid", job)
+
+    def job_enqueueable(self, job: Job) -> tuple[bool, Reason | None]:
+        """Whether a pending job may start to compete, and why not."""
+        return self._points.vote("job_enqueueable", job)
+
+    def tell_enqueued(self, job: Job) -> None:
+        """Tell everybody that a job was admitted."""
+        for method in self._points.all("job_enqueued"):
+            method(job)
+
+    def job_missing(self, job: Job) -> int:
+        """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
+        return self._points.largest("job_missing", job)
+
+    def job_pipelined(self, job: Job) -> bool:
+        """Whether a job may keep what it was promised."""
+        return self._points.vote("job_pipelined", job)[0]
+
+    def sub_job_missing(self, sub_job: SubJob) -> int:
+        """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
+        if not sub_job.job.divided:
+            return self.job_missing(sub_job.job)
+        return self._points.largest("sub_job_missing", sub_job)
+
+    def sub_job_pipelined(self, sub_job: SubJob) -> bool:
+        """Whether a group may keep what it was promised."""
+        if not sub_job.job.divided:
+            return self.job_pipelined(sub_job.job)
+        return self._points.vote("sub_job_pipelined", sub_job)[0]
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether a job may evict others."""
+        return self._points.first_tier_agrees("job_starving", job)
+
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def closed(self, queue: Queue) -> Reason | None:
+        """Why a queue takes nothing new, for actions that ask no plugin about it."""
+        return reasons.queue_not_open(queue) if self._rules.closed_queue and not queue.open else None
+
+    def overused(self, queue: Queue) -> Reason | None:
+        """Why a queue gets nothing more."""
+        return self._points.objection("overused", queue)
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
+        """How many of `count` pods like this one a queue may take, and why not all."""
+        return self._points.room("allocatable", queue, pod, count)
+
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """Why a queue may not take back what others hold for some of its pods, all of them together."""
+        return self._points.objection("preemptive", queue, pods)
+
+    # -- victims -----------------------------------------------------------------------------------------------------
+
+    def victims(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates that may be evicted for a pod, in their order. `point` is preemptable or reclaimable."""
+        return self._points.victims(point, beneficiary, candidates, veto=self._rules.veto)
+
+    def gang_victims(self, point: str, job: Job, first: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The same for a job that is to get all its places at once, of whose pods `first` is placed first.
+
+        Volcano asks fewer plugins about this than about victims of a single pod, so budgets and cooldowns do not
+        count. Where vetoes are final, whoever has a say in those has one here.
+        """
+        if self._rules.veto:
+            return self.victims(point, first, candidates)
+        return self._points.victims(f"gang_{point}", job, candidates, veto=False)
+
+    def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates to whose eviction for the cluster's good no plugin objects."""
+        return self._points.evictable(candidates)
+
+    def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
+        """The running pods that plugins want to see evicted for the cluster's good."""
+        return self._points.victim_tasks(running)
+
+    # -- HyperNodes, as indices into the topology --------------------------------------------------------------------
+
+    def hyper_node_gradients(self, of: Job | SubJob, root: int, evicting: bool, number: int) -> list[Rows] | None:
+        """Those at or below `root`, of `number` in all, to place a job or group in, the best gradient first.
+
+        The first plugin that takes part decides; None when there is none.
+        """
+        for method in self._points.all("hyper_node_gradient"):
+            return answers.gradients(method, method(of, root, evicting), number)
+        return None
+
+    def hyper_node_scores(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
+        """How good each of some is for a group, shape (HyperNodes,); the highest is the best."""
+        total = np.zeros(len(hyper_nodes))
+        for method in self._points.all("hyper_node_order"):
+            scores = answers.scores(method, method(sub_job, hyper_nodes), len(hyper_nodes))
+            if scores is not None:
+                total += answers.finite(method, scores)
+        return total
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether anybody looks again at the node that was chosen for a pod."""
+        return bool(self._points.all("refusal"))
+
+    def refusal(self, pod: PodRecord, node: int) -> Reason | None:
+        """Why a pod does not get the node that was chosen for it."""
+        return self._points.objection("refusal", pod, node)
+
+    @property
+    def may_annotate(self) -> bool:
+        """Whether anybody has annotations for pods that are bound."""
+        return bool(self._points.all("bind_annotations"))
+
+    def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
+        """What goes on a pod with its binding."""
+        return self._points.merged("bind_annotations", pod, node)

@@ -1,0 +1,55 @@
+"""What plugins report when a session closes: gauges of queues and conditions of PodGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stromboli.api.crds import PodGroupCondition
+from stromboli.api.resources import PODS, Vector
+from stromboli.framework.job import Job
+
+
+@dataclass(slots=True)
+class QueueGauges:
+    """What is exported of a queue; what no plugin set is not exported."""
+
+    share: float | None = None
+    weight: int | None = None
+    overused: bool | None = None
+    #: deserved, allocated, request, capacity, real_capacity, inqueue: vectors of shape (dimensions,)
+    amounts: dict[str, Vector] = field(default_factory=dict)
+    #: how the share was found: its amount after each step
+    steps: Callable[[], list[tuple[str, Vector]]] | None = None
+
+    @property
+    def names_extended(self) -> bool:
+        """Whether any amount has more than cpu and memory."""
+        return any(vector[PODS:].any() for vector in self.amounts.values())
+
+    def export_last(self, amount: str) -> None:
+        """Move an amount to the end: it was set once more."""
+        self.amounts[amount] = self.amounts.pop(amount)
+
+
+class Report:
+    """See the module's docstring."""
+
+    __slots__ = ("gauges",)
+
+    def __init__(self) -> None:
+        #: by name of the queue
+        self.gauges: dict[str, QueueGauges] = {}
+
+    def queue(self, name: str) -> QueueGauges:
+        """The gauges of a queue, to be set."""
+        return self.gauges.setdefault(name, QueueGauges())
+
+    def condition(self, job: Job, condition: PodGroupCondition) -> None:
+        """A condition that a PodGroup has from now on."""
+        job.set_condition(condition)
+
+    def unschedulable(self, job: Job, condition: PodGroupCondition) -> None:
+        """A job cannot run now; the condition says why."""
+        job.unschedulable = True
+        job.set_condition(condition)

@@ -1,0 +1,258 @@
+"""What plugins and actions may read: the cluster as one session sees it.
+
+Nothing here can be written: arrays are shown read-only, and what a plugin has to say it returns. Statements change the
+columns below, so what is read is always what holds now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stromboli.api import crds, keys, resources
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import Matrix, Rows, Vector
+from stromboli.framework.environment import Environment, ExtenderTransport
+from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
+from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
+from stromboli.framework.nodes import Nodes, read_only
+from stromboli.framework.shard import Shard
+from stromboli.framework.subgroups import make_sub_jobs
+from stromboli.framework.topology import Topology, has_topology, locate, topology
+from stromboli.framework.trace import Trace
+from stromboli.policy.document import Policy
+from stromboli.policy.rules import Rules
+from stromboli.state.pods import PodRecord
+from stromboli.state.snapshot import PodColumns, Snapshot
+
+T = TypeVar("T")
+
+
+class View:
+    """See the module's docstring."""
+
+    def __init__(
+        self, snapshot: Snapshot, nodes: Nodes, policy: Policy, rules: Rules, environment: Environment, now: float
+    ) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.rules = rules
+        self.environment = environment
+        self._now = now
+        #: whether more was asked than the snapshot and the environment: the time, or somebody else
+        self.volatile = False
+        self.dimensions = snapshot.dimensions
+        self.pods = _shown(snapshot.pods)
+        self.nodes = nodes
+        #: sum of what all nodes can allocate
+        self.total: Vector = read_only(nodes.allocatable.sum(axis=1))
+        #: what was refused so far, and why
+        self.trace = Trace()
+        #: which nodes are close together
+        self.topology: Topology = topology(snapshot.hyper_nodes, nodes.facts)
+        #: which nodes are this scheduler's own; None when all are
+        self.shard: Shard | None = None
+        if environment.sharding is not None:
+            self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), nodes.facts)
+        self.queues: dict[str, Queue] = _queues(snapshot)
+        self.jobs: dict[str, Job] = {}
+        included = [
+            (row, pod_group)
+            for row, pod_group in enumerate(snapshot.pod_groups)
+            if pod_group is not None and (pod_group.spec.queue or "default") in self.queues
+        ]
+        self.membership = Membership(snapshot, [row for row, _ in included])
+        #: what pods request that held a place at the start, and those and the pending ones, shape (jobs, dimensions)
+        self.job_allocated: Matrix = self.membership.allocated
+        self.job_requested: Matrix = self.membership.requested()
+        #: smaller is placed first; set once the plugins that order pods are known
+        self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
+        self._sub_job_of_row: dict[int, SubJob] = {}
+        self._open_jobs(included)
+
+    # -- the world outside -------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """The time, in seconds since the epoch. A session that asked for it may decide differently a moment later."""
+        self.volatile = True
+        return self._now
+
+    def extender(self) -> ExtenderTransport | None:
+        """The way to an HTTP extender, None where there is none. What it answers may differ a moment later."""
+        self.volatile = True
+        return self.environment.extender
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def request(self, pod: PodRecord) -> Vector:
+        """What a pod requests, shape (dimensions,)."""
+        row: Vector = self.snapshot.requests[pod.pod_class.id, : len(self.dimensions)]
+        return row
+
+    def requested(self, pods: Iterable[PodRecord]) -> Vector:
+        """What some pods request together, shape (dimensions,)."""
+        total = np.zeros(len(self.dimensions))
+        for pod in pods:
+            total += self.request(pod)
+        return total
+
+    def record(self, row: int) -> PodRecord:
+        """The pod in a row that is known to be in use."""
+        record = self.pods.records[row]
+        assert record is not None
+        return record
+
+    def records(self, rows: Rows) -> list[PodRecord]:
+        """The pods in rows that are known to be in use."""
+        records = self.pods.records
+        return [record for row in rows.tolist() if (record := records[row]) is not None]
+
+    def vector(self, amounts: resources.ResourceAmounts | None, unset: float = 0.0) -> Vector:
+        """A resource list in this session's dimensions; resources that nothing else names are left out."""
+        out = np.full(len(self.dimensions), unset)
+        index = {name: i for i, name in enumerate(self.dimensions)}
+        for name, value in (amounts or {}).items():
+            if name in index and resources.is_scheduled(name):
+                out[index[name]] = resources.amount(name, value)
+        return out
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def job_of(self, pod: PodRecord) -> Job | None:
+        """The job of a pod; None when its PodGroup is not in the session."""
+        return self.jobs.get(pod.job)
+
+    def members(self, job: Job) -> list[PodRecord]:
+        """All pods of a job."""
+        return self.records(self.membership.rows(job.index))
+
+    def pending(self, job: Job) -> list[PodRecord]:
+        """The pods of a job that have no place now."""
+        return self.records(self.membership.pending(job.index))
+
+    def rows(self, sub_job: SubJob) -> Rows:
+        """The rows of all pods of a group."""
+        job = sub_job.job
+        return np.array([p.row for p in self.members(job) if self.sub_job_of(job, p) is sub_job], np.intp)
+
+    def sub_job_of(self, job: Job, pod: PodRecord) -> SubJob:
+        """The sub group that a pod of the job is in."""
+        if len(job.sub_jobs) == 1:
+            return next(iter(job.sub_jobs.values()))
+        return self._sub_job_of_row[pod.row]
+
+    def reason(self, job: Job) -> Reason | None:
+        """Why a job does not run: the first stage that blocks it or one of its pods."""
+        found = self.trace.jobs.get(job.key)
+        for pod in self.pending(job):
+            why = self.trace.pods.get(pod.row)
+            if why is not None and (found is None or why.stage < found.stage):
+                found = why
+        return found
+
+    def by_queue(self, of_jobs: Matrix) -> dict[str, Vector]:
+        """The sums over the jobs of each queue and of its descendants; `of_jobs` has the shape (jobs, dimensions)."""
+        sums = {name: np.zeros(of_jobs.shape[1]) for name in self.queues}
+        for queue in self.queues.values():
+            if not queue.jobs:
+                continue
+            own, name, seen = of_jobs[[job.index for job in queue.jobs]].sum(axis=0), queue.name, set[str]()
+            while name in sums and name not in seen:
+                sums[name] += own
+                seen.add(name)
+                name = self.queues[name].parent
+        return sums
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _open_jobs(self, included: Sequence[tuple[int, crds.PodGroup]]) -> None:
+        priorities = self.snapshot.priority_classes
+        default_priority = next((c.value for c in priorities.values() if c.global_default), 0)
+        counts, best_effort = self.membership.counts(), self.membership.pending_best_effort()
+        members, state_of, sub_jobs = self.members, self.pods.state.__getitem__, self._open_sub_jobs
+        nominated = self.environment.nominated_hyper_nodes
+        for index, (row, pod_group) in enumerate(included):
+            spec = pod_group.spec
+            priority_class = priorities.get(spec.priority_class_name)
+            queue = self.queues[spec.queue or "default"]
+            job = Job(
+                index=index,
+                row=row,
+                key=pod_group.key,
+                pod_group=pod_group,
+                queue=queue,
+                priority=priority_class.value if priority_class else default_priority,
+                created=pod_group.metadata.created,
+                min_available=spec.min_member,
+                phase=pod_group.status.phase,
+                counts=counts[index],
+                pending_best_effort=best_effort[index],
+                allocated=self.job_allocated[index],
+                min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
+                members=members,
+                state_of=state_of,
+                make_sub_jobs=sub_jobs,
+                conditions=pod_group.status.conditions,
+            )
+            if has_topology(job):
+                locate(job, self.topology, self._nodes_held)
+            elif job.divided or job.key in nominated:
+                # What was nominated for its groups goes on to the next session.
+                _ = job.sub_jobs
+            queue.jobs.append(job)
+            self.jobs[job.key] = job
+
+    def _open_sub_jobs(self, job: Job) -> dict[str, SubJob]:
+        sub_jobs = {}
+        for sub_job, rows in make_sub_jobs(job):
+            sub_jobs[sub_job.uid] = sub_job
+            nominated = self.environment.nominated_hyper_nodes.get(sub_job.uid)
+            if nominated is not None:
+                sub_job.nominated_hyper_node = self.topology.index.get(nominated, NOWHERE)
+            for row in rows:
+                self._sub_job_of_row[row] = sub_job
+        return sub_jobs
+
+    def _nodes_held(self, sub_job: SubJob) -> Rows:
+        """The nodes of the pods of a group that hold a place; none when one of them is not there."""
+        rows = self.rows(sub_job)
+        nodes = self.pods.node[rows[ALLOCATED[self.pods.state[rows]]]]
+        return nodes.astype(np.intp) if (nodes >= 0).all() else NO_ROWS
+
+
+def _shown(pods: PodColumns) -> PodColumns:
+    return PodColumns(
+        pods.records, read_only(pods.state), read_only(pods.node), read_only(pods.job), read_only(pods.pod_class)
+    )
+
+
+def _queues(snapshot: Snapshot) -> dict[str, Queue]:
+    return {
+        name: Queue(
+            index=index,
+            name=name,
+            spec=queue.spec,
+            state=queue.status.state,
+            created=queue.metadata.created,
+            resource=queue,
+        )
+        for index, (name, queue) in enumerate(snapshot.queues.items())
+    }
+
+
+def _by_arrival(pod: PodRecord) -> tuple[Any, ...]:
+    return pod.index, pod.created, pod.uid
+
+
+def claimless(snapshot: Snapshot) -> Rows:
+    """The classes of pods that name a resource claim that does not exist."""
+    claims: Mapping[str, Any] = snapshot.objects.get("ResourceClaim", {})
+    lacking = [
+        pod_class.id
+        for pod_class in snapshot.classes
+        for named in pod_class.spec.resource_claims or ()
+        if named.resource_claim_name and keys.key(pod_class.namespace, named.resource_claim_name) not in claims
+    ]
+    return np.array(lacking, np.intp)

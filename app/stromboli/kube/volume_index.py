@@ -1,0 +1,214 @@
+"""Which volumes there are for a claim: those that name it, and the free ones of its class, in columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from stromboli.api import keys
+from stromboli.api.objects import LabelSelector
+from stromboli.api.resources import Mask, Rows
+from stromboli.kube.node_affinity import selected_nodes
+from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, VolumeAffinity, changed_keys
+from stromboli.state.nodes import NodeFacts
+from stromboli.state.selectors import label_selector
+from stromboli.state.snapshot import Snapshot
+
+#: answers that are kept: by the labels that claims ask for, and by volume
+_MOST_SELECTORS, _MOST_VOLUMES = 100, 200_000
+
+
+def volume_index(snapshot: Snapshot, storage: Storage) -> VolumeIndex:
+    """The volumes of a snapshot."""
+    before = snapshot.derived.get(VolumeIndex)
+    assert before is None or isinstance(before, VolumeIndex)
+    if before is not None and before.plain == storage.plain("PersistentVolume"):
+        return before
+    index = snapshot.derived[VolumeIndex] = VolumeIndex(storage, before)
+    return index
+
+
+class VolumeIndex:
+    """All volumes of a session. Never changed: the next one is made of what is different."""
+
+    def __init__(self, storage: Storage, before: VolumeIndex | None = None) -> None:
+        self.plain = storage.plain("PersistentVolume")
+        self._records: dict[str, PersistentVolume] = {} if before is None else before._records.copy()
+        #: names of volumes by the claim that they name, and of the others by class
+        self._reserved: dict[str, frozenset[str]] = {} if before is None else before._reserved.copy()
+        self._unclaimed: dict[str, frozenset[str]] = {} if before is None else before._unclaimed.copy()
+        self._free: dict[str, FreeVolumes] = {} if before is None else before._free.copy()
+        changed = changed_keys({} if before is None else before.plain, self.plain)
+        self._file(changed, present=False)
+        for name in changed:
+            self._records.pop(name, None)
+            volume = storage.volume(name)
+            if volume is not None:
+                self._records[name] = volume
+        self._file(changed, present=True)
+
+    def reserved(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """The volumes of a claim's class that name it as their own."""
+        names = self._reserved.get(claim.key, frozenset())
+        named = [self._records[name] for name in (names if len(names) < 2 else filter(names.__contains__, self.plain))]
+        return [each for each in named if each.storage_class == claim.storage_class and each.reserved_for(claim)]
+
+    def free(self, storage_class: str) -> FreeVolumes:
+        """The volumes of a class that name no claim."""
+        found = self._free.get(storage_class)
+        if found is None:
+            names = self._unclaimed.get(storage_class, frozenset())
+            in_order = filter(names.__contains__, self.plain) if names else ()
+            found = self._free[storage_class] = FreeVolumes([self._records[name] for name in in_order])
+        return found
+
+    def _file(self, names: Sequence[str], *, present: bool) -> None:
+        """Put volumes where they are found, or take them out."""
+        claimed: dict[str, set[str]] = {}
+        free: dict[str, set[str]] = {}
+        for name in names:
+            volume = self._records.get(name)
+            if volume is not None:
+                ref = volume.spec.claim_ref
+                table, key = (
+                    (free, volume.storage_class) if ref is None else (claimed, keys.key(ref.namespace, ref.name))
+                )
+                table.setdefault(key, set()).add(name)
+        for filed, table in ((self._reserved, claimed), (self._unclaimed, free)):
+            for key, some in table.items():
+                now = filed.pop(key, frozenset())
+                now = now | some if present else now - some
+                if now:
+                    filed[key] = now
+        for storage_class in free:
+            self._free.pop(storage_class, None)
+
+
+class FreeVolumes:
+    """Volumes that name no claim, the smallest first, in columns of shape (volumes,)."""
+
+    def __init__(self, volumes: list[PersistentVolume]) -> None:
+        self.volumes = sorted(volumes, key=lambda volume: volume.capacity)
+        #: index by name
+        self.index = {volume.metadata.name: i for i, volume in enumerate(self.volumes)}
+        self._capacity = [volume.capacity for volume in self.volumes]
+        #: what else tells volumes apart, and which of these each is; any volume stands for those of its kind
+        self._kinds: dict[bytes, int] = {}
+        kinds = [self._kinds.setdefault(_kind(volume), len(self._kinds)) for volume in self.volumes]
+        self._kind: Rows = np.array(kinds, np.intp)
+        self._examples = [self.volumes[kinds.index(kind)] for kind in self._kinds.values()]
+        self._labelled: dict[bytes, Mask] = {}
+
+    def __len__(self) -> int:
+        return len(self.volumes)
+
+    def suiting(self, claim: PersistentVolumeClaim) -> Mask:
+        """The volumes that are what a claim asks for, shape (volumes,)."""
+        answers = np.array([suits(claim, volume) for volume in self._examples], np.bool_)
+        out: Mask = answers[self._kind] if len(self) else np.zeros(0, np.bool_)
+        out[: bisect_left(self._capacity, claim.requested)] = False
+        return out if claim.spec.selector is None else out & self._selected(claim.spec.selector)
+
+    def _selected(self, selector: LabelSelector) -> Mask:
+        key = msgspec.msgpack.encode(selector)
+        found = self._labelled.get(key)
+        if found is None:
+            if len(self._labelled) >= _MOST_SELECTORS:
+                self._labelled.clear()
+            matches = label_selector(selector).matches
+            found = np.array([matches(volume.metadata.labels or {}) for volume in self.volumes], np.bool_)
+            self._labelled[key] = found
+        return found
+
+
+def fits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether a volume that is large enough could be the claim's, reserved for it or not."""
+    return (
+        (claim.spec.volume_mode or "Filesystem") == (volume.spec.volume_mode or "Filesystem")
+        and (claim.spec.volume_attributes_class_name or "") == (volume.spec.volume_attributes_class_name or "")
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def suits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Whether a free volume is what the claim asks for, size and labels aside."""
+    return (
+        fits(claim, volume)
+        and volume.status.phase == "Available"
+        and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ())
+    )
+
+
+def _kind(volume: PersistentVolume) -> bytes:
+    """What `suits` looks at."""
+    spec = volume.spec
+    deleted = volume.metadata.deletion_timestamp is not None
+    modes = sorted(set(spec.access_modes or ()))
+    return msgspec.msgpack.encode(
+        (spec.volume_mode, spec.volume_attributes_class_name, modes, deleted, volume.status.phase)
+    )
+
+
+# -- where volumes are -----------------------------------------------------------------------------------------------
+
+
+class Reach:
+    """From which nodes the free volumes of a class can be reached."""
+
+    def __init__(self, free: FreeVolumes, facts: NodeFacts) -> None:
+        self.free = free
+        self._nodes = len(facts)
+        rows = [reaching(volume, facts) for volume in free.volumes]
+        #: volumes that all nodes reach
+        self._everywhere = np.array([i for i, each in enumerate(rows) if each is None], np.intp)
+        #: pairs of a node and a volume that it reaches, of the other volumes
+        some = [(i, each) for i, each in enumerate(rows) if each is not None]
+        self._node = np.concatenate([np.zeros(0, np.intp), *(each for _, each in some)])
+        self._volume = np.repeat(
+            np.array([i for i, _ in some], np.intp), np.array([len(each) for _, each in some], np.intp)
+        )
+
+    def first(self, wanted: Mask, taken: Sequence[Rows]) -> Rows:
+        """The first of the wanted volumes that each node reaches, -1 for none, shape (nodes,).
+
+        `taken` are such answers from before, whose volumes are not to be had on the same node again.
+        """
+        none = len(self.free)
+        out = np.full(self._nodes, none, np.intp)
+        # Of so many volumes at least one is left wherever earlier answers took one each.
+        for volume in self._everywhere[wanted[self._everywhere]][len(taken) :: -1].tolist():
+            out[np.logical_and.reduce([earlier != volume for earlier in taken] or [True])] = volume
+        keep = wanted[self._volume]
+        for earlier in taken:
+            keep &= earlier[self._node] != self._volume
+        np.minimum.at(out, self._node[keep], self._volume[keep])
+        out[out == none] = -1
+        return out
+
+
+def reach(free: FreeVolumes, storage_class: str, facts: NodeFacts) -> Reach:
+    """The reach of the free volumes of a class, kept until they or a node change."""
+    key = (Reach, storage_class)
+    known = cast("Reach | None", facts.cache.get(key))
+    if known is None or known.free is not free:
+        known = facts.cache[key] = Reach(free, facts)
+    return known
+
+
+def reaching(volume: PersistentVolume, facts: NodeFacts) -> Rows | None:
+    """The nodes that reach a volume, by index; None for all."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return None
+    known = cast("dict[str, tuple[VolumeAffinity, Rows]]", facts.cache.setdefault(reaching, {}))
+    found = known.get(volume.metadata.name)
+    if found is None or found[0] is not affinity:
+        if len(known) >= _MOST_VOLUMES:
+            known.clear()
+        rows = np.flatnonzero(selected_nodes(affinity.required, facts))
+        found = known[volume.metadata.name] = affinity, rows
+    return found[1]

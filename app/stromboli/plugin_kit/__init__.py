@@ -1,0 +1,6 @@
+"""What authors of plugins work with: a package to begin with, surroundings for tests, a trial on random clusters."""
+
+from stromboli.plugin_kit.surroundings import decide, registry_with
+from stromboli.plugin_kit.trial import Finding, try_plugin
+
+__all__ = ["Finding", "decide", "registry_with", "try_plugin"]

@@ -1,0 +1,238 @@
+"""Trying a plugin on random clusters: what it answers, what it reads, and what it costs.
+
+The session checks each answer where it comes in, so the trial runs sessions in which every action asks, and collects
+what they say. Each cluster is decided three times: twice alike, and once with every pod placed alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from stromboli.engine import Engine, SessionResult
+from stromboli.framework.answers import AnswerError
+from stromboli.framework.environment import OFFLINE
+from stromboli.framework.plugin import Plugin, extension_points
+from stromboli.framework.registry import Registry
+from stromboli.plugin_kit.clusters import made_up
+from stromboli.plugin_kit.surroundings import engine, policy_with, registry_with, state
+from stromboli.policy.rules import Compatibility
+from stromboli.simulation import workload
+from stromboli.simulation.workload import Shape
+from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord
+from stromboli.state.reads import UndeclaredReadError
+
+#: the clusters' time, seconds since the epoch
+_NOW = 1_704_067_200.0
+_MODES: tuple[Compatibility, ...] = ("strict", "volcano")
+_SESSIONS = 2
+_ORDERS = frozenset(("queue_order", "job_order", "sub_job_order", "task_order", "victim_queue_order"))
+#: problems of one kind that are told
+_TOLD = 3
+#: shapes that are timed: how many pods, and in words what they are
+_TIMED = {Shape.gang: (500, "alike"), Shape.distinct: (100, "all different")}
+_TIMED_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    #: what is wrong, a line each; empty when nothing is
+    problems: Sequence[str] = ()
+    #: what else there is to say
+    note: str = ""
+
+
+def try_plugin(
+    plugin: type[Plugin],
+    policy: Mapping[str, Any] | None = None,
+    *,
+    registry: Registry | None = None,
+    clusters: int = 30,
+    seed: int = 0,
+    nodes: int = 5_000,
+) -> list[Finding]:
+    """Try a plugin on random clusters, and time it on one of `nodes` nodes; 0 leaves that out.
+
+    `policy` is a document that uses the plugin, by default one of the usual plugins and this one without arguments.
+    Raises PolicyError.
+    """
+    known = registry_with(plugin, known=registry)
+    policy = policy or policy_with(plugin=plugin.name)
+    trial = _Trial(plugin, policy, known)
+    for number in range(clusters):
+        trial.decide(Random(f"{seed}/{number}"), number)
+    return [*trial.findings(clusters), *([_cost(plugin.name, policy, known, nodes)] if nodes else ())]
+
+
+class _Alone(Plugin):
+    """Has every pod placed by itself, with every plugin asked anew."""
+
+    name = "trial-alone"
+
+    def varies(self, pod: PodRecord) -> bool:
+        return True
+
+
+def _watched(plugin: type[Plugin], calls: Counter[str]) -> type[Plugin]:
+    """The same plugin, which counts the calls of its methods."""
+
+    def counting(point: str) -> Any:
+        original = getattr(plugin, point)
+
+        @functools.wraps(original)
+        def call(self: Plugin, *subject: Any) -> Any:
+            calls[point] += 1
+            return getattr(super(watching, self), point)(*subject)
+
+        return call
+
+    body = {"__module__": plugin.__module__, **{point: counting(point) for point in extension_points(plugin)}}
+    watching: type[Plugin] = type(plugin.__name__, (plugin,), body)
+    return watching
+
+
+class _Trial:
+    """Sessions on one cluster after the other, and what was wrong in them, by check."""
+
+    def __init__(self, plugin: type[Plugin], policy: Mapping[str, Any], registry: Registry) -> None:
+        self._plugin = plugin
+        self._calls: Counter[str] = Counter()
+        known = registry_with(_watched(plugin, self._calls), _Alone, known=registry)
+        self._engines = [
+            (engine(policy, known, mode), engine(_with(policy, _Alone.name), known, mode)) for mode in _MODES
+        ]
+        self._answers = _Problems()
+        self._keys = _Problems()
+        self._undeclared = _Problems()
+        self._unlike = _Problems()
+        self._batches = _Problems()
+
+    def decide(self, chance: Random, number: int) -> None:
+        """Decide one cluster three times and compare."""
+        objects = made_up(chance, self._plugin.reads)
+        together, alone = self._engines[number % len(_MODES)]
+        first, second = (_sessions(together, copy.deepcopy(objects)) for _ in range(2))
+        failures = [failure for result in first for failure in result.session.failures]
+        for failure in failures:
+            self._check_of(failure.error).add(_told(failure.error), number)
+        if failures:
+            return
+        if [result.decisions for result in first] != [result.decisions for result in second]:
+            self._unlike.add("the same objects were decided differently", number)
+        for one, other in zip(first, _sessions(alone, objects), strict=True):
+            pod = _difference(one.session.bound, other.session.bound)
+            if pod:
+                self._batches.add(pod, number)
+                return
+
+    def _check_of(self, error: BaseException) -> _Problems:
+        if isinstance(error, UndeclaredReadError):
+            return self._undeclared
+        return self._keys if isinstance(error, AnswerError) and error.method in _ORDERS else self._answers
+
+    def findings(self, clusters: int) -> Iterator[Finding]:
+        taken = extension_points(self._plugin)
+        silent = [point for point in taken if not self._calls[point]]
+        note = f"{self._calls.total()} calls in {clusters} clusters" + (
+            f"; never asked: {', '.join(silent)}" if silent else ""
+        )
+        yield Finding("answers have the right type and shape", self._answers.lines(), note)
+        yield Finding("keys compare with each other", self._keys.lines())
+        yield Finding("only what is declared is read", self._undeclared.lines())
+        yield Finding("two runs are alike", self._unlike.lines())
+        yield Finding("pods are placed together as one by one", self._batches.lines())
+
+
+class _Problems:
+    """Problems of one kind, each told once with the number of the first cluster."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+        self._count: Counter[str] = Counter()
+
+    def add(self, problem: str, cluster: int) -> None:
+        self._first.setdefault(problem, cluster)
+        self._count[problem] += 1
+
+    def lines(self) -> list[str]:
+        told = [
+            f"{problem} (cluster {self._first[problem]}" + (f" and {count - 1} times more)" if count > 1 else ")")
+            for problem, count in self._count.most_common(_TOLD)
+        ]
+        more = len(self._count) - len(told)
+        return [*told, f"and {more} more"] if more else told
+
+
+def _with(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A policy document with one more plugin in the last tier."""
+    *tiers, last = policy["tiers"]
+    return {**policy, "tiers": [*tiers, {**last, "plugins": [*last["plugins"], {"name": name}]}]}
+
+
+def _without(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A policy document without a plugin."""
+    tiers = [[option for option in tier["plugins"] if option["name"] != name] for tier in policy["tiers"]]
+    return {**policy, "tiers": [{"plugins": tier} for tier in tiers if tier]}
+
+
+def _sessions(by: Engine, objects: list[tuple[str, Any]]) -> list[SessionResult]:
+    """Sessions in a row on the same objects, each knowing what the one before left."""
+    cluster, environment, results = state(objects, by.registry.reads), OFFLINE, []
+    for number in range(_SESSIONS):
+        results.append(by.decide(cluster.snapshot(), now=_NOW + number, environment=environment))
+        environment = results[-1].environment
+    return results
+
+
+def _told(error: BaseException) -> str:
+    """An error in a line, with the place in the code unless it names the method."""
+    if isinstance(error, AnswerError | UndeclaredReadError):
+        return str(error)
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} in {at.name}(), line {at.lineno} of {Path(at.filename).name}"
+
+
+def _difference(together: Mapping[str, str], alone: Mapping[str, str]) -> str:
+    """The first pod that is placed differently, in words."""
+    for pod in sorted(together.keys() | alone.keys()):
+        if together.get(pod) != alone.get(pod):
+            where, by_itself = (on.get(pod, "nowhere") for on in (together, alone))
+            return f"pod {pod} is placed on {where}, by itself on {by_itself}: see `varies` and `one_by_one`"
+    return ""
+
+
+def _cost(name: str, policy: Mapping[str, Any], registry: Registry, nodes: int) -> Finding:
+    """What a pod costs with the plugin and without it."""
+    problems, notes = _Problems(), []
+    for shape, (pods, kind) in _TIMED.items():
+        cluster = workload.cluster(nodes, pods, max(1, pods // 50), shape, reads=registry.reads)
+        timed = []
+        for document in (policy, _without(policy, name)):
+            by = engine(document, registry)
+            runs = [_timed(by, cluster) for _ in range(_TIMED_RUNS)]
+            timed.append(1e3 * min(seconds for seconds, _ in runs) / pods)
+            for failure in runs[0][1].session.failures:
+                problems.add(_told(failure.error), 0)
+        notes.append(f"{timed[0]:.3f} ms for each of {pods} pods, {kind} ({timed[1]:.3f} ms without it)")
+    return Finding(f"cost at {nodes} nodes", problems.lines(), "; ".join(notes))
+
+
+def _timed(by: Engine, cluster: ClusterState) -> tuple[float, SessionResult]:
+    """CPU seconds of one session, and the session."""
+    snapshot = cluster.snapshot()
+    with workload.undisturbed():
+        began = time.process_time()
+        result = by.decide(snapshot, now=_NOW)
+        return time.process_time() - began, result

@@ -1,0 +1,148 @@
+"""Columns of values that survive snapshots: only rows that changed are read anew.
+
+A value is kept as a number, so that whoever asks about thousands of rows compares numbers, and looks at each distinct
+value once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.api.resources import Rows
+
+R = TypeVar("R")
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V", contravariant=True)
+I = TypeVar("I", bound="Index[Any]")  # noqa: E741 - an index
+
+Numbers = npt.NDArray[np.int32]
+
+#: columns that are kept; whoever needs one that was dropped reads it anew
+_MOST_COLUMNS = 128
+#: values that no row has any longer, beyond as many as there are rows, until all are numbered anew
+_SLACK = 1_000
+
+
+class Index(Protocol[V]):
+    """Something made of a column's values. It may know values that came after those of the snapshot that asks."""
+
+    def extend(self, values: Sequence[V]) -> None:
+        """More values; they are numbered in order, on from those before."""
+
+
+@dataclass(slots=True)
+class _Values(Generic[T]):
+    """The distinct values. They only become more, so that snapshots share them."""
+
+    listed: list[T] = field(default_factory=list)
+    numbers: dict[T, int] = field(default_factory=dict)
+    #: by the type of the index: how many values are in it, and the index
+    indices: dict[type, tuple[int, Any]] = field(default_factory=dict)
+    #: empty while somebody adds to it; whoever else would add then goes on with something of its own
+    leave: list[None] = field(default_factory=lambda: [None])
+
+    def claim(self) -> bool:
+        """Ask to add to it, without waiting; `leave` gets its entry back afterwards."""
+        try:
+            self.leave.pop()
+        except IndexError:
+            return False
+        return True
+
+    def number(self, value: T) -> int:
+        known = self.numbers.get(value)
+        if known is None:
+            known = self.numbers[value] = len(self.listed)
+            self.listed.append(value)
+        return known
+
+
+class Column(Generic[T]):
+    """The values of one snapshot's rows."""
+
+    __slots__ = ("_values", "numbers")
+
+    def __init__(self, values: _Values[T], numbers: Numbers) -> None:
+        self._values = values
+        #: the number of each row's value, -1 for none, shape (rows,)
+        self.numbers = numbers
+
+    @property
+    def values(self) -> Sequence[T]:
+        """The values by number. Some may be in no row of this snapshot."""
+        return self._values.listed
+
+    @property
+    def by_value(self) -> Mapping[T, int]:
+        """The number of each value."""
+        return self._values.numbers
+
+    def index(self, kind: type[I]) -> I:
+        """An index of all values; it is made once and goes on with the values that are new."""
+        values, count = self._values, len(self._values.listed)
+        size, known = values.indices.get(kind, (0, None))
+        if known is not None and size >= count:
+            return cast("I", known)
+        if not values.claim():
+            own = kind()
+            own.extend(values.listed[:count])
+            return own
+        try:
+            size, known = values.indices.get(kind, (0, None))
+            made: I = kind() if known is None else known
+            made.extend(values.listed[size:])
+            values.indices[kind] = len(values.listed), made
+            return made
+        finally:
+            values.leave.append(None)
+
+    @classmethod
+    def read(
+        cls, records: Sequence[R | None], read: Callable[[R], T | None], before: Column[T] | None, origin: Rows
+    ) -> Column[T]:
+        """What a function reads of records; those with an `origin`, shape (rows,), are as they were in that row."""
+        values = before._values if before is not None else _Values()
+        if len(values.listed) > 2 * len(records) + _SLACK or not values.claim():
+            values, before = _Values(), None
+            values.claim()
+        try:
+            numbers = np.full(len(records), -1, np.int32)
+            known = origin >= 0 if before is not None else np.zeros(len(records), np.bool_)
+            if before is not None:
+                numbers[known] = before.numbers[origin[known]]
+            for row in np.flatnonzero(~known).tolist():
+                record = records[row]
+                value = None if record is None else read(record)
+                if value is not None:
+                    numbers[row] = values.number(value)
+        finally:
+            values.leave.append(None)
+        return cls(values, numbers)
+
+
+class KeptColumns:
+    """The newest columns of a table whose rows carry the time of their last change."""
+
+    def __init__(self) -> None:
+        #: the time of each column, the one that was asked for last at the end
+        self._columns: dict[Hashable, tuple[int, Column[Any]]] = {}
+
+    def column(
+        self, key: Hashable, read: Callable[[R], T | None], records: Sequence[R | None], changed: Rows, now: int
+    ) -> Column[T]:
+        """A column at the time `now`; `changed` has the time of each row's last change, shape (rows,)."""
+        seen, before = self._columns.get(key, (0, None))
+        if seen > now:
+            # An old snapshot is asked while a newer one is in use.
+            return Column.read(records, read, None, np.arange(len(records)))
+        found = Column.read(records, read, before, np.where(changed > seen, -1, np.arange(len(records))))
+        self._columns.pop(key, None)
+        self._columns[key] = now, found
+        for unused in list(self._columns)[:-_MOST_COLUMNS]:
+            self._columns.pop(unused, None)
+        return found

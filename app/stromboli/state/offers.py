@@ -1,0 +1,35 @@
+"""Which resources have a column: those that somebody offers, however many others pods ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from stromboli.api.resources import is_scheduled
+
+
+class Offers:
+    """Counts by how many nodes and limits of queues each resource is named, in order of appearance."""
+
+    __slots__ = ("_named",)
+
+    def __init__(self) -> None:
+        self._named: Counter[str] = Counter()
+
+    @property
+    def names(self) -> Iterable[str]:
+        """What is offered."""
+        return self._named.keys()
+
+    def change(self, before: Iterable[str], after: Iterable[str]) -> bool:
+        """Somebody names other resources than before. Returns whether other resources are offered now."""
+        old, new = (dict.fromkeys(filter(is_scheduled, names)) for names in (before, after))
+        known = len(self._named)
+        self._named.update(name for name in new if name not in old)
+        changed = len(self._named) > known
+        for name in old.keys() - new.keys():
+            self._named[name] -= 1
+            if not self._named[name]:
+                del self._named[name]
+                changed = True
+        return changed

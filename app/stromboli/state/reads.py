@@ -1,0 +1,170 @@
+"""What plugins read of pods, beyond the spec that pods are placed by.
+
+Pods that differ in what some plugin reads to place them must not share an answer, so it is part of their class. What
+nobody reads is forgotten: of 100,000 pods not every annotation can be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stromboli.api import objects
+from stromboli.api.errors import StromboliError
+
+#: fields that can be declared, and where a pod has them
+FIELDS: Mapping[str, Callable[[objects.Pod], Hashable]] = {
+    "name": lambda pod: pod.metadata.name,
+    "namespace": lambda pod: pod.metadata.namespace or "default",
+    "spec_priority": lambda pod: pod.spec.priority,
+    "priority_class_name": lambda pod: pod.spec.priority_class_name or "",
+    "scheduler_name": lambda pod: pod.spec.scheduler_name or "",
+    "host_network": lambda pod: bool(pod.spec.host_network),
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Reads:
+    """A declaration, of a plugin or of several together."""
+
+    #: keys of labels, of annotations, and names from FIELDS that predicates and scores depend on
+    labels: frozenset[str]
+    annotations: frozenset[str]
+    fields: frozenset[str]
+    #: keys of annotations that are read of single pods only, such as what a pod got with its place; `PREFIX/` is all
+    kept: frozenset[str]
+    #: whether the plugin sees pods whole: it answers for it that what else it reads of one makes the pod vary
+    whole: bool
+
+    def __init__(
+        self,
+        *,
+        labels: Iterable[str] = (),
+        annotations: Iterable[str] = (),
+        fields: Iterable[str] = (),
+        kept: Iterable[str] = (),
+        whole: bool = False,
+    ) -> None:
+        """Raises ValueError for what cannot be declared."""
+        given = {"labels": labels, "annotations": annotations, "fields": fields, "kept": kept}
+        for name, value in given.items():
+            if isinstance(value, str) or not all(isinstance(key, str) for key in value):
+                raise ValueError(f"{name} should be a collection of texts, such as ({value!r},), not {value!r}")
+            object.__setattr__(self, name, frozenset(value))
+        object.__setattr__(self, "whole", whole)
+        unknown = sorted(self.fields - FIELDS.keys())
+        if unknown:
+            raise ValueError(f"there is no field {unknown[0]!r} to read; there are {', '.join(FIELDS)}")
+
+    def __or__(self, other: Reads) -> Reads:
+        return Reads(
+            labels=self.labels | other.labels,
+            annotations=self.annotations | other.annotations,
+            fields=self.fields | other.fields,
+            kept=self.kept | other.kept,
+        )
+
+    def __ge__(self, other: Reads) -> bool:
+        """Whether everything that another declares is declared here, too."""
+        return (
+            self.labels >= other.labels
+            and self.annotations >= other.annotations
+            and self.fields >= other.fields
+            and self.kept >= other.kept
+        )
+
+    def of_class(self, pod: objects.Pod) -> ClassReads:
+        """What a pod's class holds of it."""
+        meta = pod.metadata
+        return ClassReads(
+            labels=_among(self.labels, meta.labels),
+            annotations=_among(self.annotations, meta.annotations),
+            fields={name: FIELDS[name](pod) for name in self.fields},
+        )
+
+    def keeper(self, always: Iterable[str]) -> AnnotationKeeper:
+        """Picks the annotations that are kept with a pod."""
+        keys = self.annotations | self.kept | frozenset(always)
+        return AnnotationKeeper(keys, tuple(key for key in keys if key.endswith("/")))
+
+
+NOTHING_ELSE = Reads()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassReads:
+    """What was declared, as the pods of one class have it."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    fields: Mapping[str, Hashable]
+
+
+class UndeclaredReadError(StromboliError):
+    """A plugin reads of a pod what it does not declare; the answer could be silently wrong."""
+
+    def __init__(self, what: str, key: str, plugin: type | None = None) -> None:
+        where = f"class {plugin.__name__}" if plugin is not None else "the plugin's class"
+        declared = {"label": "labels", "annotation": "annotations", "field": "fields"}[what]
+        line = f"reads = Reads({declared}=({key!r},))"
+        super().__init__(f"the {what} {key!r} of pods is read but not declared: add `{line}` to {where}")
+
+
+class Annotations(dict[str, str]):
+    """The annotations that are kept with a pod. Asking for one that nobody declares is an error."""
+
+    __slots__ = ("_keeper",)
+
+    def __init__(self, annotations: Mapping[str, str], keeper: AnnotationKeeper) -> None:
+        super().__init__(annotations)
+        self._keeper = keeper
+
+    def __missing__(self, key: str) -> str:
+        self._keeper.expect(key)
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        if dict.__contains__(self, key):
+            return True
+        self._keeper.expect(str(key))
+        return False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        found = dict.get(self, key)
+        if found is None:
+            self._keeper.expect(key)
+            return default
+        return found
+
+
+class AnnotationKeeper:
+    """Which annotations are kept, see `Reads.keeper`."""
+
+    __slots__ = ("_keys", "_none", "_prefixes")
+
+    def __init__(self, keys: frozenset[str], prefixes: tuple[str, ...]) -> None:
+        self._keys = keys
+        self._prefixes = prefixes
+        self._none = Annotations({}, self)
+
+    def keep(self, annotations: Mapping[str, str] | None) -> Annotations:
+        """Those of a pod's annotations that are kept."""
+        if not annotations:
+            return self._none
+        kept = {key: value for key, value in annotations.items() if self._keeps(key)}
+        return Annotations(kept, self) if kept else self._none
+
+    def expect(self, key: str) -> None:
+        """Raises UndeclaredReadError when an annotation would not be kept if it was there."""
+        if not self._keeps(key):
+            raise UndeclaredReadError("annotation", key)
+
+    def _keeps(self, key: str) -> bool:
+        return key in self._keys or key.startswith(self._prefixes)
+
+
+def _among(keys: frozenset[str], given: Mapping[str, str] | None) -> Mapping[str, str]:
+    if not given or not keys:
+        return {}
+    return {key: given[key] for key in sorted(keys & given.keys())}

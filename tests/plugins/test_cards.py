@@ -1,0 +1,90 @@
+"""Matrices of cards choose what a loop over the cards of each node would choose."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.plugins.deviceshare.cards import Cards, Sharing
+from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
+from stromboli.plugins.deviceshare.vgpu import Virtual
+from tests import builders
+from tests.plugins.card_oracle import Card, Request, shared, virtual, whole
+
+_CARDS = st.lists(
+    st.builds(
+        Card,
+        memory=st.sampled_from([0, 1000, 3000]),
+        seats=st.integers(0, 3),
+        users=st.integers(0, 2),
+        used_memory=st.sampled_from([0, 300, 1000]),
+        used_cores=st.sampled_from([0, 40, 100]),
+    ),
+    min_size=3,
+    max_size=3,
+)
+NODES = st.lists(_CARDS, min_size=1, max_size=5)
+REQUESTS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from([100, 700, 2000]),
+        st.sampled_from([None, 30, 100]),
+        st.sampled_from([0, 30, 100]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def matrices(nodes: list[list[Card]]) -> Cards:
+    def column(name: str) -> Any:
+        return np.array([[getattr(card, name) for card in cards] for cards in nodes], np.int64)
+
+    names = ("memory", "seats", "users", "used_memory", "used_cores")
+    return Cards(np.ones((len(nodes), 3), np.bool_), *map(column, names))
+
+
+def asking(*limits: dict[str, int]) -> Any:
+    """The record of a pod whose containers have these limits."""
+    containers = [
+        {"name": f"c{i}", "resources": {"limits": {f"volcano.sh/{k}": str(v) for k, v in each.items()}}}
+        for i, each in enumerate(limits)
+    ]
+    return builders.state(builders.pod("p", containers=containers)).record("default/p")
+
+
+def drafted(sharing: Sharing, pod: Any, nodes: list[list[Card]]) -> list[tuple[list[list[int]], float] | None]:
+    cards = matrices(nodes)
+    draft = sharing.draft(pod, cards, cards.there)
+    plans = [draft.plan(node) for node in range(len(nodes))]
+    return [
+        None if plan is None else ([[part.card for part in slices] for slices in plan], score)
+        for plan, score in zip(plans, draft.values.tolist(), strict=True)
+    ]
+
+
+@given(NODES, st.sampled_from([1, 500, 1000, 3000]))
+def test_memory_of_one_card(nodes: list[list[Card]], wanted: int) -> None:
+    found = drafted(SharedMemory(), asking({"gpu-memory": wanted}), nodes)
+    assert found == [None if (cards := shared(each, wanted)) is None else ([cards], 0.0) for each in nodes]
+
+
+@given(NODES, st.integers(1, 4))
+def test_whole_cards(nodes: list[list[Card]], wanted: int) -> None:
+    found = drafted(WholeCards(), asking({"gpu-number": wanted}), nodes)
+    assert found == [None if (cards := whole(each, wanted)) is None else ([cards], 0.0) for each in nodes]
+
+
+@given(NODES, REQUESTS, st.sampled_from(["", "binpack", "spread"]))
+def test_virtual_cards_and_their_scores(nodes: list[list[Card]], requests: list[Request], policy: str) -> None:
+    limits = [
+        {"vgpu-number": cards, "vgpu-memory": memory, "vgpu-cores": cores}
+        | ({} if percentage is None else {"vgpu-memory-percentage": percentage})
+        for cards, memory, percentage, cores in requests
+    ]
+    found = drafted(Virtual(policy, repaired=True), asking(*limits), nodes)
+    assert found == [virtual(cards, requests, policy) for cards in copy.deepcopy(nodes)]
