@@ -1,0 +1,119 @@
+"""Keeps what queues held over time where whoever schedules next finds it.
+
+A ConfigMap beside the Lease, and not a file: the next leader may be on another node, and a restarted pod has no disk of
+its own. It is read before the first session and written once a minute, so a crash forgets a minute at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import zlib
+from typing import Protocol
+
+import msgspec
+
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
+from stromboli.live.limits import Backoff
+from stromboli.live.logs import Logger
+from stromboli.plugins.fairshare.usage import UsageHistory
+
+log = Logger(__name__)
+
+#: seconds
+_INTERVAL = 60.0
+_PATIENCE = 2.0
+_KEY = "usage.json.gz"
+#: an API server takes a ConfigMap of 1 MiB, of which base64 leaves three quarters
+_LARGEST = 700_000
+
+
+class UsageMemory(Protocol):
+    """Where sessions keep what queues held."""
+
+    def recall(self) -> UsageHistory | None:
+        """What the last session left; None when usage does not count."""
+        ...
+
+    def remember(self, history: UsageHistory) -> None:
+        """What the next session is to go on with."""
+        ...
+
+
+class UsageStore:
+    """The ConfigMap; written only while there is something to remember."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, memory: UsageMemory) -> None:
+        self._kube = kube
+        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._path = f"{self._collection}/{name}"
+        self._metadata = {"name": name, "namespace": namespace}
+        self._memory = memory
+        self._written: UsageHistory | None = None
+
+    async def restore(self) -> None:
+        """Read what was written, once there is an answer; what cannot be understood is as if it were not there."""
+        content = await self._read()
+        if content is None:
+            return
+        try:
+            data = msgspec.json.decode(gzip.decompress(base64.b64decode(content)))
+            self._memory.remember(UsageHistory.from_data(data))
+        except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
+            log.warning("usage of queues cannot be read and begins anew", error=repr(error))
+
+    async def _read(self) -> str | None:
+        """What is in the ConfigMap; None when there is none, or it may not be read."""
+        backoff = Backoff(0.2, 5.0)
+        while True:
+            try:
+                # The first session of a term waits for this.
+                async with asyncio.timeout(_PATIENCE):
+                    return str((await self._kube.get(self._path)).get("binaryData", {}).get(_KEY, ""))
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                if isinstance(error, ApiError) and error.status == 404:
+                    return None
+                log.recurring("usage of queues not read", error)
+                if isinstance(error, ApiError) and not error.retriable:
+                    return None
+            await asyncio.sleep(backoff.delay())
+
+    async def run(self) -> None:
+        """Until cancelled, write what changed."""
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what there is to remember, if it changed."""
+        history = self._memory.recall()
+        if history is None or history is self._written:
+            return
+        content = await asyncio.to_thread(_packed, history)
+        if len(content) > _LARGEST:
+            log.warning("usage of queues not written: there is too much of it", bytes=len(content))
+            return
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": self._metadata,
+            "binaryData": {_KEY: base64.b64encode(content).decode()},
+        }
+        try:
+            await self._write(manifest)
+            self._written = history
+        except (ApiError, *CONNECTION_ERRORS) as error:
+            log.recurring("usage of queues not written", error)
+
+    async def _write(self, manifest: Object) -> None:
+        try:
+            await self._kube.replace(self._path, manifest)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            await self._kube.create(self._collection, manifest)
+
+
+def _packed(history: UsageHistory) -> bytes:
+    return gzip.compress(msgspec.json.encode(history.as_data()), mtime=0)

@@ -1,0 +1,164 @@
+"""The queues of a session: their tree, what their jobs hold and ask for, and what is wrong with some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stromboli.api.pod_state import ALLOCATED_STATES, PodState
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
+from stromboli.fairness import obstacles
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.view import View
+from stromboli.plugins.fairshare.spec import Amounts
+from stromboli.plugins.fairshare.tree import TOP, QueueTree
+
+ROOT = "root"
+#: dimensions that are counted in units of their own; all others in thousandths
+_UNITS = frozenset(("cpu", "memory", "pods"))
+
+
+class Accounts:
+    """Two trees of the same queues, `shared` with the resources that are divided, `bounds` with all there are.
+
+    The resources that are divided come first in both, so `shared` is a view of `bounds`.
+    """
+
+    def __init__(self, view: View, resources: Sequence[str], preemptible: Mask) -> None:
+        """`resources` are divided, as far as anybody names them; `preemptible` says which jobs may be evicted."""
+        names = view.dimensions
+        divided = [names.index(name) for name in resources if name in names]
+        #: the session's dimensions in the order of the trees
+        self.dimensions: Rows = np.array([*divided, *(c for c in range(len(names)) if c not in divided)], np.intp)
+        self.width = len(divided)
+        self.names = [names[column] for column in self.dimensions]
+        queues = sorted(view.queues.values(), key=lambda queue: queue.name)
+        self.row = {queue.name: row for row, queue in enumerate(queues)}
+        #: why nothing can be scheduled in a queue
+        self.broken: dict[str, Reason] = {}
+        parent = self._parents(queues)
+        amounts = Amounts(queues, self.names)
+        for queue in queues:
+            if queue.name in amounts.problems:
+                self.broken.setdefault(queue.name, obstacles.misconfigured(queue, amounts.problems[queue.name]))
+        quota = amounts.quota()
+        quota[:, self.width :] = np.inf
+        allocated = self._by_queue(view, view.job_allocated, np.ones(len(view.jobs), np.bool_))
+        self.bounds = QueueTree(
+            names=[queue.name for queue in queues],
+            parent=parent,
+            priority=np.array([queue.spec.priority for queue in queues], np.float64),
+            created=np.array([queue.created for queue in queues], np.float64),
+            quota=quota,
+            limit=amounts.limit(),
+            weight=amounts.weight(),
+            usage=np.zeros_like(quota),
+            request=allocated + self._by_queue(view, _waiting(view), self._schedulable(view)),
+            allocated=allocated,
+            non_preemptible=self._by_queue(view, view.job_allocated, ~preemptible),
+            unit=np.array([1.0 if name in _UNITS else 1000.0 for name in self.names]),
+        )
+        self._count_for_ancestors()
+        self.shared = self.bounds.first(self.width)
+
+    def narrow(self, amounts: Vector) -> Vector:
+        """Amounts in the session's dimensions, as those of `shared`."""
+        return amounts[self.dimensions[: self.width]]
+
+    def full(self, amounts: Vector) -> Vector:
+        """Amounts in the session's dimensions, as those of `bounds`."""
+        return amounts[self.dimensions]
+
+    def of_session(self, amounts: Vector, unset: float = 0.0) -> Vector:
+        """Amounts of a tree in the session's dimensions; `unset` in those that the tree does not have."""
+        out = np.full(len(self.dimensions), unset)
+        out[self.dimensions[: len(amounts)]] = amounts
+        return out
+
+    def leaf(self, job: Job) -> int:
+        """The row of a job's queue."""
+        return self.row[job.queue.name]
+
+    def change(self, job: Job, amount: Vector, *, preemptible: bool) -> None:
+        """A job gets, or loses, an amount in the session's dimensions."""
+        path, full = self.bounds.path(self.leaf(job)), self.full(amount)
+        self.bounds.allocated[path] += full
+        if not preemptible:
+            self.bounds.non_preemptible[path] += full
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _parents(self, queues: Sequence[Queue]) -> Rows:
+        """The row of each queue's parent; those below the root are at the top, as are broken ones."""
+        by_name = {queue.name: queue for queue in queues}
+        parent = np.full(len(queues), TOP, np.intp)
+        for row, queue in enumerate(queues):
+            why = _detached(queue, by_name)
+            if why is not None:
+                self.broken[queue.name] = why
+            elif queue.parent not in ("", ROOT):
+                parent[row] = self.row[queue.parent]
+        above = set(parent.tolist())
+        for row, queue in enumerate(queues):
+            if row in above or (queue.name == ROOT and len(queues) > 1):
+                self.broken.setdefault(queue.name, obstacles.not_a_leaf(queue))
+        return parent
+
+    def _schedulable(self, view: View) -> Mask:
+        """Whether jobs can get anything: what waits in a broken queue has no claim to a share."""
+        return np.array([job.queue.name not in self.broken for job in view.jobs.values()], np.bool_)
+
+    def _by_queue(self, view: View, per_job: Matrix, counted: Mask) -> Matrix:
+        """Sums of what some jobs have, by queue."""
+        leaves = np.array([self.row[job.queue.name] for job in view.jobs.values()], np.intp)
+        out = np.zeros((len(self.row), len(self.dimensions)))
+        np.add.at(out, leaves[counted], per_job[counted][:, self.dimensions])
+        return out
+
+    def _count_for_ancestors(self) -> None:
+        tree = self.bounds
+        for level in [*tree.levels()][:0:-1]:
+            for matrix in (tree.request, tree.allocated, tree.non_preemptible):
+                np.add.at(matrix, tree.parent[level], matrix[level])
+
+
+def _detached(queue: Queue, by_name: dict[str, Queue]) -> Reason | None:
+    """Why a queue's parents do not lead to the root."""
+    seen, at = {queue.name}, queue
+    while at.parent not in ("", ROOT):
+        above = by_name.get(at.parent)
+        if above is None:
+            return obstacles.unknown_parent(at)
+        if above.name in seen:
+            return obstacles.cycle(at)
+        seen.add(above.name)
+        at = above
+    return None
+
+
+def _waiting(view: View) -> Matrix:
+    """What pods request that wait for a place and no scheduling gate holds back, shape (jobs, dimensions)."""
+    waiting: Matrix = view.job_requested - view.job_allocated
+    gated = np.array([each.gated for each in view.snapshot.classes], np.bool_)
+    if not gated.any():
+        return waiting
+    pods = view.pods
+    index_of = np.full(len(view.snapshot.pod_groups) + 2, -1, np.intp)
+    index_of[[job.row for job in view.jobs.values()]] = np.arange(len(view.jobs))
+    rows = np.flatnonzero((pods.state == PodState.Pending) & gated[pods.pod_class] & (index_of[pods.job] >= 0))
+    requests = view.snapshot.requests[pods.pod_class[rows], : len(view.dimensions)]
+    np.subtract.at(waiting, index_of[pods.job[rows]], requests)
+    return waiting
+
+
+def divisible(view: View) -> Vector:
+    """What there is for the queues, shape (dimensions,): the nodes, without what pods hold that are in no job."""
+    pods = view.pods
+    jobs = [job.row for job in view.jobs.values()]
+    held = np.isin(pods.state, ALLOCATED_STATES) & (pods.node >= 0) & ~np.isin(pods.job, jobs)
+    requests = view.snapshot.requests[pods.pod_class[held], : len(view.dimensions)]
+    total: Vector = np.maximum(view.total - requests.sum(axis=0), 0)
+    total[PODS] = view.total[PODS]
+    return total

@@ -1,0 +1,332 @@
+"""The plugin: a session's queues, followed through its operations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from stromboli.api.pod_state import ALLOCATED_STATES, PodState
+from stromboli.api.reasons import Reason, Stage
+from stromboli.api.resources import Vector
+from stromboli.fairness import shares
+from stromboli.fairness.limits import Excess, Limit
+from stromboli.framework import reasons
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.plugin import Plugin, Verdict, Vote
+from stromboli.framework.report import Report
+from stromboli.framework.view import View
+from stromboli.plugins.fairshare import capacity, division, order
+from stromboli.plugins.fairshare.accounts import Accounts, divisible
+from stromboli.plugins.fairshare.arguments import FairShareArguments
+from stromboli.plugins.fairshare.order import PlaceInTree
+from stromboli.plugins.fairshare.reclaim import Reclaim, can_reclaim
+from stromboli.plugins.fairshare.spec import preemptible
+from stromboli.plugins.fairshare.tree import parting, saturation
+from stromboli.plugins.fairshare.usage import UsageHistory
+from stromboli.state.pods import PodRecord
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """Pods that are evicted together: a gang, or one pod that its gang can do without."""
+
+    row: int
+    pods: list[PodRecord]
+    #: what they hold, with pods of the gang that are not among the candidates
+    amount: Vector
+    #: what the gang gave already in this session
+    gone: Vector
+
+
+class FairShare(Plugin):
+    name = "fairshare"
+    Arguments: ClassVar[type[BaseModel]] = FairShareArguments
+    #: what queues held over time; None at first
+    left: UsageHistory | None
+
+    def open(self, view: View) -> None:
+        self._view = view
+        threshold = self.arguments.non_preemptible_priority
+        self._preemptible = {job.key: preemptible(job.pod_group, job.priority, threshold) for job in view.jobs.values()}
+        yielding = np.fromiter(self._preemptible.values(), np.bool_, len(view.jobs))
+        self._accounts = Accounts(view, self.arguments.divided, yielding)
+        self._tree = self._accounts.shared
+        if view.rules.all_weights_zero and not self._accounts.bounds.weight.any():
+            self._accounts.bounds.weight[:] = 1
+        self._total = self._accounts.narrow(divisible(view))
+        self._past = self._recall()
+        self._history = division.divide_tree(self._tree, self._total, max(0.0, self.arguments.k_value))
+        #: places of queues among their siblings, by row, until something changes in them
+        self._places: dict[int, tuple[object, ...]] = {}
+        #: jobs of each leaf in the order in which they are probably tried, and how many have no pod that waits
+        self._jobs = {name: _in_order(queue.jobs) for name, queue in view.queues.items() if queue.jobs}
+        self._served: defaultdict[str, int] = defaultdict(int)
+        #: evictions of this session, by the job that gave its place and by the one that got it
+        self._given: defaultdict[str, list[Operation]] = defaultdict(list)
+        self._taken: defaultdict[str, list[Operation]] = defaultdict(list)
+
+    # -- order and limits ------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> PlaceInTree:
+        return PlaceInTree(self._tree, self._accounts.row[queue.name], self._place)
+
+    def _place(self, row: int) -> tuple[object, ...]:
+        """A queue's place among its siblings; age and name decide between equals."""
+        found = self._places.get(row)
+        if found is None:
+            found = self._places[row] = self._place_with(row, self._tree.allocated[row], self._next_request(row))
+        return found
+
+    def _place_with(self, row: int, held: Vector, job: Vector) -> tuple[object, ...]:
+        """The place of a queue that holds some amount and has some job to place."""
+        key = order.key(self._tree, row, self._total, job, held=held)
+        return (*key, float(self._tree.created[row]), self._tree.names[row])
+
+    def _next_request(self, row: int) -> Vector:
+        """What the job asks for now that a queue places next: of a parent, that of the child that comes first."""
+        children = self._tree.children(row)
+        if children:
+            waiting = [child for child in children if self._tree.request[child].any()]
+            return self._next_request(min(waiting or children, key=self._place))
+        job = self._next_job(self._tree.names[row])
+        return self._accounts.narrow(self._required(job)) if job else np.zeros(len(self._total))
+
+    def _next_job(self, queue: str) -> Job | None:
+        jobs = self._jobs.get(queue, [])
+        while self._served[queue] < len(jobs):
+            job = jobs[self._served[queue]]
+            if job.counts[PodState.Pending]:
+                return job
+            self._served[queue] += 1
+        return None
+
+    def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        why = self._refusal(queue)
+        if why is not None:
+            return 0, why
+        request, yields = self._accounts.full(self._view.request(pod)), self._preemptible[pod.job]
+        path = self._accounts.bounds.path(self._accounts.row[queue.name])
+        if not capacity.is_bounded(self._accounts.bounds, path, preemptible=yields):
+            return count, None
+        required = self._accounts.full(self._required(self._view.jobs[pod.job], [pod]))
+        why = self._over_capacity(Stage.QueueShare, queue, required, required, preemptible=yields)
+        if why is not None:
+            return 0, why
+        room = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields)
+        if room == count:
+            return count, None
+        return room, self._over_capacity(Stage.QueueShare, queue, (room + 1) * request, request, preemptible=yields)
+
+    def _over_capacity(
+        self, stage: Stage, queue: Queue, wanted: Vector, request: Vector, *, preemptible: bool
+    ) -> Reason | None:
+        """Why a queue has no room for what is wanted, in the order of the tree's resources."""
+        accounts = self._accounts
+        path = accounts.bounds.path(accounts.row[queue.name])
+        over = capacity.over_capacity(accounts.bounds, path, wanted, preemptible=preemptible)
+        if over is None:
+            return None
+        queue_over = accounts.bounds.names[over.row]
+        columns = accounts.dimensions[over.columns].tolist()
+        held, bound, asked = (accounts.of_session(amounts) for amounts in (over.held, over.bound, request))
+        excess = Excess(queue_over, held, asked, bound, columns)
+        return excess.reason(self._view, Limit.Quota if over.is_quota else Limit.Capability, stage)
+
+    def _refusal(self, queue: Queue) -> Reason | None:
+        """Why a queue gets nothing at all."""
+        return self._accounts.broken.get(queue.name) or (None if queue.open else reasons.queue_not_open(queue))
+
+    def job_enqueueable(self, job: Job) -> Verdict:
+        why = self._refusal(job.queue)
+        if why is None and job.min_resources is not None:
+            wanted = self._accounts.full(np.maximum(job.min_resources - job.allocated, 0))
+            yields = self._preemptible[job.key]
+            why = self._over_capacity(Stage.Admission, job.queue, wanted, wanted, preemptible=yields)
+        return why or Vote.Permit
+
+    # -- victims ---------------------------------------------------------------------------------------------------
+
+    def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        why = self._refusal(queue)
+        if why is not None:
+            return why
+        job, tree, row = self._view.jobs[pods[0].job], self._tree, self._accounts.row[queue.name]
+        required = self._required(job, pods)
+        narrow = self._accounts.narrow(required)
+        if can_reclaim(tree, row, narrow, preemptible=self._preemptible[job.key]):
+            return None
+        fair = (tree.allocated[row] + narrow <= tree.fair_share[row]).all()
+        held = (tree.non_preemptible if fair else tree.allocated)[row]
+        bound = (tree.quota if fair else tree.fair_share)[row]
+        columns = self._accounts.dimensions[np.flatnonzero(held + narrow > bound)].tolist()
+        held, bound = self._accounts.of_session(held), self._accounts.of_session(bound)
+        excess = Excess(queue.name, held, required, bound, columns)
+        return excess.reason(self._view, Limit.Quota if fair else Limit.Deserved)
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return [candidate for candidate in candidates if self._preemptible[candidate.job]]
+
+    def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return [candidate for candidate in candidates if self._preemptible[candidate.job]]
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        job = self._view.jobs[pod.job]
+        return self._victims(job, self._required(job, [pod]), candidates)
+
+    def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return self._victims(job, self._required(job), candidates)
+
+    def _victims(self, job: Job, required: Vector, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """What a job may take, in the order of the candidates; who would unsettle the shares is passed over."""
+        accounts, leaf = self._accounts, self._accounts.leaf(job)
+        taking = Reclaim(
+            self._tree,
+            leaf,
+            accounts.narrow(required),
+            preemptible=self._preemptible[job.key],
+            multiplier=self.arguments.saturation_multiplier,
+        )
+        nothing = np.zeros(len(self._total))
+        for row in {accounts.leaf(taken.job) for taken in self._taken[job.key] if taken.job is not None}:
+            taking.take(row, nothing)
+        victims: list[PodRecord] = []
+        for unit in self._units(self.preemptable(candidates[0], candidates) if candidates else ()):
+            amount = accounts.narrow(unit.amount)
+            if not taking.may_take(unit.row, accounts.narrow(unit.gone)):
+                continue
+            taking.take(unit.row, amount)
+            if taking.within_boundaries() and self._stays_taken(taking, leaf, unit):
+                victims += unit.pods
+            else:
+                taking.take(unit.row, -amount)
+        return victims
+
+    def _stays_taken(self, taking: Reclaim, leaf: int, unit: _Unit) -> bool:
+        """Whether the queue that takes is served before the one that gives, once that one wants its pods back.
+
+        Otherwise the next session would give the place back, and the one after that take it again.
+        """
+        taker, giver = parting(self._tree, leaf, unit.row)
+        ours = self._place_with(taker, taking.remaining(taker), self._next_request(taker))
+        wanted = [self._accounts.narrow(unit.amount + unit.gone)]
+        waiting = self._next_request(giver)
+        if waiting.any():
+            wanted.append(waiting)
+        return all(ours < self._place_with(giver, taking.remaining(giver), job) for job in wanted)
+
+    def _units(self, candidates: Sequence[PodRecord]) -> Iterator[_Unit]:
+        """Candidates by what goes together: pods above a gang's minimum alone, the rest of it at once."""
+        view = self._view
+        nothing = np.zeros(len(view.dimensions))
+        by_job: dict[str, list[PodRecord]] = {}
+        for candidate in candidates:
+            by_job.setdefault(candidate.job, []).append(candidate)
+        for key, pods in by_job.items():
+            job = view.jobs[key]
+            row, spare = self._accounts.leaf(job), max(0, job.allocated_count - job.min_available)
+            for pod in pods[:spare]:
+                yield _Unit(row, [pod], view.request(pod), nothing)
+            if len(pods) > spare:
+                single = {pod.row for pod in pods[:spare]}
+                held = [p for p in view.members(job) if view.pods.state[p.row] in ALLOCATED_STATES]
+                amount = view.requested(p for p in held if p.row not in single)
+                yield _Unit(row, pods[spare:], amount, self._gone(job))
+
+    def _gone(self, job: Job) -> Vector:
+        """What a gang gave in this session that it could not do without."""
+        broken = job.min_available - job.allocated_count
+        given = self._given[job.key][-broken:] if broken > 0 else []
+        gone: Vector = np.sum([np.zeros(len(self._view.dimensions)), *(each.total for each in given)], axis=0)
+        return gone
+
+    def _required(self, job: Job, first: Sequence[PodRecord] = ()) -> Vector:
+        """What a job has to get at once: some of its pods, with all that its gang still lacks; at least one pod."""
+        view = self._view
+        count = max(1, len(first), job.min_available - job.ready_count - job.waiting_count)
+        rows = {pod.row for pod in first}
+        others = (pod for pod in view.pending(job) if pod.row not in rows and not pod.pod_class.gated)
+        pods = [*first, *sorted(others, key=self._view.task_key)]
+        return view.requested(pods[:count])
+
+    # -- accounts --------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, operation: Operation) -> None:
+        self._change(operation, operation.total)
+        if operation.kind is Kind.Evict and operation.job is not None:
+            self._given[operation.job.key].remove(operation)
+            self._taken[operation.beneficiary].remove(operation)
+
+    def on_deallocate(self, operation: Operation) -> None:
+        self._change(operation, -operation.total)
+        if operation.kind is Kind.Evict and operation.job is not None:
+            self._given[operation.job.key].append(operation)
+            self._taken[operation.beneficiary].append(operation)
+
+    def _change(self, operation: Operation, amount: Vector) -> None:
+        job = operation.job
+        if job is None:
+            return
+        self._accounts.change(job, amount, preemptible=self._preemptible[job.key])
+        self._served[job.queue.name] = 0
+        for row in self._tree.path(self._accounts.leaf(job)).tolist():
+            self._places.pop(row, None)
+
+    def close(self, report: Report) -> None:
+        accounts, bounds = self._accounts, self._accounts.bounds
+        over = saturation(self._tree.allocated, self._tree.fair_share)
+        for queue in self._view.queues.values():
+            row = accounts.row[queue.name]
+            gauges = report.queue(queue.name)
+            gauges.weight = queue.spec.weight
+            gauges.overused = bool((self._tree.fair_share[row] < self._tree.allocated[row]).all())
+            gauges.share = shares.dominant_share(self._tree.allocated[row], self._tree.fair_share[row])
+            gauges.amounts.update(
+                allocated=accounts.of_session(bounds.allocated[row]),
+                request=accounts.of_session(bounds.request[row]),
+                deserved=accounts.of_session(self._tree.quota[row]),
+                capacity=accounts.of_session(bounds.limit[row]),
+                fair_share=accounts.of_session(self._tree.fair_share[row]),
+                usage=accounts.of_session(self._tree.usage[row]),
+                saturation=accounts.of_session(over[row]),
+                cluster_part=accounts.of_session(shares.share(self._tree.allocated[row], self._total)),
+            )
+            gauges.steps = partial(self._steps, row)
+
+    # -- usage over time -------------------------------------------------------------------------------------------
+
+    def _recall(self) -> UsageHistory | None:
+        """Set the usage of queues, as measured or as remembered; the history goes on when there is to be one."""
+        tree, memory = self._tree, self.arguments.memory
+        names = self._accounts.names[: self._accounts.width]
+        if self.arguments.usage_source == "prometheus":
+            for queue, measured in self._view.environment.queue_usage.items():
+                if queue in self._accounts.row:
+                    tree.usage[self._accounts.row[queue]] = [measured.get(name, 0.0) for name in names]
+        if memory is None:
+            return None
+        now, past = self._view.time(), self.left
+        if past is None or past.length != memory.bucket:
+            past = UsageHistory.begin(memory, tree.names, names, now)
+        past = past.advanced(memory, now).about(tree.names, names)
+        tree.usage[:] = past.usage(memory)
+        return past
+
+    def leave(self) -> UsageHistory | None:
+        return self._past and self._past.holds(self._tree.allocated.copy(), self._total)
+
+    # -- what is told ----------------------------------------------------------------------------------------------
+
+    def _steps(self, row: int) -> list[tuple[str, Vector]]:
+        """A queue's fair share after each step of the division."""
+        return [(step, self._accounts.of_session(share)) for step, share in self._history.of(row)]
+
+
+def _in_order(jobs: Sequence[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: (-job.priority, job.created, job.key))

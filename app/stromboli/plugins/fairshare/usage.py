@@ -1,0 +1,198 @@
+"""What queues held over time, as a part of what there was.
+
+Amounts are integrated over time, in buckets: a bucket counts half when it is a half-life old, and not at all when it
+lies before the window or before the last reset. Usage is the quotient of two such integrals: of what a queue held and
+of what the cluster had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from stromboli.api.resources import Matrix, Vector
+
+#: into how many buckets the time that counts is divided
+_BUCKETS = 24
+#: what is this many half-lives old does not count any more
+_FORGOTTEN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """For how long usage counts, in seconds; infinite for what is not given. One of them is finite."""
+
+    half_life: float = math.inf
+    #: usage before that does not count
+    window: float = math.inf
+    #: usage is forgotten at the multiples of that since the epoch
+    reset: float = math.inf
+
+    @property
+    def span(self) -> float:
+        """How far back anything counts."""
+        return min(self.window, self.reset, _FORGOTTEN * self.half_life)
+
+    @property
+    def bucket(self) -> float:
+        """The length of a bucket; resets fall on the boundary of two."""
+        length = self.span / _BUCKETS
+        return length if math.isinf(self.reset) else self.reset / math.ceil(self.reset / length)
+
+    def weight(self, number: int, now: float) -> float:
+        """How much a bucket counts."""
+        end = (number + 1) * self.bucket
+        since = now - self.window
+        if math.isfinite(self.reset):
+            since = max(since, now // self.reset * self.reset)
+        if end <= since:
+            return 0.0
+        return float(0.5 ** (max(0.0, now - (end - self.bucket / 2)) / self.half_life))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bucket:
+    """Integrals over a stretch of time, in amounts times seconds."""
+
+    #: since the epoch, counted in buckets
+    number: int
+    #: shape (queues, resources)
+    held: Matrix
+    #: shape (resources,)
+    there: Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UsageHistory:
+    """What is known of the past at one moment. Nobody changes it; `advanced` makes the next one."""
+
+    queues: tuple[str, ...]
+    resources: tuple[str, ...]
+    #: up to when it has been integrated, seconds since the epoch
+    until: float
+    #: what queues hold from then on, shape (queues, resources), and what there is, shape (resources,)
+    holding: Matrix
+    there: Vector
+    #: length of the buckets, seconds
+    length: float
+    buckets: tuple[Bucket, ...] = ()
+
+    @classmethod
+    def begin(cls, memory: Memory, queues: Sequence[str], resources: Sequence[str], now: float) -> Self:
+        """Nothing is known yet."""
+        shape = len(queues), len(resources)
+        return cls(tuple(queues), tuple(resources), now, np.zeros(shape), np.zeros(shape[1]), memory.bucket)
+
+    def advanced(self, memory: Memory, now: float) -> Self:
+        """The same with the time up to `now` integrated and what no longer counts left out.
+
+        `memory` has the buckets with which the history began.
+        """
+        if now <= self.until:
+            return self
+        length = self.length
+        begin = max(self.until, now - memory.span - length)
+        buckets = {bucket.number: bucket for bucket in self.buckets}
+        for number in range(int(begin // length), int(now // length) + 1):
+            seconds = min(now, (number + 1) * length) - max(begin, number * length)
+            if seconds > 0:
+                held, there = self.holding * seconds, self.there * seconds
+                old = buckets.get(number)
+                buckets[number] = (
+                    Bucket(number, held + old.held, there + old.there) if old else Bucket(number, held, there)
+                )
+        counted = (buckets[number] for number in sorted(buckets))
+        return replace(
+            self, until=now, buckets=tuple(bucket for bucket in counted if memory.weight(bucket.number, now) > 0)
+        )
+
+    def usage(self, memory: Memory) -> Matrix:
+        """The part of the cluster that queues held, shape (queues, resources); 0 for resources that it had not."""
+        held, there = np.zeros_like(self.holding), np.zeros_like(self.there)
+        for bucket in self.buckets:
+            weight = memory.weight(bucket.number, self.until)
+            held += weight * bucket.held
+            there += weight * bucket.there
+        return np.divide(held, there, out=np.zeros_like(held), where=there > 0)
+
+    def holds(self, holding: Matrix, there: Vector) -> Self:
+        """The same with what queues hold, and what there is, from now on."""
+        return replace(self, holding=holding, there=there)
+
+    def about(self, queues: Sequence[str], resources: Sequence[str]) -> Self:
+        """The same for other queues and resources; those that were not known have no past."""
+        if self.queues == tuple(queues) and self.resources == tuple(resources):
+            return self
+        rows, known_rows = _places(queues, self.queues)
+        columns, known_columns = _places(resources, self.resources)
+
+        def matrix(old: Matrix) -> Matrix:
+            out = np.zeros((len(queues), len(resources)))
+            out[np.ix_(rows, columns)] = old[np.ix_(known_rows, known_columns)]
+            return out
+
+        def vector(old: Vector) -> Vector:
+            out = np.zeros(len(resources))
+            out[columns] = old[known_columns]
+            return out
+
+        return replace(
+            self,
+            queues=tuple(queues),
+            resources=tuple(resources),
+            holding=matrix(self.holding),
+            there=vector(self.there),
+            buckets=tuple(Bucket(b.number, matrix(b.held), vector(b.there)) for b in self.buckets),
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "queues": self.queues,
+            "resources": self.resources,
+            "until": self.until,
+            "holding": self.holding.tolist(),
+            "there": self.there.tolist(),
+            "length": self.length,
+            "buckets": [
+                {"number": b.number, "held": _rounded(b.held), "there": b.there.tolist()} for b in self.buckets
+            ],
+        }
+
+    @classmethod
+    def from_data(cls, data: Any) -> Self:
+        """What `as_data` made. Raises ValueError, KeyError or TypeError for anything else."""
+        queues, resources = tuple(data["queues"]), tuple(data["resources"])
+        shape = len(queues), len(resources)
+
+        def matrix(rows: Any) -> Matrix:
+            return np.array(rows, np.float64).reshape(shape)
+
+        return cls(
+            queues,
+            resources,
+            float(data["until"]),
+            matrix(data["holding"]),
+            np.array(data["there"], np.float64).reshape(shape[1]),
+            float(data["length"]),
+            tuple(
+                Bucket(int(b["number"]), matrix(b["held"]), np.array(b["there"], np.float64).reshape(shape[1]))
+                for b in data["buckets"]
+            ),
+        )
+
+
+def _rounded(amounts: Matrix) -> list[list[float]]:
+    """With six digits, which is enough and leaves room for many queues."""
+    return [[float(f"{amount:.6g}") for amount in row] for row in amounts.tolist()]
+
+
+def _places(names: Sequence[str], known: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Where those names that are known stand, among the names and among the known ones."""
+    place = {name: index for index, name in enumerate(known)}
+    both = [(index, place[name]) for index, name in enumerate(names) if name in place]
+    return [index for index, _ in both], [index for _, index in both]

@@ -1,0 +1,1 @@
+"""KAI-Scheduler's fair share, recorded, against ours."""
