@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
+import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import uvicorn
@@ -13,6 +15,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from stromboli.extender import Extender, Published, extender_routes
+from stromboli.http_limits import Bounded, BoundedProtocol
+from stromboli.live.settings import Settings
 
 #: how long requests that are being answered may take when the server stops, in seconds
 _GRACE = 2
@@ -23,14 +27,14 @@ def make_app(
     metrics: CollectorRegistry,
     ready: Callable[[], Sequence[str]],
     *,
-    healthy: Callable[[], bool] = lambda: True,
+    stuck: Callable[[], Sequence[str]] = list,
     scheduler_names: Collection[str] = ("stromboli",),
     extender_scheduler_names: Collection[str] = (),
 ) -> FastAPI:
     """The application.
 
-    `published` gives what the last session left; `ready` names what the service still waits for, and nothing when it
-    is ready; `healthy` says whether all that should run runs.
+    `published` gives what the last session left; `ready` names what the service waits for, and nothing when it is
+    ready; `stuck` names what makes no progress, and nothing while all does.
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
     app.include_router(extender_routes(Extender(published, scheduler_names, extender_scheduler_names)))
@@ -38,12 +42,11 @@ def make_app(
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> PlainTextResponse:
         """Answered by the loop that does all the work: whoever gets no answer knows that it is stuck."""
-        return PlainTextResponse("ok\n") if healthy() else PlainTextResponse("a part has ended\n", 503)
+        return _probe(stuck())
 
     @app.get("/readyz", tags=["probes"])
     async def readyz() -> PlainTextResponse:
-        missing = ready()
-        return PlainTextResponse("".join(f"{line}\n" for line in missing) or "ok\n", 503 if missing else 200)
+        return _probe(ready())
 
     # Not async: a scrape counts the pods of a whole session, in a thread of its own.
     @app.get("/metrics", tags=["metrics"])
@@ -53,27 +56,40 @@ def make_app(
     return app
 
 
+def _probe(problems: Sequence[str]) -> PlainTextResponse:
+    return PlainTextResponse("".join(f"{line}\n" for line in problems) or "ok\n", 503 if problems else 200)
+
+
 def listen(address: str) -> socket.socket:
     """A listening socket for `HOST:PORT`, `[IPv6]:PORT` or `:PORT`.
 
     Raises ValueError when the address is none of them, and OSError when it cannot be had.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or not port.isdecimal() or int(port) >= 1 << 16:
         raise ValueError(f"{address!r} is not an address such as 127.0.0.1:8080")
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, int(port)), family=family, backlog=128)
 
 
-async def serve(app: FastAPI, listening: socket.socket) -> None:
+async def serve(app: FastAPI, listening: socket.socket, settings: Settings | None = None) -> None:
     """Serve until cancelled; requests that are being answered are finished first."""
+    settings = settings or Settings()
     config = uvicorn.Config(
-        app,
-        http="auto",
+        Bounded(app, settings),
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
+        interface="asgi3",
+        proxy_headers=False,
+        ssl_certfile=settings.tls_cert_file,
+        ssl_keyfile=settings.tls_private_key_file,
+        ssl_ca_certs=str(settings.client_ca_file) if settings.client_ca_file else None,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE,
         log_config=None,
+        # Whoever sends nonsense is told so; a line for each would fill the log.
+        log_level=logging.ERROR,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE,

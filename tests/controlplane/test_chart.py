@@ -54,11 +54,57 @@ def test_lint_finds_nothing(helm: Helm) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("wrong", ["replica=2", "replicas=two", "service.prot=80", "schedulerName=A_B"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "replica=2",
+        "replicas=two",
+        "leaderElection.leaseDuration=soon",
+        "service.prot=80",
+        "schedulerName=A_B",
+        "networkPolicy.form=x",
+    ],
+)
 def test_a_wrong_value_is_refused_by_name(helm: Helm, wrong: str) -> None:
     done = helm("template", "stromboli", "charts/stromboli", "--set", wrong)
     assert done.returncode != 0
     assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr
+
+
+def rendered(helm: Helm, *values: str) -> dict[str, Any]:
+    """What the chart makes with these values, by kind; of several objects of a kind the last."""
+    sets = [part for value in values for part in ("--set", value)]
+    done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
+    assert done.returncode == 0, done.stderr
+    return {obj["kind"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
+
+
+def test_only_those_who_are_named_may_ask(helm: Helm) -> None:
+    policy, pods = (rendered(helm)[kind]["spec"] for kind in ("NetworkPolicy", "Deployment"))
+    assert policy["podSelector"] == pods["selector"]
+    (rule,) = policy["ingress"]
+    assert {"podSelector": {}} in rule["from"]
+    assert [port["port"] for port in rule["ports"]] == ["http"]
+
+    more = rendered(helm, "networkPolicy.from[0].ipBlock.cidr=192.0.2.1/32")["NetworkPolicy"]["spec"]
+    assert more["ingress"][0]["from"] == [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
+    assert rendered(helm, "networkPolicy.from=null")["NetworkPolicy"]["spec"]["ingress"] == []
+    assert "NetworkPolicy" not in rendered(helm, "networkPolicy.enabled=false")
+
+
+def test_the_port_is_served_with_the_certificate_of_a_secret(helm: Helm) -> None:
+    values = ("tls.secretName=certificate", "tls.clientCertificates=true", "serviceMonitor.enabled=true")
+    objects = rendered(helm, *values)
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mount = next(mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "tls")
+    given = {f"{mount}/{name}" for name in ("tls.crt", "tls.key", "ca.crt")}
+    assert given <= set(container["args"])
+    assert {container[f"{name}Probe"]["httpGet"]["scheme"] for name in ("startup", "liveness", "readiness")} == {
+        "HTTPS"
+    }
+    assert {"name": "tls", "secret": {"secretName": "certificate"}} in pod["volumes"]
+    assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
 
 
 def test_the_crds_are_served(api: httpx.Client, repository: Path) -> None:
@@ -108,15 +154,11 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
         ("create", "", "pods/binding"),
         ("patch", "", "pods/status"),
         ("delete", "", "pods"),
-        ("create", "", "events"),
-        ("patch", "events.k8s.io", "events"),
+        ("create", "events.k8s.io", "events"),
         ("list", "policy", "poddisruptionbudgets"),
         ("list", "resource.k8s.io", "resourceclaims"),
-        ("watch", "apiextensions.k8s.io", "customresourcedefinitions"),
         ("create", "scheduling.volcano.sh", "queues"),
         ("patch", "scheduling.volcano.sh", "queues/status"),
-        ("update", "scheduling.volcano.sh", "podgroups"),
-        ("patch", "topology.volcano.sh", "hypernodes/status"),
     ],
 )
 def test_the_scheduler_may(installed: Cluster, verb: str, group: str, resource: str) -> None:
@@ -128,10 +170,25 @@ def test_the_scheduler_may_hold_a_lease_in_its_namespace_only(installed: Cluster
     assert not may(installed, "update", "coordination.k8s.io", "leases", "kube-system")
 
 
+def test_the_scheduler_may_write_no_configmap_but_its_own(installed: Cluster) -> None:
+    assert may(installed, "create", "", "configmaps", NAMESPACE)
+    assert not may(installed, "update", "", "configmaps", NAMESPACE)
+    assert not may(installed, "create", "", "configmaps", "kube-system")
+
+
 @pytest.mark.parametrize(
     ("verb", "group", "resource"),
     [
         ("list", "", "secrets"),
+        ("list", "", "namespaces"),
+        ("get", "", "nodes"),
+        ("create", "", "events"),
+        ("patch", "events.k8s.io", "events"),
+        ("watch", "apiextensions.k8s.io", "customresourcedefinitions"),
+        ("list", "scheduling.k8s.io", "podgroups"),
+        ("update", "scheduling.volcano.sh", "podgroups"),
+        ("patch", "topology.volcano.sh", "hypernodes/status"),
+        ("watch", "coordination.k8s.io", "leases"),
         ("create", "", "pods"),
         ("update", "", "nodes"),
         ("delete", "scheduling.volcano.sh", "queues"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+ACCOUNTS = "system:serviceaccount:stromboli-system:"
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -15,8 +18,17 @@ POLICY = {
     "rules": [
         {"level": "Metadata", "resources": [{"group": "", "resources": ["pods/binding"]}]},
         {"level": "Metadata", "userGroups": ["system:serviceaccounts:stromboli-system"]},
+        {"level": "Metadata", "verbs": ["create", "delete", "patch", "update"], "users": ["admin", "kwok"]},
     ],
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A request that may have changed the cluster, and when the API server took it."""
+
+    path: str
+    received: datetime
 
 
 class Audit:
@@ -47,6 +59,16 @@ class Audit:
                 counts[pod] += times
         return counts
 
+    def writes(self, user: str, program: str) -> list[Write]:
+        """What a program asked to be changed as a user, the lease aside."""
+        return [
+            Write(event["requestURI"], datetime.fromisoformat(event["requestReceivedTimestamp"]))
+            for event in self._events()
+            if (event["user"]["username"], event.get("userAgent")) == (user, program)
+            and event["verb"] in ("create", "delete", "patch", "update")
+            and event["objectRef"]["resource"] != "leases"
+        ]
+
     def denied(self) -> list[str]:
         """What the chart's ServiceAccount was not allowed to do."""
         return [
@@ -55,8 +77,22 @@ class Audit:
             if event.get("responseStatus", {}).get("code") == 403
         ]
 
+    def used(self) -> set[str]:
+        """Each right that the chart's ServiceAccount made use of, as VERB GROUP/RESOURCE or VERB RESOURCE."""
+        asked = (event for event in self._events() if event["user"]["username"].startswith(ACCOUNTS))
+        refs = ((event["verb"], event["objectRef"]) for event in asked if "resource" in event.get("objectRef", {}))
+        return {
+            right(verb, ref.get("apiGroup", ""), "/".join(filter(None, (ref["resource"], ref.get("subresource")))))
+            for verb, ref in refs
+        }
+
     def _events(self) -> Iterator[dict[str, Any]]:
         for line in self._log.read_text().splitlines():
             # A server that is killed may leave half a line.
             if line.endswith("}"):
                 yield json.loads(line)
+
+
+def right(verb: str, group: str, resource: str) -> str:
+    """How tests name what a rule allows."""
+    return f"{verb} {group}/{resource}" if group else f"{verb} {resource}"

@@ -60,5 +60,14 @@ def cpu_seconds(pid: int) -> float:
 
 def peak_rss(pid: int) -> int:
     """The largest resident set of a process so far, in bytes."""
-    line = next(s for s in Path(f"/proc/{pid}/status").read_text().splitlines() if s.startswith("VmHWM:"))
-    return 1024 * int(line.split()[1])
+    return _status(pid, "VmHWM")
+
+
+def rss(pid: int) -> int:
+    """The resident set of a process, in bytes; 0 when it has just ended."""
+    return _status(pid, "VmRSS")
+
+
+def _status(pid: int, field: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))

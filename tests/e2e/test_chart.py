@@ -4,19 +4,98 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.controlplane.cluster import eventually
-from tests.e2e.audit import Audit
+from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
-from tests.e2e.world import SCHEDULING, Object, World, pod
+from tests.e2e.test_definitions import without_status
+from tests.e2e.world import Object, World, pod
 
 pytestmark = pytest.mark.e2e
 
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACE = "stromboli-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/stromboli"
+
+
+#: what the chart grants, and what the service does with it
+RIGHTS = {
+    "list nodes": "knows where pods may go",
+    "watch nodes": "sees nodes come and go",
+    "list pods": "knows the pods",
+    "watch pods": "sees pods come and go",
+    "list persistentvolumes": "places pods by their volumes",
+    "watch persistentvolumes": "sees volumes change",
+    "list persistentvolumeclaims": "places pods by their claims",
+    "watch persistentvolumeclaims": "sees claims change",
+    "list resourcequotas": "admits gangs by quotas",
+    "watch resourcequotas": "sees quotas change",
+    "list scheduling.k8s.io/priorityclasses": "orders gangs by priority",
+    "watch scheduling.k8s.io/priorityclasses": "sees priorities change",
+    "list policy/poddisruptionbudgets": "spares pods by their budgets",
+    "watch policy/poddisruptionbudgets": "sees budgets change",
+    "list storage.k8s.io/csinodes": "counts the volumes of nodes",
+    "watch storage.k8s.io/csinodes": "sees drivers change",
+    "list storage.k8s.io/storageclasses": "binds volumes late",
+    "watch storage.k8s.io/storageclasses": "sees storage classes change",
+    "list resource.k8s.io/deviceclasses": "allocates devices",
+    "watch resource.k8s.io/deviceclasses": "sees device classes change",
+    "list resource.k8s.io/resourceclaims": "allocates devices",
+    "watch resource.k8s.io/resourceclaims": "sees claims change",
+    "list resource.k8s.io/resourceslices": "allocates devices",
+    "watch resource.k8s.io/resourceslices": "sees devices change",
+    "list nodeinfo.volcano.sh/numatopologies": "places pods on NUMA nodes",
+    "watch nodeinfo.volcano.sh/numatopologies": "sees NUMA nodes change",
+    "list shard.volcano.sh/nodeshards": "keeps to its shard",
+    "watch shard.volcano.sh/nodeshards": "sees shards change",
+    "list topology.volcano.sh/hypernodes": "keeps gangs together",
+    "watch topology.volcano.sh/hypernodes": "sees the network change",
+    "list scheduling.volcano.sh/queues": "knows the queues",
+    "watch scheduling.volcano.sh/queues": "sees queues change",
+    "create scheduling.volcano.sh/queues": "makes the root and the default queue",
+    "patch scheduling.volcano.sh/queues/status": "opens queues, and says what they hold",
+    "list scheduling.volcano.sh/podgroups": "knows the gangs",
+    "watch scheduling.volcano.sh/podgroups": "sees gangs change",
+    "create scheduling.volcano.sh/podgroups": "makes groups for bare pods",
+    "patch scheduling.volcano.sh/podgroups": "writes phases where the status is no subresource",
+    "patch scheduling.volcano.sh/podgroups/status": "writes phases and conditions",
+    "get apps/replicasets": "asks owners for the size of their gang",
+    "get apps/statefulsets": "asks owners for the size of their gang",
+    "get apps/daemonsets": "asks owners for the size of their gang",
+    "get batch/jobs": "asks owners for the size of their gang",
+    "create pods/binding": "binds",
+    "get pods": "looks up what became of a binding",
+    "patch pods": "puts bare pods into their group",
+    "patch pods/status": "says why pods wait, and whom it evicts",
+    "delete pods": "evicts",
+    "create events.k8s.io/events": "tells what it did",
+    "get configmaps": "goes on with what queues held over time",
+    "create configmaps": "keeps what queues held over time",
+    "update configmaps": "keeps what queues held over time",
+    "get coordination.k8s.io/leases": "takes turns with other replicas",
+    "create coordination.k8s.io/leases": "takes turns with other replicas",
+    "update coordination.k8s.io/leases": "takes turns with other replicas",
+}
+#: the chart's policy evicts nobody
+EVICTING = """
+actions: "enqueue, allocate, preempt, backfill"
+tiers:
+  - plugins: [{name: priority}, {name: gang}, {name: conformance}]
+  - plugins: [{name: predicates}, {name: nodeorder}]
+"""
+#: nor does it remember what queues held
+REMEMBERING = """
+actions: "enqueue, allocate"
+tiers:
+  - plugins: [{name: gang}, {name: predicates}, {name: fairshare, arguments: {usage.halfLife: 60s}}]
+"""
+VOLCANO = (("nodeinfo.volcano.sh", "v1alpha1", "numatopologies"), ("shard.volcano.sh", "v1alpha1", "nodeshards"))
 
 
 @pytest.fixture
@@ -35,33 +114,130 @@ def release(world: World, helm_binary: Path, repository: Path, tmp_path: Path) -
         )
         assert done.returncode == 0, done.stderr
 
-    helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--set", "replicas=2")
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"replicas": 2, "policy": EVICTING}))
+    helm("install", "stromboli", "charts/stromboli", "--create-namespace", "--values", str(values))
     yield world
     helm("uninstall", "stromboli", "--wait")
     world.api.delete(f"/api/v1/namespaces/{NAMESPACE}").raise_for_status()
 
 
-def test_the_charts_account_may_do_all_that_the_service_does(
-    release: World, start: Start, audit: Audit, tmp_path: Path
+@pytest.fixture
+def others(world: World) -> Iterator[None]:
+    """What else the service reads or meets: Volcano's kinds, a priority, and a rule by which bindings are refused."""
+    rule = {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+            ]
+        },
+        "validations": [{"expression": "object.metadata.name != 'refused'"}],
+    }
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    made = [
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 1000}),
+        (f"{admission}/validatingadmissionpolicies", {"metadata": {"name": "refusing"}, "spec": rule}),
+        (
+            f"{admission}/validatingadmissionpolicybindings",
+            {"metadata": {"name": "refusing"}, "spec": {"policyName": "refusing", "validationActions": ["Deny"]}},
+        ),
+        *((CRDS, definition(*kind)) for kind in VOLCANO),
+    ]
+    for path, manifest in made:
+        world.create(path, manifest)
+    eventually(lambda: all(world.api.get(f"/apis/{g}/{v}/{plural}").is_success for g, v, plural in VOLCANO))
+    yield
+    for path, manifest in made:
+        world.api.delete(f"{path}/{manifest['metadata']['name']}").raise_for_status()
+
+
+@pytest.mark.usefixtures("others")
+def test_the_chart_grants_what_the_service_uses_and_nothing_else(
+    release: World, start: Start, audit: Audit, tmp_path: Path, definitions: list[Object]
 ) -> None:
+    """Without any one of its rights the service would be refused something that it does here."""
     world = release
     world.nodes(2, cpu="4")
     arguments = deployed(world, tmp_path)
     service = start(*arguments, kubeconfig=world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli"))
     world.gang("train", 4)
     world.gang("large", 9)
-    world.pods([pod("bare")])
+    world.pods([pod("bare"), *owned(world)])
 
-    eventually(lambda: len(world.placed()) == 5)
+    eventually(lambda: len(world.placed()) == 6)
     eventually(lambda: world.group_status("train").get("phase") == "Running")
     eventually(lambda: world.condition("large", "Unschedulable") != {})
-    eventually(lambda: world.refused() == {f"large-{number}": "Unschedulable" for number in range(9)})
+    eventually(lambda: world.refused() != {})
     eventually(lambda: any(event["reason"] == "Scheduled" for event in world.events()))
-    eventually(lambda: world.get(f"{SCHEDULING}/queues/default")["status"].get("running") == 2)
+
+    world.pods([pod("refused", cpu="100m"), pod("urgent", cpu="4", priorityClassName="high")])
+    eventually(lambda: "urgent" in world.placed())
+    eventually(lambda: any(event["reason"] == "FailedBinding" for event in world.events()))
+    (tmp_path / "volcano-scheduler.conf").write_text(REMEMBERING)
+    eventually(lambda: any(event["reason"] == "PolicyLoaded" for event in world.events("default")))
+    with subresource_removed(world, definitions):
+        world.gang("late", 1, cpu="100m")
+        eventually(lambda: world.group_status("late").get("phase") == "Running")
+
     assert world.get(LEASE)["spec"]["holderIdentity"]
     assert service.end() == 0
     assert not world.get(LEASE)["spec"].get("holderIdentity"), "the lease was kept"
     assert audit.denied() == []
+    assert set(granted(world)) == set(RIGHTS), "a right has no use that is named here"
+    assert audit.used() == set(RIGHTS)
+
+
+def owned(world: World) -> list[Object]:
+    """A pod for whose gang owners of each kind are asked. One of them exists: without any the pod would be deleted."""
+    labels = {"app": "owner"}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": {**pod(""), "metadata": {"labels": labels}}}
+    replica_sets = f"/apis/apps/v1/namespaces/{world.namespace}/replicasets"
+    made = world.create(replica_sets, {"metadata": {"name": "owner"}, "spec": spec})["metadata"]
+    owners = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job"))
+    manifest = pod("owned", cpu="100m")
+    manifest["metadata"]["ownerReferences"] = [
+        {"apiVersion": version, "kind": kind, "name": "owner", "uid": made["uid"] if kind == "ReplicaSet" else kind}
+        for version, kind in owners
+    ]
+    return [manifest]
+
+
+def granted(world: World) -> Iterator[str]:
+    """All that the chart's roles allow."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    for role in (f"{rbac}/clusterroles/stromboli", f"{rbac}/namespaces/{NAMESPACE}/roles/stromboli"):
+        for rule in world.get(role)["rules"]:
+            for parts in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
+                yield right(*parts)
+
+
+@contextmanager
+def subresource_removed(world: World, definitions: list[Object]) -> Iterator[None]:
+    """PodGroups as Volcano defines them, while the context lasts."""
+    ours = next(d for d in definitions if d["spec"]["names"]["kind"] == "PodGroup")
+    path, headers = f"{CRDS}/{ours['metadata']['name']}", {"Content-Type": "application/merge-patch+json"}
+    versions = without_status(ours)["spec"]["versions"]
+    world.api.patch(path, json={"spec": {"versions": versions}}, headers=headers).raise_for_status()
+    yield
+    restored = {"spec": {"versions": ours["spec"]["versions"]}}
+    world.api.patch(path, json=restored, headers=headers).raise_for_status()
+
+
+def definition(group: str, version: str, plural: str) -> Object:
+    """A definition that says nothing of what is in its objects."""
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"plural": plural, "singular": plural[:-1], "kind": plural.title()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Cluster",
+            "versions": [{"name": version, "served": True, "storage": True, "schema": anything}],
+        },
+    }
 
 
 def deployed(world: World, directory: Path) -> list[str]:

@@ -74,6 +74,9 @@ class World:
     def group(self, name: str, min_member: int, queue: str = "default") -> None:
         self.create(self._groups, _volcano("PodGroup", name, {"minMember": min_member, "queue": queue}))
 
+    def delete_group(self, name: str) -> None:
+        self.api.delete(f"{self._groups}/{name}")
+
     def gang(
         self, name: str, pods: int, *, cpu: str = "1", min_member: int | None = None, queue: str = "default"
     ) -> None:

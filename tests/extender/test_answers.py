@@ -241,13 +241,13 @@ async def test_a_pod_that_requests_nothing_needs_no_room() -> None:
 async def test_asking_changes_nothing() -> None:
     state, pod = elastic(cpu="2")
     seen = published(state, IDLE)
-    before = seen.session.nodes.idle.copy(), seen.session.pods.state.copy(), list(seen.session.decisions)
+    before = seen.session.view.nodes.idle.copy(), seen.session.view.pods.state.copy(), list(seen.session.decisions)
     body = by_name(pod, NODES)  # type: ignore[arg-type]
     answers = [await ask(seen, verb, body) for verb in ("filter", "prioritize") * 3]
     assert answers[0] == answers[2] == answers[4]
     assert answers[1] == answers[3] == answers[5]
-    assert (seen.session.nodes.idle == before[0]).all()
-    assert (seen.session.pods.state == before[1]).all()
+    assert (seen.session.view.nodes.idle == before[0]).all()
+    assert (seen.session.view.pods.state == before[1]).all()
     assert seen.session.decisions == before[2]
 
 

@@ -15,14 +15,14 @@ from tests import builders
 from tests.extender.questions import by_name, published
 
 
-def probe(ready: list[str], *, healthy: bool = True) -> httpx.AsyncClient:
-    app = make_app(lambda: None, CollectorRegistry(), lambda: ready, healthy=lambda: healthy)
+def probe(ready: list[str], stuck: list[str]) -> httpx.AsyncClient:
+    app = make_app(lambda: None, CollectorRegistry(), lambda: ready, stuck=lambda: stuck)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
 
 
 async def test_it_is_ready_when_nothing_is_missing() -> None:
     missing = ["pods are not listed", "no session has ended"]
-    async with probe(missing) as http:
+    async with probe(missing, []) as http:
         response = await http.get("/readyz")
         assert (response.status_code, response.text) == (503, "pods are not listed\nno session has ended\n")
         missing.clear()
@@ -30,11 +30,13 @@ async def test_it_is_ready_when_nothing_is_missing() -> None:
         assert (response.status_code, response.text) == (200, "ok\n")
 
 
-async def test_it_is_alive_while_its_parts_run() -> None:
-    async with probe(["no session has ended"]) as http:
+async def test_it_is_alive_while_its_parts_make_progress() -> None:
+    stuck: list[str] = []
+    async with probe(["no session has ended"], stuck) as http:
         assert (await http.get("/healthz")).status_code == 200
-    async with probe([], healthy=False) as http:
-        assert (await http.get("/healthz")).status_code == 503
+        stuck.append("a session has been running for 301 s")
+        response = await http.get("/healthz")
+        assert (response.status_code, response.text) == (503, "a session has been running for 301 s\n")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", ":0", "[::1]:0"])
@@ -43,7 +45,7 @@ def test_it_listens_on(address: str) -> None:
         assert listening.getsockname()[1] > 0
 
 
-@pytest.mark.parametrize("address", ["8080", "localhost", "127.0.0.1:http", "127.0.0.1:"])
+@pytest.mark.parametrize("address", ["8080", "localhost", "127.0.0.1:http", "127.0.0.1:", ":65536"])
 def test_it_does_not_listen_on(address: str) -> None:
     with pytest.raises(ValueError, match="is not an address such as"):
         listen(address)

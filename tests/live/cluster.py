@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Fault:
     #: answered instead of the API server
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    #: the whole answer, instead of one from the API server or a Status
+    content: bytes | None = None
     #: the request is carried out but its answer is lost
     lost: bool = False
     #: the request waits until this is set
@@ -46,6 +49,8 @@ class Proxy:
         self.faults: list[Fault] = []
         #: (method, path, status) of all answers
         self.answers: list[tuple[str, str, int]] = []
+        #: (path and query, when it came on the monotonic clock) of all requests
+        self.requests: list[tuple[str, float]] = []
         self.port = 0
         self._session: aiohttp.ClientSession
         self._runner: web.ServerRunner | None = None
@@ -83,9 +88,13 @@ class Proxy:
         return None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.requests.append((request.raw_path, time.monotonic()))
         fault = self._fault(request)
         if fault is not None and fault.until is not None:
             await fault.until.wait()
+        if fault is not None and fault.content is not None:
+            self.answers.append((request.method, request.path, fault.status))
+            return web.Response(body=fault.content, status=fault.status, headers=fault.headers)
         if fault is not None and fault.status:
             self.answers.append((request.method, request.path, fault.status))
             status = {"kind": "Status", "code": fault.status, "reason": "Fault", "message": "told to"}
@@ -143,15 +152,19 @@ class Cluster:
         fault = Fault(method, where, status, {k.replace("_", "-"): v for k, v in headers.items()}, times=times)
         self.proxy.faults.append(fault)
 
+    def answer(self, where: str, content: bytes, status: int = 200, times: int = 1) -> None:
+        """Answer the next reads that match with this, whatever it is."""
+        self.proxy.faults.append(Fault("GET", where, status, content=content, times=times))
+
     def lose(self, method: str, where: str) -> None:
         """Carry out the next request that matches, and lose the answer."""
         self.proxy.faults.append(Fault(method, where, lost=True))
 
     @contextmanager
-    def held(self, method: str, where: str, times: int = 1) -> Iterator[None]:
-        """Keep matching requests waiting as long as the context lasts."""
+    def held(self, method: str, where: str, times: int = 1, status: int = 0) -> Iterator[None]:
+        """Keep matching requests waiting as long as the context lasts, and then refuse them if there is a status."""
         until = asyncio.Event()
-        fault = Fault(method, where, until=until, times=times)
+        fault = Fault(method, where, status, until=until, times=times)
         self.proxy.faults.append(fault)
         try:
             yield

@@ -10,6 +10,7 @@ import pytest
 from stromboli.devserver import Options
 from stromboli.live import Observer, Service, Settings
 from stromboli.live.loop import Decider
+from tests import builders
 from tests.live.cluster import Cluster
 from tests.live.first_fit import FirstFit
 
@@ -93,7 +94,7 @@ async def start(bare_cluster: Cluster) -> AsyncIterator[StartService]:
     async def start(load: Callable[[str | None], Decider] = FirstFit, *, wait: bool = True, **settings: Any) -> Service:
         # Sessions that only a period would begin come too late for any test.
         defaults = {"kubeconfig": bare_cluster.kubeconfig, "schedule_period": 0.25}
-        service = Service(Settings(**{**defaults, **settings}), load, Recorder())
+        service = Service(Settings(**{**defaults, **settings}), load, Recorder(), reads=builders.READS)
         services.append(service)
         if wait:
             await service.start()

@@ -20,7 +20,7 @@ class Decisions:
     """What one session decided."""
 
     decisions: list[Decision] = field(default_factory=list)
-    settled: bool = False
+    conclusive: bool = False
 
 
 class FirstFit:

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from stromboli.api import objects
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus, Queue
 from stromboli.api.decisions import Bind
-from stromboli.api.errors import PolicyError
-from stromboli.live.client import refusal
+from stromboli.api.errors import InvalidObjectError, PolicyError
+from stromboli.live.client import refusal, status_error
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
-from stromboli.live.podgroups import is_bare, min_resources, pod_group_for
 from stromboli.live.policy import PolicyFile
 from stromboli.live.queues import count_phases, next_state, queue_fields
 from stromboli.live.reflector import lines
-from stromboli.live.status import pod_group_fields, settled
+from stromboli.live.status import comparable, pod_group_fields
 from stromboli.state.cluster import ClusterState
+from stromboli.state.podgroups import is_bare, min_resources, pod_group_for
 from tests.live.conftest import Recorder
 
 Object = dict[str, Any]
@@ -54,6 +54,13 @@ def group(name: str, queue: str = "default", phase: str = "", minimum: int = 1) 
         "spec": {"queue": queue, "minMember": minimum},
         "status": {"phase": phase} if phase else {},
     }
+
+
+def json_objects() -> st.SearchStrategy[Object]:
+    """Objects that look a little like a Status."""
+    keys = st.sampled_from(["code", "reason", "message", "details", "retryAfterSeconds"])
+    leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+    return st.dictionaries(keys, leaves | st.dictionaries(keys, leaves))
 
 
 # -- lines ---------------------------------------------------------------------------------------------------------
@@ -115,6 +122,9 @@ def test_delays_double_up_to_a_limit_and_respect_the_server() -> None:
         (429, {"Retry-After": "3"}, b"slow down", "429 : slow down", 3.0, True),
         (504, {}, b'{"details":{"retryAfterSeconds":1}}', "504 : ", 1.0, True),
         (500, {"Retry-After": "soon"}, b"[]", "500 : []", None, True),
+        (503, {}, b'{"code":"busy","reason":7,"message":["x"],"details":"y"}', "503 7: ['x']", None, True),
+        (503, {}, b"<html>down</html>", "503 : <html>down</html>", None, True),
+        (404, {}, b'{"code":503}', "404 : ", None, False),
     ],
 )
 def test_refusals_are_read(
@@ -122,6 +132,41 @@ def test_refusals_are_read(
 ) -> None:
     error = refusal(status, headers, body)
     assert (str(error), error.retry_after, error.retriable) == (shown, delay, retriable)
+
+
+@pytest.mark.parametrize(
+    ("asked", "waits"),
+    [
+        ("3600", 30), ("inf", 30), ("1e400", 30), (10**400, 30), ("-5", 0), ("-inf", 0), ("nan", None), ("", None),
+        ([1], None), ("Fri, 31 Dec 2099 23:59:59 GMT", 30), ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+    ],
+)  # fmt: skip
+def test_what_a_server_asks_to_wait_has_a_limit(asked: object, waits: float | None) -> None:
+    assert status_error({"details": {"retryAfterSeconds": asked}}).retry_after == waits
+    assert status_error({}, asked).retry_after == waits
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists) | json_objects())
+def test_whatever_stands_for_a_status_is_an_error(status: object) -> None:
+    error = status_error(status)
+    assert isinstance(error.status, int)
+    assert error.retry_after is None or 0 <= error.retry_after <= 30
+
+
+def test_lines_of_one_cause_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    log = Logger("test", clock=lambda: now[0])
+    for second in range(100):
+        now[0] = float(second)
+        log.recurring("list failed", "no route", kind="Pod")
+        log.recurring("list failed", "refused" if second == 50 else "no route", kind="Node")
+    now[0] = 2_000.0
+    log.recurring("list failed", "no route", kind="Pod")
+    told = [vars(record)["fields"] for record in caplog.records]
+    assert [(fields["error"], fields.get("repeated", 1)) for fields in told] == [
+        ("no route", 1), ("no route", 20), ("no route", 40), ("refused", 1), ("no route", 79), ("no route", 1)
+    ]  # fmt: skip
 
 
 def test_log_lines_name_their_fields(caplog: pytest.LogCaptureFixture) -> None:
@@ -293,8 +338,8 @@ def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
     )
     assert same == {"type": "Ready", "status": "False", "lastTransitionTime": since, "observedGeneration": 7}
     assert changed["lastTransitionTime"] > since
-    assert settled({"conditions": [same]}) != settled({"conditions": [changed]})
-    assert settled({"conditions": [same]}) == settled({"conditions": [{**same, "lastTransitionTime": "now"}]})
+    assert comparable({"conditions": [same]}) != comparable({"conditions": [changed]})
+    assert comparable({"conditions": [same]}) == comparable({"conditions": [{**same, "lastTransitionTime": "now"}]})
 
 
 # -- groups of bare pods -----------------------------------------------------------------------------------------------
@@ -346,6 +391,17 @@ def test_the_group_of_a_pod_takes_what_the_pod_says() -> None:
     assert made["status"] == {"phase": "Pending"}
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "²", "-1", "", "2147483648", "1e3"])
+def test_a_number_of_a_bare_pod_or_its_owner_that_cannot_be_read_is_named(text: str) -> None:
+    tier = {"volcano.sh/network-topology-highest-tier": text}
+    least = {"scheduling.volcano.sh/group-min-member": text}
+    owner = {"kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "a", "annotations": least}}
+    with pytest.raises(InvalidObjectError, match=r"Pod default/p: metadata\.annotations\[.*highest-tier\]: should be"):
+        pod_group_for(pod(metadata={"annotations": tier}), [])
+    with pytest.raises(InvalidObjectError, match=r"ReplicaSet a/web: metadata\.annotations\[.*min-member\]: should be"):
+        pod_group_for(pod(), [owner])
+
+
 @pytest.mark.parametrize(
     ("fields", "bare"),
     [
@@ -390,7 +446,6 @@ def test_a_bad_policy_is_reported_once_and_the_good_one_stays(tmp_path: Path) ->
 
     publish("first")
     file = PolicyFile(tmp_path / "data" / "policy", policies.load, policies.reports.append)
-    assert file.read() == "first"
     for text in ("first", "bad one", "bad one", b"\xff", "second"):
         publish(text)
         file.check()
@@ -400,7 +455,7 @@ def test_a_bad_policy_is_reported_once_and_the_good_one_stays(tmp_path: Path) ->
     file.check()
     publish("second")
     file.check()
-    assert policies.loaded == ["second", "second"]
-    assert policies.reports[0] == "'bad one' is no policy"
-    assert str(policies.reports[1]).startswith("is not UTF-8")
-    assert policies.reports[2:] == [None, "cannot be read: No such file or directory", None]
+    assert policies.loaded == ["first", "second", "second"]
+    assert policies.reports[:2] == [None, "'bad one' is no policy"]
+    assert str(policies.reports[2]).startswith("is not UTF-8")
+    assert policies.reports[3:] == [None, "cannot be read: No such file or directory", None]

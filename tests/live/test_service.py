@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
+import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from stromboli.api.decisions import EmitEvent, Nominate
-from stromboli.api.errors import PolicyError
 from stromboli.api.pod_state import PodState
 from stromboli.devserver import Options
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.live import Service
-from stromboli.live.leader import LeadershipLostError
 from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import Recorder, StartService, until
 from tests.live.first_fit import FirstFit
@@ -144,7 +140,7 @@ async def test_a_session_that_raises_is_told_and_the_next_one_runs(cluster: Clus
     service = await start(lambda _: decider)
     cluster.gang("train", 2)
     await until(lambda: bool(recorder(service).failures))
-    assert service.healthy
+    assert service.stuck() == []
     decider.fail = False
     await until(lambda: cluster.all_bound(2))
 
@@ -255,6 +251,24 @@ async def test_a_binding_that_no_event_confirms_is_looked_up(cluster: Cluster, s
         assert {PodState(int(service.state.pods.state[row])) for row in rows} <= {PodState.Bound, PodState.Running}
 
 
+async def test_a_pod_keeps_its_room_until_it_is_known_whether_it_was_bound(
+    cluster: Cluster, start: StartService
+) -> None:
+    """The answer to its binding is lost, and then nobody answers for a while."""
+    cluster.gang("alone", 1)
+    cluster.lose("POST", "/alone-0/binding")
+    cluster.fail("POST", "/alone-0/binding", 503, times=4)
+    cluster.fail("GET", "/pods/alone-0", 503, times=5)
+    with cluster.held("GET", "/api/v1/pods?watch", times=9):
+        service = await start()
+        await until(lambda: recorder(service).bindings == ["failed"])
+        assert "default/alone-0" in service.state.assumed
+        assert service.state.nodes.used[0].sum() == 1000
+        await until(lambda: service.state.assumed == {})
+        assert service.state.nodes.used[0].sum() == 1000
+    assert cluster.count("POST", "/binding", 201) == 1
+
+
 async def test_whatever_fails_the_state_agrees_with_the_server_in_the_end(
     cluster: Cluster, start: StartService
 ) -> None:
@@ -338,7 +352,7 @@ async def test_a_victim_is_evicted_once_with_a_condition(cluster: Cluster, start
         assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
         assert any(c["type"] == "PodScheduled" for c in conditions)
     await until(lambda: not cluster.pods())
-    assert recorder(service).evictions == ["evicted"]
+    await until(lambda: recorder(service).evictions == ["evicted"])
     assert cluster.count("DELETE", "/pods/old-0") == 1
     await until(lambda: "Evict" in cluster.reasons())
 
@@ -350,7 +364,7 @@ async def test_nominations_and_events_are_written_once(cluster: Cluster, start: 
     uid = cluster.pod("large-0", "large", cpu="20")["metadata"]["uid"]
     decider.more = [
         Nominate("default", "large-0", uid, "n1"),
-        EmitEvent("PodGroup", "default", "large", "", "Warning", "Unschedulable", "no room"),
+        EmitEvent("default", "large", "PodGroup", "", "Warning", "Unschedulable", "no room"),
     ]
 
     def nominated() -> bool:
@@ -364,74 +378,17 @@ async def test_nominations_and_events_are_written_once(cluster: Cluster, start: 
     await until(lambda: cluster.reasons().count("Unschedulable") == 1)
 
 
-# -- policy --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_policy_is_followed_and_a_bad_one_told(cluster: Cluster, start: StartService, tmp_path: Path) -> None:
-    engines: list[str | None] = []
-
-    def load(text: str | None) -> FirstFit:
-        if text == "bad":
-            raise PolicyError(["actions: nothing is known of 'bad'"])
-        engines.append(text)
-        return FirstFit(text)
-
-    path = tmp_path / "policy.conf"
-    path.write_text("first")
-    service = await start(load, policy=path)
-    path.write_text("bad")
-    await until(lambda: recorder(service).problems == ["actions: nothing is known of 'bad'"])
-    await until(lambda: "PolicyRefused" in cluster.reasons())
-    cluster.gang("train", 2)
-    await until(lambda: cluster.all_bound(2))
-    path.write_text("second")
-    await until(lambda: recorder(service).problems[1:] == [None])
-    assert engines == ["first", "second"]
-
-
-async def test_a_bad_policy_at_the_start_is_an_error(cluster: Cluster, start: StartService, tmp_path: Path) -> None:
-    (tmp_path / "policy.conf").write_text("")
-
-    def load(text: str | None) -> FirstFit:
-        raise PolicyError(["is empty"])
-
-    with pytest.raises(PolicyError, match="is empty"):
-        await start(load, policy=tmp_path / "policy.conf")
-
-
 # -- the end -------------------------------------------------------------------------------------------------------
 
 
-async def test_sigterm_ends_the_process(cluster: Cluster) -> None:
-    program = (
-        "import asyncio; from pathlib import Path; from stromboli.live import Service, Settings\n"
-        "from tests.live.first_fit import FirstFit\n"
-        f"settings = Settings(kubeconfig=Path({str(cluster.kubeconfig)!r}))\n"
-        "async def main(): await Service(settings, FirstFit).run()\n"
-        "asyncio.run(main())\n"
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, cwd=Path(__file__).parents[2], stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        await until(lambda: len(cluster.items(f"{SCHEDULING}/queues")) == 2)
-        cluster.gang("train", 2)
-        await until(lambda: cluster.all_bound(2))
-        process.send_signal(signal.SIGTERM)
-        _, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert (process.returncode, b"Traceback" in errors) == (0, False), errors.decode()
-
-
 async def test_nothing_is_left_running(cluster: Cluster, start: StartService) -> None:
-    before = asyncio.all_tasks()
+    before = asyncio.all_tasks(), set(threading.enumerate())
     service = await start()
-    # kopf has looked around, listed and begun to watch; what it leaves of looking around ends with the loop.
-    await until(lambda: cluster.count("GET", "/podgroups") >= 3 and cluster.count("GET", "/queues") >= 3)
+    # Both the reflector and the operator have listed queues and watch them.
+    await until(lambda: cluster.count("GET", "/queues") >= 4)
     await service.stop()
-    await until(lambda: asyncio.all_tasks() <= before)
+    await until(lambda: asyncio.all_tasks() <= before[0])
+    await until(lambda: not any(t.name == "operator" for t in set(threading.enumerate()) - before[1]))
 
 
 async def test_a_kind_that_may_not_be_listed_is_done_without(cluster: Cluster, start: StartService) -> None:
@@ -466,6 +423,37 @@ async def test_bare_pods_get_groups_and_those_of_one_owner_share_one(cluster: Cl
     assert single["metadata"]["ownerReferences"][0]["kind"] == "Pod"
     assert single["spec"]["queue"] == "default"
     assert groups == {}
+
+
+async def test_numbers_that_cannot_be_read_stop_nobody_else(
+    cluster: Cluster, start: StartService, caplog: pytest.LogCaptureFixture
+) -> None:
+    least = {"scheduling.volcano.sh/group-min-member": "9" * 5000}
+    owner = {"metadata": {"name": "web", "annotations": least}, "spec": {}}
+    uid = cluster.create("/apis/apps/v1/namespaces/default/replicasets", owner)["metadata"]["uid"]
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True, "uid": uid}
+    tier = "volcano.sh/network-topology-highest-tier"
+    cluster.pod("owned", metadata={"ownerReferences": [reference]})
+    cluster.pod("tiered", metadata={"annotations": {tier: "9" * 5000}})
+    cluster.pod("old")
+    cluster.patch("/api/v1/namespaces/default/pods/old/status", {"status": {"startTime": "0000-01-01T00:00:00Z"}})
+    await start()
+    cluster.gang("train", 2)
+    await until(lambda: {name for name, node in cluster.pods().items() if node} == {"old", "train-0", "train-1"})
+    await until(lambda: cluster.reasons().count("PodGroupNotMade") == 2)
+    notes = " ".join(event["note"] for event in cluster.items("/apis/events.k8s.io/v1/events"))
+    assert f"Pod default/tiered: metadata.annotations[{tier}]: should be a number" in notes
+    assert "ReplicaSet default/web: metadata.annotations[scheduling.volcano.sh/group-min-member]" in notes
+    cluster.patch("/api/v1/namespaces/default/pods/tiered", {"metadata": {"annotations": {tier: "1"}}})
+    await until(lambda: cluster.pods()["tiered"] != "")
+
+
+async def test_a_conflict_is_not_taken_for_an_object_that_exists(cluster: Cluster, start: StartService) -> None:
+    cluster.fail("POST", "/queues", 409)
+    cluster.fail("POST", "/podgroups", 409)
+    await start()
+    cluster.pod("bare")
+    await until(lambda: cluster.all_bound(1))
 
 
 async def test_queues_are_created_opened_counted_and_closed(cluster: Cluster, start: StartService) -> None:
@@ -574,41 +562,3 @@ class TestExpiry:
         await until(lambda: ("Node", "expired") in recorder(service).relists)
         cluster.node("n2")
         await until(lambda: "n2" in service.state.nodes.by_name)
-
-
-async def test_groups_that_kopf_did_not_see_going_are_found_by_listing(cluster: Cluster, start: StartService) -> None:
-    service = await start(reconcile_period=0.1)
-    ghost = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMember": 1}}
-    ghost["metadata"] = {"name": "ghost", "namespace": "default"}
-    service.mirror.event("PodGroup", "ADDED", ghost)
-    assert "default/ghost" in service.state.jobs
-    await until(lambda: "default/ghost" not in service.state.jobs)
-
-
-# -- leaders -------------------------------------------------------------------------------------------------------
-
-_QUICK = {"leader_elect": True, "lease_duration": 1.0, "renew_deadline": 0.7, "retry_period": 0.05}
-
-
-async def test_one_leads_and_the_next_takes_over_at_once(cluster: Cluster, start: StartService) -> None:
-    first = await start(**_QUICK)
-    await until(lambda: first.leads)
-    second = await start(**_QUICK)
-    cluster.gang("train", 2)
-    await until(lambda: cluster.all_bound(2))
-    assert second.ready
-    assert not second.leads
-    assert recorder(second).seen == []
-    await first.stop()
-    await until(lambda: second.leads)
-    cluster.gang("next", 2)
-    await until(lambda: cluster.all_bound(4))
-
-
-async def test_a_leader_that_cannot_renew_ends(cluster: Cluster, start: StartService) -> None:
-    service = await start(wait=False, **_QUICK)
-    await until(lambda: service.ready and service.leads)
-    cluster.fail("GET", "/leases/", 503, times=10_000)
-    with pytest.raises(LeadershipLostError, match="default/stromboli"):
-        await service.wait()
-    assert not service.leads

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 import uvloop
+from pydantic import ValidationError
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli.simulate import Mode
@@ -21,16 +26,24 @@ from stromboli.framework.environment import Environment
 from stromboli.framework.registry import Registry
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
-from stromboli.live import node_load
+from stromboli.live import node_load, queue_usage
 from stromboli.live.extender_transport import HttpExtenderTransport
 from stromboli.live.logs import Logger
 from stromboli.live.service import Service
 from stromboli.live.settings import Settings
+from stromboli.live.watchdog import end_within, watch_loop
 from stromboli.metrics import Metrics
-from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.plugins.fairshare import FairShare
+from stromboli.plugins.fairshare.usage import UsageHistory
+from stromboli.policy.document import DEFAULT_POLICY, Policy
 from stromboli.policy.rules import Compatibility
 
 log = Logger(__name__)
+
+_LEVELS = ("debug", "info", "warning", "error")
+#: seconds for which the event loop may stand still, and those that the end may take once the service has ended
+_PATIENCE = 60.0
+_GRACE = 10.0
 
 
 def run(
@@ -44,9 +57,18 @@ def run(
         typer.Option(help="Like --scheduler-name, but kube-scheduler binds the pods and asks through its extender."),
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file (volcano-scheduler.conf), followed.")] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="Folder in which the last good policy is kept, for a start with a bad one.")
+    ] = None,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
     plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
     listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
+    tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate (PEM); the port then speaks HTTPS.")] = None,
+    tls_private_key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    client_ca_file: Annotated[
+        Path | None, typer.Option(help="Authorities (PEM): clients of the extender need a certificate of one of them.")
+    ] = None,
+    http_max_body: Annotated[int, typer.Option(help="Longest request, in bytes.")] = 32 << 20,
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
     binds_per_second: Annotated[float, typer.Option(help="Limit on bindings.")] = 2_000,
@@ -55,32 +77,62 @@ def run(
     ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
+    lease_duration: Annotated[float, typer.Option(help="A leader silent for so many seconds is succeeded.")] = 6.0,
+    renew_deadline: Annotated[float, typer.Option(help="A leader silent for so many seconds writes nothing.")] = 4.0,
+    retry_period: Annotated[float, typer.Option(help="Seconds between looks at the lease.")] = 1.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Schedule on a cluster until stopped."""
+    if log_level.lower() not in _LEVELS:
+        _fail(f"--log-level: {log_level!r} is none of {', '.join(_LEVELS)}", 2)
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # A line for every event of every object says nothing that is not in the objects.
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    settings = Settings(
-        kubeconfig=kubeconfig,
-        context=context,
-        scheduler_names=tuple(scheduler_name or ("stromboli",)),
-        extender_scheduler_names=tuple(extender_scheduler_name or ()),
-        policy=policy,
-        listen=listen,
-        schedule_period=schedule_period,
-        default_queue=default_queue,
-        binds_per_second=binds_per_second,
-        pod_events=pod_events,
-        leader_elect=leader_elect,
-        lease_namespace=lease_namespace,
-    )
+    # What ends it is told in one line of ours, and its lines for every event say nothing that is not in the objects.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
+    try:
+        settings = Settings(
+            kubeconfig=kubeconfig,
+            context=context,
+            scheduler_names=tuple(scheduler_name or ("stromboli",)),
+            extender_scheduler_names=tuple(extender_scheduler_name or ()),
+            policy=policy,
+            state_dir=state_dir,
+            listen=listen,
+            tls_cert_file=tls_cert_file,
+            tls_private_key_file=tls_private_key_file,
+            client_ca_file=client_ca_file,
+            http_max_body=http_max_body,
+            schedule_period=schedule_period,
+            default_queue=default_queue,
+            binds_per_second=binds_per_second,
+            pod_events=pod_events,
+            leader_elect=leader_elect,
+            lease_namespace=lease_namespace,
+            lease_duration=lease_duration,
+            renew_deadline=renew_deadline,
+            retry_period=retry_period,
+        )
+        scheduler = _Scheduler(settings, discover(plugins_dir), compatibility.value if compatibility else None)
+        listening = open_socket(settings.listen)
+    except ValidationError as error:
+        _fail("; ".join(map(_described, error.errors())), 2)
+    except (StromboliError, OSError, ValueError) as error:
+        _fail(str(error), 2)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, discover(plugins_dir), compatibility.value if compatibility else None))
-    except (StromboliError, OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(2) from None
+            runner.run(scheduler.run(listening))
+    except Exception as error:
+        _fail(str(error) if isinstance(error, StromboliError) else f"{type(error).__name__}: {error}", 1)
+
+
+def _fail(problem: str, code: int) -> NoReturn:
+    print(problem, file=sys.stderr)
+    raise typer.Exit(code) from None
+
+
+def _described(error: Any) -> str:
+    """What pydantic found, under the name of the option."""
+    option = "--" + str(error["loc"][0]).replace("_", "-") + ": " if error["loc"] else ""
+    return f"{option}{error['msg']}, not {error['input']!r}" if option else str(error["msg"])
 
 
 class _Watcher(Metrics):
@@ -106,45 +158,85 @@ class _Watcher(Metrics):
                 log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)  # noqa: LOG004
         self._failures = failures
 
-    def missing(self) -> list[str]:
-        """What the service still waits for."""
-        if self.service is None or not self.service.ready:
-            return ["the initial lists have not been applied"]
-        if self.published is None and self.service.leads:
+    def missing(self) -> Sequence[str]:
+        """What the service waits for."""
+        if self.service is None:
+            return ["the service has not begun"]
+        problems = self.service.unready()
+        if not problems and self.published is None and self.service.leads:
             return ["no session has run yet"]
-        return []
+        return problems
 
 
-async def _serve(settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
-    """The service and its HTTP side, in one loop, until either ends."""
-    watcher = _Watcher()
-    environment = Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names))
-    sessions = Successive(Engine(registry=registry, compatibility=compatibility), environment)
+class _Usage:
+    """What queues held over time, as the sessions hand it on."""
 
-    def load(text: str | None) -> Successive:
-        sessions.engine = Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility)
-        return sessions
+    def __init__(self, sessions: Successive) -> None:
+        self._sessions = sessions
 
-    def tell(loads: node_load.Loads) -> None:
-        sessions.node_usage = loads
-        service.wake()
+    def recall(self) -> UsageHistory | None:
+        """What the last session left."""
+        history = self._sessions.environment.left.get(FairShare.name)
+        return history if isinstance(history, UsageHistory) else None
 
-    watcher.service = service = Service(settings, load, watcher)
-    app = make_app(
-        lambda: watcher.published,
-        watcher.registry,
-        watcher.missing,
-        healthy=lambda: service.healthy,
-        scheduler_names=settings.scheduler_names,
-        extender_scheduler_names=settings.extender_scheduler_names,
-    )
-    tasks = (
-        asyncio.create_task(serve(app, open_socket(settings.listen)), name="http"),
-        asyncio.create_task(node_load.follow(lambda: sessions.engine.policy, tell), name="node load"),
-    )
-    try:
-        await service.run()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def remember(self, history: UsageHistory) -> None:
+        """What the next session is to go on with; none runs yet."""
+        environment = self._sessions.environment
+        self._sessions.environment = replace(environment, left={**environment.left, FairShare.name: history})
+
+
+class _Scheduler:
+    """The service and its HTTP side, put together."""
+
+    def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
+        environment = Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names))
+        sessions = Successive(Engine(registry=registry, compatibility=compatibility), environment, time.perf_counter)
+
+        def load(text: str | None) -> Successive:
+            sessions.engine = Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility)
+            return sessions
+
+        watcher = _Watcher()
+        watcher.service = self._service = Service(settings, load, watcher, reads=registry.reads, usage=_Usage(sessions))
+        self._settings = settings
+        self._sessions = sessions
+        self._app = make_app(
+            lambda: watcher.published,
+            watcher.registry,
+            watcher.missing,
+            stuck=self._service.stuck,
+            scheduler_names=settings.scheduler_names,
+            extender_scheduler_names=settings.extender_scheduler_names,
+        )
+
+    async def run(self, listening: socket.socket) -> None:
+        """Schedule and serve, in one loop, until either ends."""
+        service = asyncio.create_task(self._service.run(), name="service")
+        http = asyncio.create_task(serve(self._app, listening, self._settings), name="http")
+        others = (
+            asyncio.create_task(watch_loop(_PATIENCE), name="watchdog"),
+            asyncio.create_task(node_load.follow(self._policy, self._tell), name="node load"),
+            asyncio.create_task(queue_usage.follow(self._policy, self._tell_usage), name="queue usage"),
+        )
+        try:
+            done, _ = await asyncio.wait((service, http), return_when=asyncio.FIRST_COMPLETED)
+            await self._service.stop()
+            for task in done:
+                task.result()
+        finally:
+            end_within(_GRACE)
+            tasks = (service, http, *others)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tell(self, loads: node_load.Loads) -> None:
+        self._sessions.node_usage = loads
+        self._service.wake()
+
+    def _tell_usage(self, usage: queue_usage.Usage) -> None:
+        self._sessions.queue_usage = usage
+        self._service.wake()
+
+    def _policy(self) -> Policy:
+        return self._sessions.engine.policy

@@ -1,4 +1,4 @@
-"""The HTTP extender of kube-scheduler: gangs and queue shares for pods that another scheduler binds."""
+"""Answers to kube-scheduler as its HTTP extender: gangs and queue shares for pods that another scheduler binds."""
 
 from stromboli.extender.answers import Extender
 from stromboli.extender.published import Published

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
-from stromboli.framework import closing, reasons
+from stromboli.framework import reasons
+from stromboli.framework.explain import why
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -27,35 +28,35 @@ class Published:
 
     def pod(self, key: str, uid: str) -> PodRecord | None:
         """A pod that the session saw; None when it is newer, or of the same name only."""
-        row, records = self._rows.get(key, -1), self.session.pods.records
+        row, records = self._rows.get(key, -1), self.session.view.pods.records
         record = records[row] if 0 <= row < len(records) else None
         return record if record is not None and record.uid == uid and record.key == key else None
 
     def job(self, pod: PodRecord) -> Job | None:
         """The job of a pod; None when its PodGroup or its queue does not exist."""
-        return self.session.jobs.get(pod.job)
+        return self.session.view.jobs.get(pod.job)
 
     def place(self, pod: PodRecord) -> str | None:
         """The node that a pod has or is to be bound to, decided in this session or before."""
-        pods = self.session.pods
+        pods = self.session.view.pods
         node = int(pods.node[pod.row])
-        return None if node < 0 or pods.state[pod.row] in _WITHOUT_PLACE else self.session.nodes.name(node)
+        return None if node < 0 or pods.state[pod.row] in _WITHOUT_PLACE else self.session.view.nodes.name(node)
 
     def why(self, pod: PodRecord) -> Reason:
         """Why a pod without a place has none."""
-        pods, job = self.session.pods, self.job(pod)
+        pods, job = self.session.view.pods, self.job(pod)
         if pods.state[pod.row] == PodState.Pipelined:
-            return reasons.waits_for_release(self.session.nodes.name(int(pods.node[pod.row])))
-        return closing.why(self.session, pod, job)
+            return reasons.waits_for_release(self.session.view.nodes.name(int(pods.node[pod.row])))
+        return why(self.session, pod, job)
 
     def objection(self, pod: PodRecord) -> Reason | None:
         """Why a pod may have no node now, whichever it is; None when a node with room is all that it lacks."""
         session, job = self.session, self.job(pod)
-        waits = session.pods.state[pod.row] != PodState.Pending
-        if job is None or waits or pod.pod_class.gated or job.pending_phase or session.job_missing(job) > 0:
+        waits = session.view.pods.state[pod.row] != PodState.Pending
+        if job is None or waits or pod.pod_class.gated or job.pending_phase or session.ask.job_missing(job) > 0:
             return self.why(pod)
-        overused = session.overused(job.queue)
+        overused = session.ask.overused(job.queue)
         if overused is not None:
             return overused
-        room, refusal = session.allocatable(job.queue, pod)
+        room, refusal = session.ask.allocatable(job.queue, pod)
         return None if room else refusal or self.why(pod)

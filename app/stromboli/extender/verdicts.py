@@ -14,6 +14,7 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Rows, Vector
 from stromboli.extender.published import Published
 from stromboli.framework.kernel import Board
+from stromboli.framework.reasons import resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -101,7 +102,7 @@ class Choice:
         self._room = _has_room(self._board)
 
     def judge(self, names: Sequence[str]) -> Judgement:
-        session, n, rows = self._session, len(self._session.nodes), self._rows(names)
+        session, n, rows = self._session, len(self._session.view.nodes), self._rows(names)
         causes = [Cause("NodeNotKnown: no session has seen this node yet")]
         #: one more than there are nodes: unknown nodes have index -1
         codes = np.zeros(n + 1, np.int16)
@@ -114,35 +115,28 @@ class Choice:
         full[board.rows[~self._room]] = True
         # Only of the nodes in question, which may be few of all.
         asked = rows[full[rows]]
-        lacking = _first_lacking(board.request, session.nodes.idle[:, asked])
+        lacking = _first_lacking(board.request, session.view.nodes.idle[:, asked])
         for column in np.flatnonzero(np.bincount(lacking)).tolist():
             codes[asked[lacking == column]] = len(causes)
-            causes.append(Cause(f"Unschedulable: Insufficient {session.dimensions[column]}", resolvable=True))
+            name = resource_name(session.view.dimensions, self._pod, column)
+            causes.append(Cause(f"Unschedulable: Insufficient {name}", resolvable=True))
         return Judgement(codes[rows], causes)
 
     def scores(self, names: Sequence[str]) -> list[int]:
         board, rows = self._board, self._rows(names)
-        total = np.full(len(self._session.nodes) + 1, np.nan)
+        total = np.full(len(self._session.view.nodes) + 1, np.nan)
         total[board.rows[self._room]] = board.scores[self._room]
         known = np.flatnonzero(~np.isnan(total[rows]))
         out = np.zeros(len(names), np.int64)
         if len(known):
-            out[known] = _scaled(total[rows[known]] + self._set_scores(rows[known]))
+            of_set = self._session.kernel.set_scores(self._pod, rows[known])
+            own = total[rows[known]]
+            out[known] = _scaled(own if of_set is None else own + of_set)
         scores: list[int] = out.tolist()
         return scores
 
-    def _set_scores(self, rows: Rows) -> Vector:
-        """The sum of the scores that depend on which nodes there are to choose from, shape (rows,)."""
-        view = self._session.nodes.view(rows)
-        out = np.zeros(len(rows))
-        for method in self._session.points.all("batch_node_order"):
-            scores = method(self._pod, view)
-            if scores is not None:
-                out += scores
-        return out
-
     def _rows(self, names: Sequence[str]) -> Rows:
-        index = self._session.nodes.facts.index
+        index = self._session.view.nodes.facts.index
         return np.fromiter(map(index.get, names, repeat(-1)), np.intp, len(names))
 
 

@@ -2,28 +2,32 @@
 
 A binding is assumed in the state when it is submitted here. It ends in one of three ways: the pod's watch event
 confirms it; the API server refuses it and it is taken back; or neither happens for a while, and the pod is looked up.
-Bindings leave in the order in which they were decided, so the pods of a gang leave together. For pods that
-kube-scheduler binds, a binding is assumed and expected, but not sent; kube-scheduler is called back for it.
+As long as that cannot be done the pod keeps its room: it may be bound.
+Bindings leave in the order in which they were decided, so the pods of a gang leave together. One that no longer stands
+when it would be sent, because its pod or node is not what it was or another replica may lead, takes with it what was
+decided with it and is not sent yet. For pods that kube-scheduler binds, a binding is assumed and expected, but not
+sent; kube-scheduler is called back for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from stromboli.api import objects
-from stromboli.api.crds import SCHEDULING
 from stromboli.api.decisions import Bind
-from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
-from stromboli.live.events import Events, Reference
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, NotSentError
+from stromboli.live.events import Events, Reference, about_pod, about_pod_group
+from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
-from stromboli.live.loop import still_valid
+from stromboli.live.loop import node_terms, still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.recall import Recall
@@ -33,6 +37,8 @@ from stromboli.state.snapshot import Snapshot
 log = Logger(__name__)
 
 _SWEEP = 1.0
+#: between two looks at a binding of which the API server does not say what became of it
+_LOOK_AGAIN = 1.0
 _HOLD = (0.2, 60.0)
 
 
@@ -41,7 +47,9 @@ class _Round:
     """Bindings of one job that were submitted together: one Event tells of all of them."""
 
     about: Reference
-    left: int = 0
+    #: those that were not sent, by pod key, and what their nodes were like
+    unsent: dict[str, tuple[Bind, object]] = field(default_factory=dict)
+    sending: int = 0
     bound: list[Bind] = field(default_factory=list)
 
 
@@ -72,12 +80,12 @@ class Binder:
         self._bucket = TokenBucket(rate)
         self._assume_timeout = assume_timeout
         self._pod_events = pod_events
-        self._queue: asyncio.Queue[tuple[Bind, _Round]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[str, _Round]] = asyncio.Queue()
         #: bindings that were accepted but not yet seen, and when to look them up, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}
         #: pods whose binding was refused, and until when they are held back
         self._held: dict[str, tuple[float, Backoff]] = {}
-        self._pods = msgspec.json.Decoder(objects.Pod)
+        self._pods: Decoder[objects.Pod] = Decoder(objects.Pod)
         mirror.listen("Pod", self._pod_changed)
 
     def submit(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
@@ -85,15 +93,15 @@ class Binder:
         valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
         rounds: dict[Reference, _Round] = {}
         for bind in valid:
-            self._state.assume(_key(bind), bind.node)
+            self._state.assume(bind.key, bind.node)
             if self._is_bound_elsewhere(bind):
                 self._expect(bind)
                 self._recall.decided(bind)
             else:
                 about = self._about(bind)
                 of_job = rounds.setdefault(about, _Round(about))
-                of_job.left += 1
-                self._queue.put_nowait((bind, of_job))
+                of_job.unsent[bind.key] = (bind, node_terms(self._state.nodes.record(bind.node)))
+                self._queue.put_nowait((bind.key, of_job))
         for _ in stale:
             self._observer.bind_result("stale", 0.0)
         if stale:
@@ -112,34 +120,57 @@ class Binder:
 
     async def _work(self) -> None:
         while True:
-            bind, of_job = await self._queue.get()
-            await self._bucket.wait()
-            if self._state.assumed.get(_key(bind)) != bind.node:
-                # The pod was deleted, or somebody else bound it, while it waited here.
-                self._observer.bind_result("stale", 0.0)
-            elif await self._bind(bind):
+            key, of_job = await self._queue.get()
+            if key in of_job.unsent:
+                await self._bucket.wait()
+            if key in of_job.unsent:
+                await self._send(of_job, *of_job.unsent.pop(key))
+
+    async def _send(self, of_job: _Round, bind: Bind, node: object) -> None:
+        of_job.sending += 1
+        try:
+            if await self._bind(bind, partial(self._stands, bind, node)):
                 of_job.bound.append(bind)
-            of_job.left -= 1
-            if of_job.left == 0:
-                self._announce(of_job)
+        except NotSentError as error:
+            self._drop([bind, *(unsent for unsent, _ in of_job.unsent.values())], error)
+            of_job.unsent.clear()
+        of_job.sending -= 1
+        if not of_job.unsent and not of_job.sending:
+            self._announce(of_job)
+
+    def _stands(self, bind: Bind, node: object) -> bool:
+        """Whether a pod still waits for its binding, and its node is what it was when that was submitted."""
+        assumed = self._state.assumed.get(bind.key) == bind.node
+        return assumed and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
+
+    def _drop(self, binds: Sequence[Bind], why: NotSentError) -> None:
+        """Bindings that were not sent are decided anew, together."""
+        for bind in binds:
+            if self._state.assumed.get(bind.key) == bind.node:
+                self._state.forget(bind.key)
+            self._observer.bind_result("stale", 0.0)
+        log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why)
+        self._mirror.changed()
 
     def _announce(self, of_job: _Round) -> None:
         """Tell of bindings that belong together."""
         if len(of_job.bound) == 1 or self._pod_events:
             for bind in of_job.bound:
-                note = f"Successfully assigned {_key(bind)} to {bind.node}"
-                self._events.emit(_reference(bind), "Normal", "Scheduled", note, "Binding")
+                note = f"Successfully assigned {bind.key} to {bind.node}"
+                self._events.emit(about_pod(bind), "Normal", "Scheduled", note, "Binding")
         elif of_job.bound:
             nodes = len({bind.node for bind in of_job.bound})
             note = f"Successfully assigned {len(of_job.bound)} pods to {nodes} nodes"
             self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
 
-    async def _bind(self, bind: Bind) -> bool:
-        """Send a binding; returns whether the API server took it."""
-        key, started = _key(bind), time.perf_counter()
+    async def _bind(self, bind: Bind, wanted: Callable[[], bool]) -> bool:
+        """Send a binding; returns whether the API server took it. Raises NotSentError."""
+        key, started = bind.key, time.perf_counter()
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
         try:
-            await self._kube.persist("POST", path, _body(bind))
+            await self._kube.persist("POST", path, _body(bind), wanted=wanted)
+        except NotSentError:
+            raise
         except ApiError as error:
             result = "refused" if error.status in (404, 409) else "failed"
             await self._take_back(bind, str(error))
@@ -156,37 +187,39 @@ class Binder:
 
     def _about(self, bind: Bind) -> Reference:
         """What an Event about the binding is about: the PodGroup, or the pod when it has none."""
-        record = self._state.record(_key(bind))
+        record = self._state.record(bind.key)
         pod_group = self._state.pod_group(record.job) if record else None
-        if pod_group is None:
-            return _reference(bind)
-        metadata = pod_group.metadata
-        return Reference(SCHEDULING, "PodGroup", metadata.namespace, metadata.name, metadata.uid)
+        return about_pod(bind) if pod_group is None else about_pod_group(pod_group)
 
-    def _expect(self, bind: Bind) -> None:
-        """The pod's watch event should show the binding before long."""
-        self._unconfirmed[_key(bind)] = (time.monotonic() + self._assume_timeout, bind)
+    def _expect(self, bind: Bind, within: float | None = None) -> None:
+        """The pod's watch event should show the binding before long; otherwise it is looked up."""
+        self._unconfirmed[bind.key] = (time.monotonic() + (within or self._assume_timeout), bind)
 
     def _is_bound_elsewhere(self, bind: Bind) -> bool:
         """Whether kube-scheduler binds the pod: it learns through its extender to which node."""
-        record = self._state.record(_key(bind))
+        record = self._state.record(bind.key)
         return record is not None and record.scheduler_name in self._state.extender_scheduler_names
 
     async def _take_back(self, bind: Bind, why: str) -> None:
         """The binding did not happen, or so it seems: see what the API server has."""
-        key = _key(bind)
-        if await self._look_up(bind):
+        key = bind.key
+        bound = await self._look_up(bind)
+        if bound is None:
+            self._expect(bind, _LOOK_AGAIN)
+        if bound is not False:
             return
         _, backoff = self._held.get(key) or (0.0, Backoff(*_HOLD))
         self._held[key] = (time.monotonic() + backoff.delay(), backoff)
-        log.warning("binding refused", pod=key, node=bind.node, error=why)
+        log.recurring("binding refused", why, pod=key, node=bind.node)
         message = f"failed to bind to node {bind.node}: {why}"
-        self._events.emit(_reference(bind), "Warning", "FailedBinding", message, "Binding")
+        self._events.emit(about_pod(bind), "Warning", "FailedBinding", message, "Binding")
 
-    async def _look_up(self, bind: Bind) -> bool:
-        """Put the pod into the state as the API server has it; returns whether it is bound where it should be."""
-        key = _key(bind)
-        pod = None
+    async def _look_up(self, bind: Bind) -> bool | None:
+        """Put the pod into the state as the API server has it.
+
+        Returns whether it is bound where it should be, None when the API server does not answer.
+        """
+        key = bind.key
         try:
             content = await self._kube.persist("GET", f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
             pod = self._pods.decode(content)
@@ -194,14 +227,17 @@ class Binder:
             if error.status == 404:
                 self._mirror.delete("Pod", key, key)
                 return False
-            log.warning("pod not read", pod=key, error=error)
-        except CONNECTION_ERRORS as error:
-            log.warning("pod not read", pod=key, error=repr(error))
-        if self._state.assumed.get(key) == bind.node:
+            log.recurring("pod not read", error, pod=key)
+            if error.retriable:
+                return None
             self._state.forget(key)
-        if pod is None:
             self._mirror.changed()
             return False
+        except CONNECTION_ERRORS as error:
+            log.recurring("pod not read", error, pod=key)
+            return None
+        if self._state.assumed.get(key) == bind.node:
+            self._state.forget(key)
         self._mirror.event("Pod", "MODIFIED", pod)
         return pod.metadata.uid == bind.uid and pod.spec.node_name == bind.node
 
@@ -219,7 +255,7 @@ class Binder:
 
     async def _doubt(self, bind: Bind) -> None:
         """A binding was not confirmed in time."""
-        key = _key(bind)
+        key = bind.key
         self._observer.bind_result("unconfirmed", self._assume_timeout)
         if self._is_bound_elsewhere(bind):
             # kube-scheduler did not come back for it yet. What it is told then is decided anew.
@@ -227,6 +263,8 @@ class Binder:
             self._mirror.changed()
         else:
             confirmed = await self._look_up(bind)
+            if confirmed is None:
+                self._expect(bind, _LOOK_AGAIN)
             log.warning("binding not confirmed", pod=key, node=bind.node, bound=confirmed)
 
     def _is_held(self, key: str) -> bool:
@@ -235,12 +273,8 @@ class Binder:
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if type == "DELETED" and self._held:
-            key = pod if isinstance(pod, str) else f"{pod.metadata.namespace}/{pod.metadata.name}"
+            key = pod if isinstance(pod, str) else pod.metadata.key
             self._held.pop(key, None)
-
-
-def _key(bind: Bind) -> str:
-    return f"{bind.namespace}/{bind.name}"
 
 
 def _body(bind: Bind) -> bytes:
@@ -255,7 +289,3 @@ def _body(bind: Bind) -> bytes:
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
         }
     )
-
-
-def _reference(bind: Bind) -> Reference:
-    return Reference("v1", "Pod", bind.namespace, bind.name, bind.uid)

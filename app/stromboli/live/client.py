@@ -7,11 +7,13 @@ aiohttp, and their bodies stay plain JSON.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +22,15 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 import msgspec
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.config import load_incluster_config, load_kube_config
 from msgspec import Struct
 
 from stromboli.api.errors import StromboliError
+from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff
+from stromboli.live.logs import Logger
+
+log = Logger(__name__)
 
 Object: TypeAlias = dict[str, Any]
 """A manifest as decoded JSON."""
@@ -38,6 +44,10 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _RETRIED: Final = frozenset((429, 500, 502, 503, 504))
 _TOKEN_PERIOD: Final = 60.0
 _RELOAD_PAUSE: Final = 5.0
+#: the longest time that a server can make us wait, in seconds
+_LONGEST_WAIT: Final = 30.0
+#: how much of what a server says goes into an error
+_SHOWN: Final = 500
 
 
 def timestamp(moment: datetime | None = None) -> str:
@@ -61,6 +71,15 @@ class ApiError(StromboliError):
         return self.status in _RETRIED
 
 
+def already_exists(error: ApiError) -> bool:
+    """Whether a creation was refused because the object is there; other conflicts have the same status."""
+    return error.status == 409 and error.reason == "AlreadyExists"
+
+
+class NotSentError(StromboliError, ConnectionError):
+    """A request was held back: when its turn came, it was no longer wanted or no longer allowed."""
+
+
 class CredentialsError(StromboliError):
     """There is no way to log in, or it does not work."""
 
@@ -69,12 +88,17 @@ class Credentials:
     """Where the API server is and how to log in to it; makes HTTP sessions that always carry the latest token."""
 
     def __init__(self, load: Callable[[], Configuration]) -> None:
-        """`load` reads the configuration anew each time; it may block. Raises what it raises."""
+        """`load` reads the configuration anew each time; it may block. Raises CredentialsError, as `load` does."""
         self._load = load
         # Its annotations do not say what the loaders put into it.
         self._config: Any = load()
         self.server: str = self._config.host.rstrip("/")
-        self._tls = _tls_context(self._config) if self.server.startswith("https") else None
+        if not self.server.startswith(("http://", "https://")):
+            raise CredentialsError(f"{self.server!r} is not the address of an API server (https://HOST:PORT)")
+        try:
+            self._tls = _tls_context(self._config) if self.server.startswith("https") else None
+        except OSError as error:
+            raise CredentialsError(f"the certificates for {self.server} cannot be used: {error}") from error
         self._authorization = _authorization(self._config)
         self._reloading = asyncio.Lock()
         self._reloaded = 0.0
@@ -102,18 +126,30 @@ class Credentials:
         )
 
     async def log_in_again(self) -> None:
-        """The token was refused: read everything again, in a thread, since that may run a login program."""
+        """The token was refused: read everything again, in a thread, since that may run a login program.
+
+        Where that fails the old token is kept, and the API server goes on to refuse it.
+        """
         async with self._reloading:
             if time.monotonic() - self._reloaded >= _RELOAD_PAUSE:
-                self._config = await asyncio.to_thread(self._load)
-                self._authorization = _authorization(self._config)
                 self._reloaded = time.monotonic()
+                await self._renew(self._load)
 
     async def keep_fresh(self) -> None:
         """Follow tokens that rotate, until cancelled."""
         while True:
             await asyncio.sleep(_TOKEN_PERIOD)
-            self._authorization = await asyncio.to_thread(_authorization, self._config)
+            await self._renew(lambda: self._config)
+
+    async def _renew(self, load: Callable[[], Any]) -> None:
+        def renewed() -> tuple[Any, str]:
+            config = load()
+            return config, _authorization(config)
+
+        try:
+            self._config, self._authorization = await asyncio.to_thread(renewed)
+        except CredentialsError as error:
+            log.recurring("login failed", error)
 
     async def _authorize(
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestStartParams
@@ -130,14 +166,19 @@ def _load(kubeconfig: Path | None, context: str | None) -> Configuration:
         else:
             path = str(kubeconfig) if kubeconfig else None
             load_kube_config(path, context, config, persist_config=False)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError) as error:
-        raise CredentialsError(f"{kubeconfig or 'kubeconfig'}: {error}") from error
+    except Exception as error:
+        # The loaders check little: a file of the wrong shape is a TypeError or a KeyError of theirs.
+        where = f"{kubeconfig or 'kubeconfig'}: {_in_one_line(error)}"
+        raise CredentialsError(f"{where}; --kubeconfig and $KUBECONFIG name another") from error
     return config
 
 
 def _authorization(config: Any) -> str:
-    """The header; asking for the key also renews it when it is about to expire."""
-    key: str = (config.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
+    """The header; asking for the key also renews it when it is about to expire. Raises CredentialsError."""
+    try:
+        key: str = (config.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
+    except Exception as error:
+        raise CredentialsError(f"the login was not renewed: {_in_one_line(error)}") from error
     scheme, _, token = key.rpartition(" ")
     return f"Bearer {token}" if scheme == "bearer" else key
 
@@ -176,7 +217,7 @@ class Kube:
         self.credentials = credentials
         self.server = credentials.server
         self._connections = connections
-        self._page = msgspec.json.Decoder(Page)
+        self._page = Decoder(Page)
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
@@ -222,7 +263,7 @@ class Kube:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: bytes | aiohttp.Payload | None = None,
         content_type: str = _JSON,
         params: Mapping[str, str] | None = None,
     ) -> bytes:
@@ -242,22 +283,37 @@ class Kube:
         raise AssertionError("unreachable")
 
     async def persist(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = _JSON, attempts: int = 5
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = _JSON,
+        attempts: int = 5,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> bytes:
-        """A request that is repeated while the API server is overloaded or cannot be reached."""
+        """A request that is repeated while the API server is overloaded or cannot be reached.
+
+        `wanted` is asked before each attempt. Raises NotSentError only when no attempt was made.
+        """
         backoff = Backoff(0.1, 5.0)
+        failure: Exception | None = None
         while True:
             attempts -= 1
             try:
+                if not wanted():
+                    raise NotSentError(f"{method} {path}: no longer wanted")
                 return await self.request(method, path, body, content_type)
+            except NotSentError as error:
+                raise failure or error from None
             except ApiError as error:
                 if not error.retriable or attempts == 0:
                     raise
-                delay = backoff.delay(error.retry_after)
-            except CONNECTION_ERRORS:
+                failure, delay = error, backoff.delay(error.retry_after)
+            except CONNECTION_ERRORS as error:
                 if attempts == 0:
                     raise
-                delay = backoff.delay()
+                failure, delay = error, backoff.delay()
             await asyncio.sleep(delay)
 
     def watch(self, path: str, params: Mapping[str, str], silence: float) -> Any:
@@ -273,20 +329,48 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> ApiError
     except msgspec.DecodeError:
         body = None
     if not isinstance(body, dict):
+        # What a proxy on the way says is no Status.
         body = {"message": content[:200].decode(errors="replace")}
-    return status_error({"code": status, **body}, headers.get("Retry-After"))
+    return status_error({**body, "code": status}, headers.get("Retry-After"))
 
 
-def status_error(status: Mapping[str, Any], retry_after: str | None = None) -> ApiError:
-    """The error that a `Status` object stands for."""
-    seconds = retry_after or (status.get("details") or {}).get("retryAfterSeconds")
+def status_error(status: object, retry_after: object = None) -> ApiError:
+    """The error that a `Status` object stands for, as far as it is one; `retry_after` outweighs what it says."""
+    fields = status if isinstance(status, dict) else {}
+    code, details = fields.get("code"), fields.get("details")
+    if retry_after is None and isinstance(details, dict):
+        retry_after = details.get("retryAfterSeconds")
+    reason, message = (str(fields.get(key) or "")[:_SHOWN] for key in ("reason", "message"))
+    return ApiError(code if isinstance(code, int) else 0, reason, message, _seconds(retry_after))
+
+
+def _seconds(asked: object) -> float | None:
+    """How long a server asks to wait, at most _LONGEST_WAIT; None when it says nothing that makes sense."""
     try:
-        delay = None if seconds is None else float(seconds)
-    except ValueError:
-        delay = None
-    return ApiError(int(status.get("code") or 0), status.get("reason") or "", status.get("message") or "", delay)
+        seconds = float(asked)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        seconds = _seconds_until(asked)
+    except OverflowError:
+        seconds = math.inf
+    return None if math.isnan(seconds) else min(max(0.0, seconds), _LONGEST_WAIT)
+
+
+def _seconds_until(date: object) -> float:
+    """The seconds until an HTTP date, NaN when it is none."""
+    try:
+        moment = parsedate_to_datetime(str(date))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+_OBJECT = Decoder(dict[str, Any])
 
 
 def _decoded(content: bytes) -> Object:
-    decoded: Object = msgspec.json.decode(content)
+    decoded: Object = _OBJECT.decode(content)
     return decoded

@@ -10,9 +10,11 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
+from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
@@ -38,6 +40,30 @@ class Reference:
     namespace: str
     name: str
     uid: str = ""
+
+
+class _Pod(Protocol):
+    """Whatever names a pod."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
+
+
+def about_pod(pod: _Pod) -> Reference:
+    """A pod, as a record or a decision names it."""
+    return Reference("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+def about_pod_group(pod_group: PodGroup) -> Reference:
+    """A PodGroup."""
+    metadata = pod_group.metadata
+    return Reference(SCHEDULING, "PodGroup", metadata.namespace, metadata.name, metadata.uid)
 
 
 @dataclass(frozen=True, slots=True)

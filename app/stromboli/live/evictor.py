@@ -15,7 +15,7 @@ from msgspec.json import encode
 from stromboli.api import objects
 from stromboli.api.decisions import Evict, Nominate
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
-from stromboli.live.events import Events, Reference
+from stromboli.live.events import Events, about_pod
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
@@ -28,6 +28,9 @@ _WORKERS = 8
 #: how long a deletion may take to show in the watch before sessions go on without it
 _PATIENCE = 5.0
 
+#: why a pod is evicted, where no other gets its place
+_CAUSES = {"takeover": "undoing what was bound while the leader changed"}
+
 
 class Evictor:
     """Deletes victims and nominates nodes, a few at a time."""
@@ -36,7 +39,7 @@ class Evictor:
         self._kube = kube
         self._events = events
         self._observer = observer
-        self._message = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+        self._name = scheduler_name
         self._queue: asyncio.Queue[Evict | Nominate] = asyncio.Queue()
         #: uid -> when it was submitted, of victims that do not yet show as terminating
         self._invisible: dict[str, float] = {}
@@ -60,7 +63,7 @@ class Evictor:
                 self._nominated[nomination.uid] = nomination.node
                 self._queue.put_nowait(nomination)
 
-    async def settled(self) -> None:
+    async def caught_up(self) -> None:
         """Return when all victims show as terminating: a session that ran before would evict others as well."""
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -83,9 +86,9 @@ class Evictor:
                 else:
                     await self._nominate(item)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                pod = f"{item.namespace}/{item.name}"
+                pod = item.key
                 gone = isinstance(error, ApiError) and error.status in (404, 409)
-                log.warning("pod not changed", pod=pod, what=type(item).__name__, error=str(error) or repr(error))
+                log.recurring("pod not changed", error, pod=pod, what=type(item).__name__)
                 if isinstance(item, Evict):
                     self._observer.evict_result("gone" if gone else "failed", 0.0)
                     self._done(item.uid)
@@ -97,19 +100,18 @@ class Evictor:
         reason = f"Pod is evicted, because of {victim.action}"
         if victim.beneficiary:
             reason += f" for {victim.beneficiary}"
-        self._events.emit(
-            Reference("v1", "Pod", victim.namespace, victim.name, victim.uid), "Warning", "Evict", reason, "Evicting"
-        )
+        self._events.emit(about_pod(victim), "Warning", "Evict", reason, "Evicting")
+        cause = _CAUSES.get(victim.action, "preempting to accommodate a higher priority pod")
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": self._message,
+            "message": f"{self._name}: {cause}",
             "lastTransitionTime": timestamp(),
         }
         await write_condition(self._kube, path, victim.uid, condition)
         await self._kube.persist("DELETE", path, encode({"preconditions": {"uid": victim.uid}}))
-        log.info("evicted", pod=f"{victim.namespace}/{victim.name}", node=victim.node, action=victim.action)
+        log.info("evicted", pod=victim.key, node=victim.node, action=victim.action)
         self._observer.evict_result("evicted", time.perf_counter() - started)
 
     async def _nominate(self, nomination: Nominate) -> None:

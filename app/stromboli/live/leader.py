@@ -1,25 +1,31 @@
 """Leader election by a Lease: of several replicas one schedules.
 
 A candidate judges a foreign lease by how long *it* has seen it unchanged, so clocks of different machines need not
-agree. A leader that could not renew in time stops before others may begin.
+agree. A leader counts from the moment at which it began to ask for its last renewal, and writes nothing from the
+deadline on. When it then finds the lease still in its own name nobody led meanwhile, and it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
 from stromboli.live.logs import Logger
 
 log = Logger(__name__)
 
+#: goes on while the process is stopped, and on Linux while the machine sleeps
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: between the end of a foreign lease and the attempt to take it
+_AFTER = 0.01
+
 
 class LeadershipLostError(Exception):
-    """Another replica leads now, or may do so soon."""
+    """Another replica leads now, or did so for a while."""
 
 
 class LeaderLease:
@@ -32,10 +38,10 @@ class LeaderLease:
         name: str,
         identity: str,
         *,
-        duration: float = 15.0,
-        renew_deadline: float = 10.0,
-        retry_period: float = 2.0,
-        clock: Callable[[], float] = time.monotonic,
+        duration: float,
+        renew_deadline: float,
+        retry_period: float,
+        clock: Callable[[], float] = lambda: time.clock_gettime(_CLOCK),
     ) -> None:
         self.identity = identity
         self._kube = kube
@@ -43,36 +49,39 @@ class LeaderLease:
         self._path = f"{self._collection}/{name}"
         self._namespace = namespace
         self._name = name
-        self._duration = duration
+        #: in whole seconds, as the Lease has it
+        self._duration = max(1, math.ceil(duration))
         self._renew_deadline = renew_deadline
         self._retry_period = retry_period
         self._clock = clock
-        #: when we last renewed, None while another leads
+        #: when we began to ask for the last renewal, None while another leads
         self._renewed: float | None = None
-        #: the foreign lease as last seen, and since when it is unchanged
-        self._seen: tuple[Any, float] = (None, 0.0)
+        #: holder and renewal of a foreign lease as last seen, and when it ends unless it is renewed
+        self._seen: tuple[object, object] = (None, None)
+        self._ends = -math.inf
+
+    def remaining(self) -> float:
+        """For how many seconds no other can lead; none or less when another may."""
+        return -math.inf if self._renewed is None else self._renewed + self._renew_deadline - self._clock()
 
     @property
     def leads(self) -> bool:
         """Whether this replica may act now."""
-        return self._renewed is not None and self._clock() - self._renewed < self._renew_deadline
+        return self.remaining() > 0
 
     async def acquire(self) -> None:
         """Return when this replica leads."""
-        while True:
-            if await self._try():
-                break
-            await asyncio.sleep(self._retry_period)
+        while not (await self._try(self._may_take) and self.leads):
+            left = self._ends - self._clock() + _AFTER
+            await asyncio.sleep(min(left, self._retry_period) if left > 0 else self._retry_period)
         log.info("leading", lease=self._name, identity=self.identity)
 
     async def hold(self) -> None:
-        """Renew until that fails; raises LeadershipLostError."""
+        """Renew until another has the lease; raises LeadershipLostError then."""
         while True:
             await asyncio.sleep(self._retry_period)
-            await self._try()
-            if not self.leads:
-                self._renewed = None
-                raise LeadershipLostError(f"lease {self._namespace}/{self._name}")
+            if not await self._try(self._may_keep):
+                log.warning("lease not renewed", lease=self._name, remaining=f"{self.remaining():.1f}s")
 
     async def release(self) -> None:
         """Let another replica lead at once."""
@@ -87,51 +96,66 @@ class LeaderLease:
         except (ApiError, *CONNECTION_ERRORS) as error:
             log.info("lease not released", lease=self._name, error=str(error) or repr(error))
 
-    async def _try(self) -> bool:
-        """Take or renew the lease; returns whether that succeeded."""
+    async def _try(self, may: Callable[[Object | None], bool]) -> bool:
+        """Take or renew the lease if it may be; returns whether that succeeded."""
         started = self._clock()
         try:
-            async with asyncio.timeout(self._renew_deadline):
-                taken = await self._write()
+            async with asyncio.timeout(self._renew_deadline / 2):
+                written = await self._write(may)
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.info("lease not written", lease=self._name, error=str(error) or repr(error))
+            log.recurring("lease not written", error, lease=self._name)
             return False
-        if taken:
+        if written:
             self._renewed = started
-        elif self._renewed is not None:
-            self._renewed = None
-        return taken
+        return written
 
-    async def _write(self) -> bool:
-        try:
-            lease = await self._kube.get(self._path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+    async def _write(self, may: Callable[[Object | None], bool]) -> bool:
+        lease = await self._read()
+        if not may(lease):
+            return False
+        if lease is None:
             meta = {"name": self._name, "namespace": self._namespace}
             manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
             await self._kube.create(self._collection, {**manifest, "spec": self._spec({})})
-            return True
-        spec = lease.get("spec") or {}
-        if not self._is_free(spec):
-            return False
-        await self._kube.replace(self._path, {**lease, "spec": self._spec(spec)})
+        else:
+            # With its version: whoever else wrote it since then has won.
+            await self._kube.replace(self._path, {**lease, "spec": self._spec(lease.get("spec") or {})})
         return True
 
-    def _is_free(self, spec: Object) -> bool:
-        if spec.get("holderIdentity") in (None, "", self.identity):
-            return True
-        observed = (spec.get("holderIdentity"), spec.get("renewTime"))
-        if observed != self._seen[0]:
-            self._seen = (observed, self._clock())
-        return self._clock() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._duration)
+    async def _read(self) -> Object | None:
+        try:
+            return await self._kube.get(self._path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def _may_keep(self, lease: Object | None) -> bool:
+        """Whether nobody else can have led since the last renewal. Raises LeadershipLostError otherwise."""
+        ours = self.leads if lease is None else (lease.get("spec") or {}).get("holderIdentity") == self.identity
+        if not ours:
+            self._renewed = None
+            raise LeadershipLostError(f"lease {self._namespace}/{self._name}")
+        return True
+
+    def _may_take(self, lease: Object | None) -> bool:
+        """Whether nobody holds the lease. One that was deleted may have a holder who does not know yet."""
+        if lease is not None:
+            spec = lease.get("spec") or {}
+            if spec.get("holderIdentity") in (None, "", self.identity):
+                return True
+            seen = (spec["holderIdentity"], spec.get("renewTime"))
+            if seen != self._seen:
+                self._seen = seen
+                self._ends = self._clock() + float(spec.get("leaseDurationSeconds") or self._duration)
+        return self._clock() > self._ends
 
     def _spec(self, old: Object) -> Object:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         ours = old.get("holderIdentity") == self.identity
         return {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self._duration)),
+            "leaseDurationSeconds": self._duration,
             "renewTime": now,
             "acquireTime": old.get("acquireTime", now) if ours else now,
             "leaseTransitions": int(old.get("leaseTransitions") or 0) + (0 if ours or not old else 1),

@@ -1,6 +1,9 @@
 """Log lines of one event and its fields: `binding refused pod=default/a node=n1`.
 
 The fields are also on the record, as `fields`, for formatters that write something else than text.
+
+What fails while the API server is away fails many times a second. Such warnings go through `recurring`: the first of
+a cause is told at once, those that follow are counted and told with their number, at intervals that grow.
 """
 
 from __future__ import annotations
@@ -8,17 +11,25 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 _PLAIN = re.compile(r"[^\s\"=]+")
+#: seconds between two lines of one cause: at first, and at most
+_INTERVALS = (10.0, 640.0)
+#: how many causes are remembered
+_CAUSES = 1_000
 
 
 class Logger:
     """A logger whose methods take an event and fields."""
 
-    __slots__ = ("_logger",)
+    __slots__ = ("_logger", "_recurrences")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logging.getLogger(name)
+        self._recurrences = _Recurrences(clock)
 
     def debug(self, event: str, **fields: object) -> None:
         self._log(logging.DEBUG, event, fields)
@@ -28,6 +39,18 @@ class Logger:
 
     def warning(self, event: str, **fields: object) -> None:
         self._log(logging.WARNING, event, fields)
+
+    def recurring(self, event: str, error: object, *, traced: bool = False, **fields: object) -> None:
+        """A warning that may come again and again: for each event and error one line, with how many it stands for.
+
+        `traced` adds the traceback of an error that nobody foresaw.
+        """
+        cause = str(error) or repr(error)
+        count = self._recurrences.due((event, cause))
+        if count:
+            repeated = {"repeated": count} if count > 1 else {}
+            trace = error if traced and isinstance(error, BaseException) else None
+            self._log(logging.WARNING, event, {**fields, "error": cause, **repeated}, trace)
 
     def error(self, event: str, **fields: object) -> None:
         self._log(logging.ERROR, event, fields)
@@ -41,6 +64,44 @@ class Logger:
             text = " ".join([event, *(f"{key}={_shown(value)}" for key, value in fields.items())])
             extra = {"event": event, "fields": fields}
             self._logger.log(level, "%s", text, exc_info=error, extra=extra, stacklevel=3)
+
+
+@dataclass(slots=True)
+class _Recurrence:
+    """What came of one cause since it was last told."""
+
+    count: int
+    #: when it is told again
+    due: float
+    #: the time between this line and the next, seconds
+    interval: float
+
+
+class _Recurrences:
+    """Counts what comes again."""
+
+    __slots__ = ("_by_cause", "_clock")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._by_cause: dict[tuple[str, str], _Recurrence] = {}
+
+    def due(self, cause: tuple[str, str]) -> int:
+        """Count one; returns how many are to be told now, 0 if none. A cause that was away for long is new."""
+        now, (first, longest) = self._clock(), _INTERVALS
+        found = self._by_cause.get(cause)
+        if found is None or now - found.due > longest:
+            if len(self._by_cause) >= _CAUSES:
+                self._by_cause.clear()
+            self._by_cause[cause] = _Recurrence(0, now + first, first)
+            return 1
+        found.count += 1
+        if now < found.due:
+            return 0
+        count, found.count = found.count, 0
+        found.interval = min(longest, 2 * found.interval)
+        found.due = now + found.interval
+        return count
 
 
 def _shown(value: object) -> str:

@@ -17,6 +17,7 @@ from stromboli.api.decisions import Bind, Decision
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.state.cluster import ClusterState
+from stromboli.state.nodes import NodeRecord
 from stromboli.state.snapshot import Snapshot
 
 log = Logger(__name__)
@@ -29,7 +30,7 @@ class Result(Protocol):
     def decisions(self) -> Sequence[Decision]: ...
 
     @property
-    def settled(self) -> bool:
+    def conclusive(self) -> bool:
         """Whether a further session would decide nothing either unless something changes."""
         ...
 
@@ -49,20 +50,23 @@ class TickLoop:
     def __init__(
         self,
         state: ClusterState,
-        decider: Decider,
+        decider: Decider | None,
         carry_out: Callable[[Sequence[Decision], Snapshot], None],
-        settled: Callable[[], Awaitable[None]],
+        caught_up: Callable[[], Awaitable[None]],
         observer: Observer,
         *,
         debounce: float,
         period: float,
         allowed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`settled` returns when all that the last session did, and the state cannot assume, is visible in it."""
+        """`caught_up` returns when all that the last session did, and the state cannot assume, is visible in it.
+
+        There are no sessions while `decider` is None.
+        """
         self.decider = decider
         self._state = state
         self._carry_out = carry_out
-        self._settled = settled
+        self._caught_up = caught_up
         self._observer = observer
         self._debounce = debounce
         self._period = period
@@ -70,6 +74,8 @@ class TickLoop:
         self._urgent = asyncio.Event()
         #: whether the next session may decide something
         self._worthwhile = True
+        #: since when a session runs, None while there is none
+        self._began: float | None = None
         #: how long the last session took, seconds
         self._took = 0.0
         self._thread = ThreadPoolExecutor(1, "session")
@@ -80,12 +86,19 @@ class TickLoop:
         if urgent:
             self._urgent.set()
 
+    @property
+    def session_age(self) -> float:
+        """How long the session that runs has been running, in seconds; 0 while there is none."""
+        return 0.0 if self._began is None else time.perf_counter() - self._began
+
     async def run(self) -> None:
         """Run sessions until cancelled."""
         try:
             while True:
                 await self._due()
-                if self._worthwhile and self._allowed() and not await self._tick():
+                if self.decider is None or not (self._worthwhile and self._allowed()):
+                    continue
+                if not await self._tick(self.decider):
                     # The same snapshot would raise again: leave it time to change.
                     await asyncio.sleep(self._period)
         finally:
@@ -100,26 +113,30 @@ class TickLoop:
         else:
             # A stream of changes gets at most half of the time: the event loop needs the rest to take them in.
             await asyncio.sleep(max(self._debounce, min(self._took, self._period)))
-        await self._settled()
+        await self._caught_up()
         self._urgent.clear()
 
-    async def _tick(self) -> bool:
+    async def _tick(self, decider: Decider) -> bool:
         """One session; returns whether it came to its end."""
         self._worthwhile = False
         began = time.perf_counter()
         snapshot, now, started = self._state.snapshot(), time.time(), time.perf_counter()
         self._observer.snapshot(started - began)
-        decide = self.decider.decide
+        self._began = started
         try:
-            result = await asyncio.get_running_loop().run_in_executor(self._thread, lambda: decide(snapshot, now=now))
+            result = await asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: decider.decide(snapshot, now=now)
+            )
         except Exception as error:
-            log.exception("session failed", error)
+            log.recurring("session failed", error, traced=True)
             self._observer.session_failed(error)
             self._worthwhile = True
             return False
+        finally:
+            self._began = None
         self._took = time.perf_counter() - started
         self._observer.session(snapshot, result, now, self._took)
-        if not result.settled:
+        if not result.conclusive:
             self._worthwhile = True
         if self._allowed():
             self._carry_out(result.decisions, snapshot)
@@ -132,9 +149,10 @@ def still_valid(
     """Divide binds into those that still stand and those that do not.
 
     The cluster moved on while the session ran on its snapshot. A pod that is gone, has been replaced or bound, or is
-    held back, and one whose node is gone take the binds of their whole gang with them: the next session decides anew.
+    held back, and one whose node is not what it was take the binds of their whole gang with them: the next session
+    decides anew.
     """
-    stale = {bind.uid for bind in binds if not _stands(bind, state, held)}
+    stale = {bind.uid for bind in binds if not _stands(bind, snapshot, state, held)}
     if not stale:
         return list(binds), []
     gang_of = {record.uid: record.job or record.uid for record in snapshot.pods.records if record is not None}
@@ -145,14 +163,20 @@ def still_valid(
     return divided
 
 
-def _stands(bind: Bind, state: ClusterState, held: Callable[[str], bool]) -> bool:
-    key = f"{bind.namespace}/{bind.name}"
+def node_terms(node: NodeRecord | None) -> tuple[object, ...] | None:
+    """What a binding to a node relies on beside its room; None when the node is not there."""
+    return None if node is None else (node.uid, node.unschedulable, node.taints)
+
+
+def _stands(bind: Bind, snapshot: Snapshot, state: ClusterState, held: Callable[[str], bool]) -> bool:
+    key = bind.key
     record = state.record(key)
     return (
         record is not None
         and record.uid == bind.uid
         and not record.node_name
-        and bind.node in state.nodes.by_name
+        and (now := node_terms(state.nodes.record(bind.node))) is not None
+        and now == node_terms(snapshot.nodes.facts.record(bind.node))
         and key not in state.assumed
         and not held(key)
     )

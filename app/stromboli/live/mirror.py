@@ -1,7 +1,8 @@
 """The cluster's objects on their way into the state.
 
-Watches and lists of every kind end here. An object that cannot be used is named in one log line and set aside: what
-was known of it before stays, and everything else goes on.
+Watches and lists of every kind end here. An object that does not pass the gate is set aside with a reason, until a
+change mends it, and everything else goes on. What was known of it before stays; but a pod that has a node counts there
+as far as it can be read, and one that has none is not placed by what it said before.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import msgspec
 from msgspec.structs import astuple, replace
 
+from stromboli import gate
 from stromboli.api import objects
-from stromboli.api.crds import KINDS, Queue
-from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, StromboliError
+from stromboli.api.crds import Queue
+from stromboli.api.errors import InvalidObjectError
 from stromboli.api.pod_state import ON_NODE_STATES, PodState
-from stromboli.api.validation import field_path
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
 from stromboli.state.cluster import ClusterState, object_key
@@ -27,6 +27,8 @@ log = Logger(__name__)
 
 Listener: TypeAlias = Callable[[str, Any], None]
 """Called with the event's type and the object; for DELETED that is its last state or, from a list, its key."""
+Complaint: TypeAlias = Callable[[str, str, str, str], None]
+"""Called with the kind, key and uid of an object, the uid empty when it is not known, and what is wrong with it."""
 _FINISHED = ("Succeeded", "Failed")
 _PENDING = int(PodState.Pending)
 _ON_NODE = frozenset(int(state) for state in ON_NODE_STATES)
@@ -42,13 +44,18 @@ class Mirror:
         self._wake = wake
         self._observer = observer
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+        self._complaints: list[Complaint] = []
         self._listings: dict[str, Listing] = {}
-        #: (kind, key) -> problem of the objects that were set aside, so that each is told once
+        #: (kind, key) -> problem of the objects that were not read, or not in full, so that each is told once
         self._problems: dict[tuple[str, str], str] = {}
 
     def listen(self, kind: str, listener: Listener) -> None:
         """Have all changes of a kind told, after they were applied."""
         self._listeners[kind].append(listener)
+
+    def complain(self, complaint: Complaint) -> None:
+        """Have it told, once, when an object cannot be used as it is."""
+        self._complaints.append(complaint)
 
     def listing(self, kind: str) -> Listing:
         """Begin to apply a whole list."""
@@ -70,12 +77,17 @@ class Mirror:
     def upsert(self, kind: str, key: str, obj: Any, type: str) -> None:
         """Apply an object as it is now."""
         try:
-            obj = KINDS[kind].parse(obj) if kind in KINDS else obj
-            urgent = self._apply(kind, key, obj)
-        except StromboliError as error:
-            self.set_aside(kind, key, _described(obj, error))
+            obj = gate.read(kind, obj)
+        except InvalidObjectError as error:
+            self.set_aside(kind, key, f"{error.path}: {error.problem}" if error.path else error.problem, _uid(obj))
+            self._take_what_it_holds(key, obj)
             return
-        self._problems.pop((kind, key), None)
+        urgent = self._apply(kind, key, obj)
+        problems = "; ".join(sorted(gate.unread(kind, obj)))
+        if problems:
+            self._complain("annotation not used", kind, key, problems, _uid(obj))
+        else:
+            self._problems.pop((kind, key), None)
         self._tell(kind, type, obj, urgent)
 
     def delete(self, kind: str, key: str, obj: Any) -> None:
@@ -89,15 +101,29 @@ class Mirror:
         """The state was changed by other means than an object."""
         self._wake(True)
 
-    def set_aside(self, kind: str, key: str, problem: str) -> None:
+    def set_aside(self, kind: str, key: str, problem: str, uid: str = "") -> None:
         """Say, once, that an object cannot be used."""
+        self._complain("object set aside", kind, key, problem, uid)
+
+    def _complain(self, what: str, kind: str, key: str, problem: str, uid: str) -> None:
         if self._problems.get((kind, key)) == problem:
             return
         if len(self._problems) >= _REMEMBERED:
-            self._problems.clear()
+            del self._problems[next(iter(self._problems))]
         self._problems[kind, key] = problem
         self._observer.malformed(kind, key)
-        log.warning("object set aside", kind=kind, key=key, problem=problem)
+        log.warning(what, kind=kind, key=key, problem=problem)
+        for complaint in self._complaints:
+            complaint(kind, key, uid, f"{what}: {problem}")
+
+    def _take_what_it_holds(self, key: str, obj: Any) -> None:
+        """Of a pod that is set aside, no more than the place that it has."""
+        if not isinstance(obj, objects.Pod):
+            return
+        if obj.spec.node_name:
+            self._tell("Pod", "MODIFIED", obj, self._apply_pod(key, obj))
+        elif key not in self.state.assumed:
+            self.state.delete("Pod", key)
 
     def _tell(self, kind: str, type: str, obj: Any, urgent: bool) -> None:
         for listener in self._listeners.get(kind, ()):
@@ -187,23 +213,6 @@ def _standing(state: ClusterState, kind: str, key: str) -> Any:
     return None
 
 
-def _described(obj: Any, error: StromboliError) -> str:
-    """What is wrong with an object, and where."""
-    if isinstance(error, InvalidObjectError):
-        return f"{error.path}: {error.problem}"
-    if isinstance(error, InvalidQuantityError):
-        path = _find(msgspec.to_builtins(obj), error.value)
-        return f"{field_path(path)}: {error}" if path else str(error)
-    return str(error)
-
-
-def _find(value: Any, wanted: object) -> tuple[int | str, ...] | None:
-    """The path to the first place where a value stands."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        if item == wanted and type(item) is type(wanted):
-            return (key,)
-        below = _find(item, wanted)
-        if below is not None:
-            return (key, *below)
-    return None
+def _uid(obj: Any) -> str:
+    uid = (obj.get("metadata") or {}).get("uid") if isinstance(obj, dict) else obj.metadata.uid
+    return str(uid or "")

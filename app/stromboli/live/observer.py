@@ -15,8 +15,8 @@ class Observer:
         """A watch event took effect so many seconds after it was read."""
 
     def relist(self, kind: str, why: str) -> None:
-        """A kind is listed: at the `start`, because a watch `expired`, the kind was `absent`, the server `refused` or
-        was `disconnected`, or to `reconcile` what kopf may have missed."""
+        """A kind is listed: at the `start`, because a watch `expired`, told of an `error` or was `unreadable`, the kind
+        was `absent`, the server `refused` or was `disconnected`, or we `failed`."""
 
     def malformed(self, kind: str, key: str) -> None:
         """An object could not be read and was set aside."""
@@ -44,6 +44,9 @@ class Observer:
 
     def policy(self, error: str | None) -> None:
         """The policy file was taken up, or is wrong."""
+
+    def mended(self, what: str) -> None:
+        """After a take-over a `gang` was found bound in part, or a `pod` was evicted."""
 
     def leading(self, leads: bool) -> None:
         """This replica became the leader, or is no longer."""

@@ -1,80 +1,158 @@
-"""The kopf operator: it owns the loop, the login and the watches of Queues, PodGroups and HyperNodes.
+"""The operator: kopf, with what it is good at, in a place where it can fail.
 
-Pods and nodes are too many for it and come through reflectors. Handlers return nothing, and none of them is more than
-`on.event`: kopf would otherwise annotate the objects. What is deleted while kopf's watch is broken it never tells, so
-the same kinds are listed from time to time. That also finds HyperNodes whose definition came after the start: kopf
-looks only once what there is to watch.
+It watches Queues, of which there are few, and its handler has new ones opened. Every other object comes through
+reflectors, which cost a hundredth and outlive what a server may say: kopf ends when a watch tells of an error or breaks
+off within a line, asks again at once when a watch ends at once, and never tells what was deleted while it was away.
+
+So it has a thread and a loop of its own, which it may leave in any state, and a limit on its requests. When it ends it
+is begun anew, after longer and longer pauses; meanwhile new queues are opened after a session.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import kopf
 
-from stromboli.api.crds import KINDS, SCHEDULING, TOPOLOGY
-from stromboli.live.client import Credentials
-from stromboli.live.mirror import Mirror
-from stromboli.live.reflector import Source
+from stromboli.api.crds import KINDS, SCHEDULING
+from stromboli.live.client import Credentials, Object
+from stromboli.live.limits import Backoff, TokenBucket
+from stromboli.live.logs import Logger
 
-OPERATOR_SOURCES = (
-    Source("Queue", f"/apis/{SCHEDULING}/queues", required=True),
-    Source("PodGroup", f"/apis/{SCHEDULING}/podgroups", required=True),
-    Source("HyperNode", f"/apis/{TOPOLOGY}/hypernodes"),
-)
-#: API versions of the kinds that kopf watches
-_API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOLOGY}
+log = Logger(__name__)
+
+#: requests per second, and how many at once
+_REQUESTS = (2.0, 20.0)
+#: an operator that ran for so many seconds was not broken from the start
+_LASTING = 60.0
+#: seconds that it is given to end; half as long again, and it is left
+_GRACE = 2.0
 
 
-def operator_settings() -> kopf.OperatorSettings:
+class QueueOperator:
+    """Calls `seen`, in the loop of `run`, with each Queue that is listed, added or modified."""
+
+    def __init__(self, credentials: Credentials, seen: Callable[[Object], None]) -> None:
+        self._credentials = credentials
+        self._seen = seen
+
+    async def run(self) -> None:
+        """Keep an operator running, until cancelled."""
+        loop, backoff = asyncio.get_running_loop(), Backoff(1.0, 60.0)
+        while True:
+            began = loop.time()
+            problem = await _Life(self._credentials, self._seen).run()
+            if loop.time() - began > _LASTING:
+                backoff.reset()
+            log.recurring("operator ended", problem)
+            await asyncio.sleep(backoff.delay())
+
+
+class _Life:
+    """One operator, from its beginning to its end."""
+
+    def __init__(self, credentials: Credentials, seen: Callable[[Object], None]) -> None:
+        self._credentials = credentials
+        self._seen = seen
+        self._outer = asyncio.get_running_loop()
+        self._inner: asyncio.AbstractEventLoop | None = None
+        self._stop = threading.Event()
+        self._ended: asyncio.Future[str] = self._outer.create_future()
+        self._bucket = TokenBucket(*_REQUESTS)
+        self._problem = ""
+
+    async def run(self) -> str:
+        """Run until it ends by itself, and return why; when this is cancelled it is ended."""
+        thread = threading.Thread(target=self._main, name="operator", daemon=True)
+        thread.start()
+        try:
+            return await asyncio.shield(self._ended)
+        finally:
+            self._stop.set()
+            await asyncio.to_thread(thread.join, 1.5 * _GRACE)
+            if thread.is_alive():
+                self._break_off()
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._operate())
+        except BaseException as error:
+            self._problem = self._problem or repr(error)
+        self._in(self._outer, self._tell)
+
+    async def _operate(self) -> None:
+        self._inner = asyncio.get_running_loop()
+        # What it leaves undone when it ends says nothing that its end does not.
+        self._inner.set_exception_handler(lambda loop, context: None)
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(), settings=_settings(), standalone=True, clusterwide=True, stop_flag=self._stop
+        )
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        self._problem = "; ".join(repr(task.exception()) for task in done)
+        self._in(self._outer, self._tell)
+        # Not all tasks in the loop, as its end will: some of kopf's wait for others of kopf's that go on.
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_GRACE)
+
+    def _tell(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(self._problem)
+
+    def _break_off(self) -> None:
+        """Its tasks were cancelled and do not end: leave them where they are."""
+        if self._inner is not None:
+            self._in(self._inner, self._inner.stop)
+
+    @staticmethod
+    def _in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        try:
+            loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            # That loop is closed: there is nothing left to tell it.
+            return
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        group, _, version = SCHEDULING.partition("/")
+
+        @kopf.on.login(registry=registry)
+        async def log_in(**_: Any) -> kopf.AiohttpSession:
+            return kopf.AiohttpSession(server=self._credentials.server, aiohttp_session=self._session())
+
+        @kopf.on.event(group, version, KINDS["Queue"].plural, registry=registry)
+        async def seen(event: kopf.RawEvent, **_: Any) -> None:
+            if event["type"] != "DELETED":
+                self._in(self._outer, partial(self._seen, dict(event["object"])))
+
+        return registry
+
+    def _session(self) -> aiohttp.ClientSession:
+        """A session of its own, which kopf closes when its token is refused, and on which requests wait their turn."""
+
+        async def wait(_: aiohttp.ClientSession, __: SimpleNamespace, ___: aiohttp.TraceRequestStartParams) -> None:
+            await self._bucket.wait()
+
+        session = self._credentials.session()
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(wait)
+        trace.freeze()
+        session.trace_configs.append(trace)
+        return session
+
+
+def _settings() -> kopf.OperatorSettings:
     """kopf for objects that it only watches."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.networking.request_timeout = 600
+    settings.queueing.exit_timeout = 0.1
     settings.process.ultimate_exiting_timeout = None
     return settings
-
-
-def operator_registry(
-    credentials: Credentials,
-    mirror: Mirror,
-    startup: Callable[[], Awaitable[None]],
-) -> kopf.OperatorRegistry:
-    """The handlers. `startup` runs in kopf's loop, and kopf watches nothing before it returns."""
-    registry = kopf.OperatorRegistry()
-
-    @kopf.on.startup(registry=registry)
-    async def start(**_: Any) -> None:
-        await startup()
-
-    @kopf.on.login(registry=registry)
-    async def log_in(**_: Any) -> kopf.AiohttpSession:
-        await credentials.log_in_again()
-        # A session of its own: kopf closes it when the API server refuses its token.
-        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=credentials.session())
-
-    for kind in KINDS:
-        _watch(registry, kind, mirror)
-    return registry
-
-
-async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> Sequence[BaseException | None]:
-    """End the tasks of an operator; returns how each ended.
-
-    `kopf.run_tasks` would do that too, but to every task in the loop that began later than the operator.
-    """
-    for task in tasks:
-        task.cancel()
-    ends: Sequence[BaseException | None] = await asyncio.gather(*tasks, return_exceptions=True)
-    return ends
-
-
-def _watch(registry: kopf.OperatorRegistry, kind: str, mirror: Mirror) -> None:
-    group, _, version = _API_VERSIONS[kind].partition("/")
-
-    @kopf.on.event(group, version, KINDS[kind].plural, registry=registry, id=kind)
-    async def apply(event: kopf.RawEvent, **_: Any) -> None:
-        mirror.event(kind, event["type"] or "ADDED", event["object"])

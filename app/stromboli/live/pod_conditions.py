@@ -34,7 +34,7 @@ class PodConditions:
 
     def put(self, refusal: SetPodUnscheduled) -> None:
         """Have a condition written; what is no longer so when its turn comes is dropped."""
-        key = f"{refusal.namespace}/{refusal.name}"
+        key = refusal.key
         if key not in self._wanted:
             self._queue.put_nowait(key)
         self._wanted[key] = refusal

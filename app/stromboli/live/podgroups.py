@@ -6,37 +6,25 @@ Pods of one ReplicaSet, StatefulSet, DaemonSet or Job share a group, and Kuberne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from fractions import Fraction
-from math import ceil
-from typing import Any
 
 import msgspec
 
-from stromboli.api import objects
-from stromboli.api.crds import SCHEDULING, PodGroupPhase
-from stromboli.api.errors import InvalidQuantityError
-from stromboli.api.quantity import parse
-from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
+from stromboli.api import keys, objects
+from stromboli.api.crds import SCHEDULING
+from stromboli.api.errors import StromboliError
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
+from stromboli.state.podgroups import is_bare, pod_group_for
 from stromboli.state.pods import GROUP_ANNOTATION
 
 log = Logger(__name__)
 
 _WORKERS = 8
-_QUEUE = "scheduling.volcano.sh/queue-name"
-_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-_INHERITED = "volcano.sh/"
-_TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
-_TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
-_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
-_POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
-_POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 _OWNER_PLURALS = {
     "ReplicaSet": "replicasets",
     "StatefulSet": "statefulsets",
@@ -77,7 +65,8 @@ class PodGroupMaker:
         if type == "DELETED" or not is_bare(pod):
             self._bare.pop(key, None)
             return
-        if self._active and key not in self._bare:
+        known = self._bare.get(key)
+        if self._active and (known is None or known.metadata.annotations != pod.metadata.annotations):
             self._queue.put_nowait(key)
         self._bare[key] = pod
 
@@ -90,14 +79,14 @@ class PodGroupMaker:
                 continue
             try:
                 await self._join(pod)
-            except (ApiError, InvalidQuantityError, *CONNECTION_ERRORS) as error:
+            except (ApiError, StromboliError, *CONNECTION_ERRORS) as error:
                 self._later(key, pod, str(error) or repr(error))
             else:
                 self._backoffs.pop(key, None)
 
     def _later(self, key: str, pod: objects.Pod, why: str) -> None:
         delay = self._backoffs.setdefault(key, Backoff(1.0, 60.0)).delay()
-        log.warning("pod group not made", pod=key, error=why, retry=f"{delay:.1f}s")
+        log.recurring("pod group not made", why, pod=key)
         about = Reference("v1", "Pod", pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid or "")
         self._events.emit(about, "Warning", "PodGroupNotMade", why)
         asyncio.get_running_loop().call_later(delay, self._queue.put_nowait, key)
@@ -113,10 +102,10 @@ class PodGroupMaker:
         try:
             await self._kube.persist("POST", path, msgspec.json.encode(manifest))
         except ApiError as error:
-            if error.status != 409:
+            if not already_exists(error):
                 raise
         else:
-            log.info("pod group made", podgroup=f"{namespace}/{name}", pod=meta.name)
+            log.info("pod group made", podgroup=keys.key(namespace, name), pod=meta.name)
         patch = {"metadata": {"uid": meta.uid, "annotations": {GROUP_ANNOTATION: name}}}
         try:
             await self._kube.persist(
@@ -137,133 +126,5 @@ class PodGroupMaker:
                 path = f"/apis/{reference.api_version}/namespaces/{namespace}/{plural}/{reference.name}"
                 owners.append(await self._kube.get(path))
             except ApiError as error:
-                log.warning("owner not read", kind=reference.kind, name=reference.name, error=error)
+                log.recurring("owner not read", error, kind=reference.kind, name=reference.name)
         return owners
-
-
-def is_bare(pod: objects.Pod) -> bool:
-    """Whether a pod is in no group and should be in one."""
-    return (
-        not (pod.metadata.annotations or {}).get(GROUP_ANNOTATION)
-        and pod.spec.scheduling_group is None
-        and pod.metadata.deletion_timestamp is None
-        and pod.status.phase not in ("Succeeded", "Failed")
-    )
-
-
-def pod_group_for(pod: objects.Pod, owners: list[Object]) -> Object:
-    """The PodGroup of a bare pod; what its owners are annotated with is inherited."""
-    meta = pod.metadata
-    annotations = meta.annotations or {}
-    references = meta.owner_references or []
-    controller = next((reference for reference in references if reference.controller), None)
-    inherited = _owner_annotations(owners)
-    min_member = _min_member(owners)
-    spec: Object = {"minMember": min_member, "minResources": min_resources(pod.spec, min_member)}
-    if pod.spec.priority_class_name:
-        spec["priorityClassName"] = pod.spec.priority_class_name
-    if annotations.get(_QUEUE):
-        spec["queue"] = annotations[_QUEUE]
-    topology = _network_topology(annotations)
-    if topology:
-        spec["networkTopology"] = topology
-    metadata: Object = {
-        "name": f"podgroup-{controller.uid if controller else meta.uid}",
-        "namespace": meta.namespace or "default",
-        "ownerReferences": _owner_references(pod, controller is not None),
-        "annotations": {**inherited, **_pod_annotations(annotations)},
-        "labels": {key: (meta.labels or {})[key] for key in _POD_LABELS if key in (meta.labels or {})},
-    }
-    return {
-        "apiVersion": SCHEDULING,
-        "kind": "PodGroup",
-        "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": spec,
-        "status": {"phase": PodGroupPhase.Pending},
-    }
-
-
-def _owner_references(pod: objects.Pod, has_controller: bool) -> list[Object]:
-    if has_controller:
-        found: list[Object] = msgspec.to_builtins(pod.metadata.owner_references)
-        return [{key: value for key, value in reference.items() if value is not None} for reference in found]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
-    return [{**owner, "controller": True, "blockOwnerDeletion": True}]
-
-
-def _owner_annotations(owners: list[Object]) -> dict[str, str]:
-    inherited: dict[str, str] = {}
-    for owner in owners:
-        for key, value in (owner["metadata"].get("annotations") or {}).items():
-            if key.startswith(_INHERITED):
-                inherited.setdefault(key, value)
-    return inherited
-
-
-def _pod_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    found = {key: annotations[key] for key in _POD_ANNOTATIONS if key in annotations}
-    budget = next((key for key in _POD_BUDGETS if key in annotations), None)
-    return found if budget is None else {**found, budget: annotations[budget]}
-
-
-def _min_member(owners: list[Object]) -> int:
-    for owner in owners:
-        text = (owner["metadata"].get("annotations") or {}).get(_MIN_MEMBER, "")
-        if text.isdecimal():
-            return int(text)
-    return 1
-
-
-def _network_topology(annotations: Mapping[str, str]) -> Object:
-    topology: Object = {}
-    if _TOPOLOGY_MODE in annotations:
-        topology["mode"] = "soft" if annotations[_TOPOLOGY_MODE].lower() == "soft" else "hard"
-    if annotations.get(_TOPOLOGY_TIER, "").isdecimal():
-        topology["highestTierAllowed"] = int(annotations[_TOPOLOGY_TIER])
-    return topology
-
-
-def min_resources(spec: objects.PodSpec, pods: int) -> dict[str, str]:
-    """What a resource quota would count for this many such pods. Raises InvalidQuantityError."""
-    if pods == 0:
-        return {}
-    usage = {"count/pods": Fraction(1), "pods": Fraction(1)}
-    for name, amount in _total(spec, "requests").items():
-        usage[name] = usage[f"requests.{name}"] = amount
-    for name, amount in _total(spec, "limits").items():
-        if name in ("cpu", "memory", "ephemeral-storage"):
-            usage[f"limits.{name}"] = amount
-    return {name: _format(amount * pods) for name, amount in usage.items()}
-
-
-def _total(spec: objects.PodSpec, what: str) -> dict[str, Fraction]:
-    """Containers and sidecars together, or the largest init step, plus overhead."""
-    running: dict[str, Fraction] = {}
-    sidecars: dict[str, Fraction] = {}
-    peak: dict[str, Fraction] = {}
-    for container in spec.containers or ():
-        running = _sum(running, _amounts(container, what))
-    for container in spec.init_containers or ():
-        own = _amounts(container, what)
-        if container.restart_policy == "Always":
-            running, sidecars = _sum(running, own), _sum(sidecars, own)
-            own = {}
-        for name, amount in _sum(sidecars, own).items():
-            peak[name] = max(amount, peak.get(name, Fraction(0)))
-    names = dict.fromkeys([*running, *peak])
-    total = {name: max(running.get(name, Fraction(0)), peak.get(name, Fraction(0))) for name in names}
-    overhead = {name: parse(amount) for name, amount in (spec.overhead or {}).items()}
-    return _sum(total, overhead) if total else total
-
-
-def _amounts(container: objects.Container, what: str) -> dict[str, Fraction]:
-    listed: Mapping[str, Any] = (getattr(container.resources, what) if container.resources else None) or {}
-    return {name: parse(amount) for name, amount in listed.items()}
-
-
-def _sum(a: Mapping[str, Fraction], b: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    return {name: a.get(name, Fraction(0)) + b.get(name, Fraction(0)) for name in dict.fromkeys([*a, *b])}
-
-
-def _format(amount: Fraction) -> str:
-    return str(amount.numerator) if amount.denominator == 1 else f"{ceil(amount * 1000)}m"

@@ -14,35 +14,40 @@ log = Logger(__name__)
 
 
 class PolicyFile:
-    """Looks at a file each second, by content: a mounted ConfigMap changes by moving symbolic links."""
+    """Looks at a file each second, by content: a mounted ConfigMap changes by moving symbolic links.
+
+    What was taken up last is kept in a file of ours: after a restart it stands in for one that is broken.
+    """
 
     def __init__(
         self,
         path: Path,
         load: Callable[[str], None],
         report: Callable[[str | None], None],
+        kept: Path | None = None,
         period: float = 1.0,
     ) -> None:
-        """`load` takes up a text or raises PolicyError; `report` is told the problem, or None when it is mended."""
+        """`load` takes up a text or raises PolicyError; `report` is told the problem, or None when it is mended.
+
+        `kept` is where the last good policy is kept, None to keep none.
+        """
         self._path = path
         self._load = load
         self._report = report
+        self._kept = kept
         self._period = period
         self._signature: tuple[int, int, int] | None = None
         self._digest = b""
-        self._problem: str | None = None
-
-    def read(self) -> str:
-        """The text that to begin with. Raises PolicyError or OSError."""
-        self._signature, content = self._stat(), self._path.read_bytes()
-        self._digest = _digest(content)
-        return _decoded(content)
+        #: what is wrong with the file; before it was ever looked at, that
+        self.problem: str | None = "was not read yet"
+        #: whether some policy was taken up
+        self.loaded = False
 
     async def run(self) -> None:
         """Follow the file until cancelled."""
         while True:
-            await asyncio.sleep(self._period)
             self.check()
+            await asyncio.sleep(self._period)
 
     def check(self) -> None:
         """Take the file up if it changed."""
@@ -53,33 +58,68 @@ class PolicyFile:
             content = self._path.read_bytes()
         except OSError as error:
             self._signature = None
-            self._tell(f"cannot be read: {error.strerror}")
+            self._refuse(f"cannot be read: {error.strerror}")
             return
         self._signature = signature
         digest = _digest(content)
-        if digest == self._digest and self._problem is None:
+        if digest == self._digest and self.problem is None:
             return
         self._digest = digest
+        problem = self._attempt(content)
+        if problem:
+            self._refuse(problem)
+            return
+        self.problem = None
+        log.info("policy loaded", path=self._path)
+        self._report(None)
+        self._keep(content)
+
+    def _attempt(self, content: bytes) -> str:
+        """Take up a policy; returns what is wrong with it, if anything."""
         try:
             self._load(_decoded(content))
         except PolicyError as error:
-            self._tell(str(error))
-        else:
-            self._tell(None)
+            return str(error)
+        except Exception as error:
+            # What the plugins that it names raise: the one before is as good as ever.
+            log.exception("policy not taken up", error, path=self._path)
+            return repr(error)
+        self.loaded = True
+        return ""
+
+    def _refuse(self, problem: str) -> None:
+        if problem == self.problem:
+            return
+        self.problem = problem
+        if not self.loaded:
+            self._load_kept()
+        in_force = "the one before stays in force" if self.loaded else "nothing is scheduled until it is mended"
+        log.error(f"policy refused, {in_force}", path=self._path, problem=problem)
+        self._report(problem)
+
+    def _load_kept(self) -> None:
+        if self._kept is None:
+            return
+        try:
+            problem = self._attempt(self._kept.read_bytes())
+        except OSError as error:
+            problem = str(error)
+        log.info("kept policy not loaded" if problem else "kept policy loaded", path=self._kept, problem=problem)
+
+    def _keep(self, content: bytes) -> None:
+        if self._kept is None:
+            return
+        new = self._kept.with_suffix(".new")
+        try:
+            self._kept.parent.mkdir(parents=True, exist_ok=True)
+            new.write_bytes(content)
+            new.replace(self._kept)
+        except OSError as error:
+            log.warning("policy not kept", path=self._kept, error=error)
 
     def _stat(self) -> tuple[int, int, int]:
         stat = self._path.stat()
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-    def _tell(self, problem: str | None) -> None:
-        if problem is not None and problem == self._problem:
-            return
-        self._problem = problem
-        if problem is None:
-            log.info("policy loaded", path=self._path)
-        else:
-            log.error("policy refused, the one before stays in force", path=self._path, problem=problem)
-        self._report(problem)
 
 
 def _decoded(content: bytes) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
-from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object
+from stromboli.api.errors import InvalidObjectError
+from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.status import StatusWriter, object_key, object_path
-from stromboli.state.cluster import ClusterState
+from stromboli.live.status import StatusWriter, object_path
+from stromboli.state.cluster import ClusterState, object_key
 
 log = Logger(__name__)
 
@@ -40,6 +41,17 @@ class QueueController:
         self._active = True
         for queue in self._state.queues.values():
             self._open(queue)
+
+    def seen(self, queue: Object) -> None:
+        """Open a queue that is new, without waiting for a session. One that is malformed is told of by the mirror."""
+        try:
+            parsed = Queue.parse(queue)
+        except InvalidObjectError:
+            return
+        # It may tell of what is long past.
+        known = self._state.queues.get(parsed.key, parsed)
+        if self._active and not known.status.state:
+            self._open(known)
 
     def allocated(self, name: str, amounts: Mapping[str, str]) -> None:
         """What the pods of a queue hold."""
@@ -68,8 +80,6 @@ class QueueController:
         self._changed = True
         if type == "DELETED":
             self._allocated.pop(queue if isinstance(queue, str) else object_key(queue), None)
-        elif isinstance(queue, Queue) and self._active:
-            self._open(queue)
 
     def _open(self, queue: Queue) -> None:
         if not queue.status.state:
@@ -121,7 +131,7 @@ async def ensure_queues(kube: Kube, default_queue: str) -> None:
         try:
             await kube.persist("POST", f"/apis/{SCHEDULING}/queues", msgspec.json.encode(manifest))
         except ApiError as error:
-            if error.status != 409:
+            if not already_exists(error):
                 raise
         else:
             opened = msgspec.json.encode({"status": {"state": QueueState.Open}})

@@ -38,7 +38,7 @@ class Recall:
 
     def decided(self, bind: Bind) -> None:
         """A pod that kube-scheduler binds has a node."""
-        key = f"{bind.namespace}/{bind.name}"
+        key = bind.key
         self._decided[key] = bind
         record = self._state.record(key)
         if record is not None:
@@ -57,12 +57,12 @@ class Recall:
             try:
                 await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                log.warning("pod not recalled", pod=f"{bind.namespace}/{bind.name}", error=str(error) or repr(error))
+                log.recurring("pod not recalled", error, pod=bind.key)
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if not self._decided:
             return
-        key = pod if isinstance(pod, str) else f"{pod.metadata.namespace}/{pod.metadata.name}"
+        key = pod if isinstance(pod, str) else pod.metadata.key
         if isinstance(pod, str) or type == "DELETED" or pod.spec.node_name:
             self._decided.pop(key, None)
         elif key in self._decided:

@@ -1,7 +1,9 @@
 """List and watch: keeps the mirror in step with one kind of object.
 
-A list is read in pages and then watched from its version. When the server no longer knows that version the list is
-read anew, and what is missing in it is forgotten. Everything else is retried from where the watch broke off.
+A list is read in pages and then watched from its version. A watch that ends is taken up where it broke off; when the
+server no longer knows that version, or says what nobody can read, the list is read anew, and what is missing in it is
+forgotten. Nothing that a server says or leaves out ends a reflector: it tries again, each time after a longer pause,
+and tells how long it has been out of step.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,7 +21,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from stromboli.api import objects
+from stromboli.api.crds import SCHEDULING, TOPOLOGY
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, refusal, status_error
+from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -30,13 +34,18 @@ log = Logger(__name__)
 T = TypeVar("T")
 
 #: seconds between attempts to list a kind that the API server does not have
-_ABSENT_PERIOD = 60.0
+_ABSENT_PERIOD = 20.0
 _FORBIDDEN_PERIOD = 10.0
+#: a watch that is open for so many seconds works; one that then needs a new list has been worth the last
+_LASTING = 1.0
+_STEADY = 5.0
 #: a watch is renewed after this many seconds, and given up after the other many of silence
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0
 #: of a refused watch: ask again for the same version
-_RESUMED = frozenset((429, 500, 502, 503))
+_RESUMED = frozenset((429, 500, 502, 503, 504))
+#: the types of events that tell of an object
+_CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,12 @@ class Source:
     params: Mapping[str, str] = field(default_factory=dict)
 
 
-CLUSTER_SOURCES = (
+SOURCES = (
     Source("Pod", "/api/v1/pods", objects.Pod, required=True),
     Source("Node", "/api/v1/nodes", objects.Node, required=True),
+    Source("Queue", f"/apis/{SCHEDULING}/queues", required=True),
+    Source("PodGroup", f"/apis/{SCHEDULING}/podgroups", required=True),
+    Source("HyperNode", f"/apis/{TOPOLOGY}/hypernodes"),
     Source("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClass),
     Source("PersistentVolume", "/api/v1/persistentvolumes"),
     Source("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
@@ -79,41 +91,78 @@ class _Identity(Struct):
     metadata: objects.Metadata
 
 
-class _ExpiredError(Exception):
-    """The version that was watched from is too old, or not known."""
+_STRANGE, _IDENTITY = Decoder(_Event[Raw]), Decoder(_Identity)
+
+
+class _WatchError(Exception):
+    """A watch that told of an error, or what cannot be read: only a new list can help."""
+
+    def __init__(self, why: str, error: object) -> None:
+        super().__init__(str(error))
+        self.why = why
 
 
 class Reflector:
     """Keeps one kind in step; `synced` is set when its first list has been applied."""
 
-    def __init__(self, kube: Kube, source: Source, mirror: Mirror, observer: Observer, *, page_size: int = 500) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        source: Source,
+        mirror: Mirror,
+        observer: Observer,
+        *,
+        page_size: int = 500,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.source = source
         self.synced = asyncio.Event()
         self._kube = kube
         self._mirror = mirror
         self._observer = observer
         self._page_size = page_size
-        self._objects = msgspec.json.Decoder(source.type)
+        self._clock = clock
+        self._objects = Decoder(source.type)
         event: Any = _Event
-        self._events = msgspec.json.Decoder(event[source.type])
-        self._backoff = Backoff(0.1, 10.0)
+        self._events = Decoder(event[source.type])
+        self._resuming, self._listing = Backoff(0.1, 10.0), Backoff(0.1, 10.0)
+        #: when everything up to then was last known to be applied
+        self._in_step = clock()
+        #: since when the watch is open, None while there is none
+        self._opened: float | None = None
+        #: what hindered last
+        self._problem = ""
 
     async def run(self) -> None:
         """List and watch, until cancelled."""
         why = "start"
         while True:
+            least: float | None = None
             try:
                 version = await self.list(why)
                 await self._follow(version)
-            except _ExpiredError:
-                why = "expired"
+            except _WatchError as error:
+                why = self._failed("watch failed", error.why, error)
             except ApiError as error:
-                why, delay = self._refused(error)
-                await asyncio.sleep(delay)
+                why, least = self._refused(error)
             except CONNECTION_ERRORS as error:
-                why, delay = "disconnected", self._backoff.delay()
-                log.warning("list failed", kind=self.source.kind, error=repr(error), retry=f"{delay:.1f}s")
-                await asyncio.sleep(delay)
+                why = self._failed("list failed", "disconnected", error)
+            except Exception as error:
+                # A mistake of ours, about one answer: that is no reason to give up the kind.
+                log.recurring("reflector failed", error, traced=True, kind=self.source.kind)
+                why, self._problem = "failed", repr(error)
+            await asyncio.sleep(self._listing.delay(least))
+
+    def trouble(self, patience: float) -> str:
+        """Why this kind cannot be relied on, empty when it can: it was never listed, or not in step for `patience`."""
+        now = self._clock()
+        if self._opened is not None and now - self._opened >= _LASTING:
+            return ""
+        behind = now - self._in_step
+        if self.synced.is_set() and behind < patience:
+            return ""
+        what = "out of step" if self.synced.is_set() else "not listed"
+        return f"{self.source.kind}: {what} for {behind:.0f} s: {self._problem or 'no answer yet'}"
 
     async def list(self, why: str) -> str:
         """Apply the whole list; returns its version. Raises ApiError."""
@@ -132,54 +181,69 @@ class Reflector:
             await asyncio.sleep(0)
         dropped = listing.complete()
         log.info("listed", kind=self.source.kind, why=why, objects=count, dropped=len(dropped))
-        self._backoff.reset()
+        self._in_step = self._clock()
         self.synced.set()
         return version
 
     def _refused(self, error: ApiError) -> tuple[str, float]:
-        """Why and when to list again."""
-        kind, delay = self.source.kind, self._backoff.delay(error.retry_after)
-        if error.status == 404 and not self.source.required:
-            self.absent()
+        """Why to list again, and the seconds to wait at least."""
+        source = self.source
+        if error.status == 404 and not source.required:
+            # The API server does not have this kind, so there is nothing of it.
+            self._mirror.listing(source.kind).complete()
+            self.synced.set()
             return "absent", _ABSENT_PERIOD
-        if error.status == 403 and not self.source.required:
+        why = "absent" if error.status == 404 else "refused"
+        self._failed("list refused", why, f"{error}{_remedy(source, error.status)}")
+        if error.status == 403 and not source.required:
             # Better to schedule without what we may not see than not at all.
             self.synced.set()
-            delay = max(delay, _FORBIDDEN_PERIOD)
-        log.warning("list refused", kind=kind, error=error, retry=f"{delay:.1f}s")
-        return "refused", delay
+            return why, _FORBIDDEN_PERIOD
+        return why, error.retry_after or 0.0
 
-    def absent(self) -> None:
-        """The API server does not have this kind, so there is nothing of it."""
-        self._mirror.listing(self.source.kind).complete()
-        self.synced.set()
+    def _failed(self, event: str, why: str, error: object) -> str:
+        self._problem = str(error) or repr(error)
+        log.recurring(event, self._problem, kind=self.source.kind)
+        return why
 
     async def _follow(self, version: str) -> None:
-        """Watch from a version; ends with _ExpiredError, or with an ApiError that calls for a new list."""
-        loop = asyncio.get_running_loop()
+        """Watch from a version; ends with _WatchError, or with an ApiError that calls for a new list."""
         while True:
-            started = loop.time()
+            least, problem = None, "the watch ended at once"
             try:
                 async with aclosing(self._stream(version)) as stream:
                     async for line in stream:
                         read = time.perf_counter()
                         version = self._event(line) or version
+                        self._in_step = self._clock()
                         self._observer.event_applied(self.source.kind, time.perf_counter() - read)
             except ApiError as error:
                 if error.status == 410:
-                    raise _ExpiredError from error
+                    raise _WatchError("expired", error) from error
                 if error.status not in _RESUMED:
                     raise
-                log.info("watch refused", kind=self.source.kind, error=error)
-                await asyncio.sleep(self._backoff.delay(error.retry_after))
-                continue
+                least, problem = error.retry_after, str(error)
             except CONNECTION_ERRORS as error:
-                log.debug("watch broke off", kind=self.source.kind, error=repr(error))
-            # Watches end after minutes by themselves; one that ends at once would otherwise be repeated at once.
-            if loop.time() - started < 1.0:
-                await asyncio.sleep(self._backoff.delay())
-            else:
-                self._backoff.reset()
+                problem = str(error) or repr(error)
+            finally:
+                lasted = self._closed()
+            # Watches end after minutes by themselves; those that end at once would otherwise be repeated at once.
+            if not lasted:
+                self._problem = problem
+                log.recurring("watch broke off", problem, kind=self.source.kind)
+            await asyncio.sleep(self._resuming.delay(least))
+
+    def _closed(self) -> bool:
+        """The watch has ended; returns whether it was one. Then everything up to now was applied."""
+        now, opened = self._clock(), self._opened
+        self._opened = None
+        if opened is None or now - opened < _LASTING:
+            return False
+        self._in_step = now
+        self._resuming.reset()
+        if now - opened >= _STEADY:
+            self._listing.reset()
+        return True
 
     async def _stream(self, version: str) -> AsyncGenerator[bytes, None]:
         params = {
@@ -194,37 +258,48 @@ class Reflector:
                 if answer.status == 401:
                     await self._kube.credentials.log_in_again()
                 raise refusal(answer.status, answer.headers, await answer.read())
+            self._opened = self._clock()
             async for line in lines(answer.content):
                 yield line
 
     def _event(self, line: bytes) -> str:
-        """Apply one event; returns the version that was reached, empty when it is not known."""
+        """Apply one event; returns the version that was reached, empty when it is not known. Raises _WatchError."""
         try:
             event = self._events.decode(line)
         except msgspec.MsgspecError:
             return self._strange(line)
-        if event.type in ("ADDED", "MODIFIED", "DELETED"):
-            self._mirror.event(self.source.kind, event.type, event.object)
-        elif event.type == "ERROR":
+        if event.type == "ERROR" or not _is_named(event.object):
             return self._strange(line)
+        if event.type in _CHANGES:
+            self._mirror.event(self.source.kind, event.type, event.object)
         return _version(event.object)
 
     def _strange(self, line: bytes) -> str:
         """An event that does not hold an object of our kind, or not one that can be read."""
-        event = msgspec.json.decode(line, type=_Event[Raw])
-        if event.type == "ERROR":
-            raise status_error(msgspec.json.decode(event.object))
-        if self._decoded(event.object) is None and event.type == "DELETED":
+        try:
+            event = _STRANGE.decode(line)
+            if event.type == "ERROR":
+                error = status_error(msgspec.json.decode(event.object))
+                raise _WatchError("expired" if error.status == 410 else "error", error)
+            version = _IDENTITY.decode(event.object).metadata.resource_version
+        except msgspec.DecodeError as error:
+            raise _WatchError("unreadable", error) from error
+        if event.type in _CHANGES and self._decoded(event.object) is None and event.type == "DELETED":
             self._mirror.delete(self.source.kind, _key(event.object), _key(event.object))
-        return msgspec.json.decode(event.object, type=_Identity).metadata.resource_version or ""
+        return version or ""
 
     def _decoded(self, item: Raw) -> Any:
         """The object, or None after saying what is wrong with it."""
         try:
-            return self._objects.decode(item)
-        except msgspec.ValidationError as error:
-            self._mirror.set_aside(self.source.kind, _key(item), str(error))
-            return None
+            obj = self._objects.decode(item)
+        except msgspec.DecodeError as error:
+            problem = str(error)
+        else:
+            if _is_named(obj):
+                return obj
+            problem = "metadata: has no name"
+        self._mirror.set_aside(self.source.kind, _key(item), problem)
+        return None
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -240,16 +315,33 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield line
 
 
+def _remedy(source: Source, status: int) -> str:
+    """What whoever runs the cluster can do about a refusal."""
+    resource = source.path.rpartition("/")[2]
+    if status == 404:
+        return f"; {resource} are defined by: kubectl apply -f charts/stromboli/files/crds"
+    if status == 403:
+        return f"; the right to list and watch {resource} comes with: helm upgrade --install stromboli charts/stromboli"
+    return ""
+
+
+def _is_named(obj: Any) -> bool:
+    """Whether an object that was decoded without a schema can be told from others."""
+    if not isinstance(obj, dict):
+        return True
+    metadata = obj.get("metadata")
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+
+
 def _version(obj: Any) -> str:
     if isinstance(obj, dict):
-        return str(obj.get("metadata", {}).get("resourceVersion") or "")
+        return str(obj["metadata"].get("resourceVersion") or "")
     return obj.metadata.resource_version or ""
 
 
 def _key(item: Raw) -> str:
     """The key of an object of which only the metadata can be read."""
     try:
-        meta = msgspec.json.decode(item, type=_Identity).metadata
-    except msgspec.ValidationError:
+        return _IDENTITY.decode(item).metadata.key
+    except msgspec.DecodeError:
         return "?"
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,17 +1,18 @@
-"""The service: everything in this package, put together and run inside kopf's loop."""
+"""The service: everything in this package, put together and run in one event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
+import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
-
-import kopf
 
 from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroupPhase
 from stromboli.api.decisions import (
@@ -26,30 +27,37 @@ from stromboli.api.decisions import (
 )
 from stromboli.live.binder import Binder
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
+from stromboli.live.contact import Contact
 from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
-from stromboli.live.leader import LeaderLease
+from stromboli.live.fence import FencedKube
+from stromboli.live.leader import LeaderLease, LeadershipLostError
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
-from stromboli.live.operator import OPERATOR_SOURCES, end_tasks, operator_registry, operator_settings
+from stromboli.live.operator import QueueOperator
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.policy import PolicyFile
 from stromboli.live.queues import QueueController, ensure_queues
 from stromboli.live.recall import Recall
-from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
+from stromboli.live.reflector import SOURCES, Reflector
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
+from stromboli.live.takeover import Takeover
+from stromboli.live.usage_store import UsageMemory, UsageStore
 from stromboli.state.cluster import ClusterState
+from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.snapshot import Snapshot
 
 __all__ = ["Decider", "Result", "Service"]
 
 log = Logger(__name__)
 
+#: how long what is under way may take when the service ends, in seconds
+_GRACE = 4.0
 _API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOLOGY}
 
 
@@ -62,22 +70,32 @@ class Service:
         load: Callable[[str | None], Decider],
         observer: Observer | None = None,
         credentials: Credentials | None = None,
+        reads: Reads = NOTHING_ELSE,
+        usage: UsageMemory | None = None,
     ) -> None:
-        """`load` makes an engine from the text of a policy, or the built-in one; it raises PolicyError.
+        """`load` makes an engine from the text of a policy, or the built-in one; it raises PolicyError. `reads` is
+        what its plugins read of pods.
 
-        Raises PolicyError, OSError when the policy file cannot be read, and CredentialsError.
+        `usage` is where sessions remember what queues held, to be kept beyond this process.
+
+        A policy file that cannot be used is waited for. Raises CredentialsError, and PolicyError for the built-in one.
         """
         self.settings = settings
         self.observer = observer = observer or Observer()
-        self.state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names)
+        self.state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names, reads)
         self._load = load
         self._credentials = credentials or Credentials.load(settings.kubeconfig, settings.context)
         self._kube = Kube(self._credentials)
-        self._binder_kube = Kube(self._credentials, settings.bind_connections)
+        self._lease = self._make_lease() if settings.leader_elect else None
+        # Whatever changes the cluster goes through these two, and the lease alone through the one above.
+        fenced = partial(FencedKube, remaining=self._lease.remaining) if self._lease else Kube
+        self._writer_kube = fenced(self._credentials)
+        self._binder_kube = fenced(self._credentials, settings.bind_connections)
         self.mirror = mirror = Mirror(self.state, self._wake, observer)
         name = settings.scheduler_names[0]
-        self._events = Events(self._kube, observer, name, settings.events_per_second)
-        self._recall = Recall(self._kube, mirror)
+        self._events = Events(self._writer_kube, observer, name, settings.events_per_second)
+        mirror.complain(self._tell_of_problem)
+        self._recall = Recall(self._writer_kube, mirror)
         self._binder = Binder(
             self._binder_kube,
             mirror,
@@ -89,24 +107,31 @@ class Service:
             assume_timeout=settings.assume_timeout,
             pod_events=settings.pod_events,
         )
-        self._evictor = Evictor(self._kube, mirror, self._events, observer, name)
-        self._status = StatusWriter(self._kube, mirror, observer, settings.status_writes_per_second)
-        self._pod_conditions = PodConditions(self._kube, self.state, settings.pod_conditions_per_second)
-        self._queues = QueueController(mirror, self._status, settings.status_patience)
-        self._pod_groups = PodGroupMaker(self._kube, mirror, self._events, inherit=settings.inherit_owner_annotations)
-        self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in CLUSTER_SOURCES]
-        self._operator_kinds = [Reflector(self._kube, source, mirror, observer) for source in OPERATOR_SOURCES]
-        self._lease = self._make_lease() if settings.leader_elect else None
+        self._evictor = Evictor(self._writer_kube, mirror, self._events, observer, name)
+        self._status = StatusWriter(self._writer_kube, mirror, observer, settings.status_writes_per_second)
+        self._pod_conditions = PodConditions(self._writer_kube, self.state, settings.pod_conditions_per_second)
+        # What a queue holds changes with each of its gangs.
+        self._queues = QueueController(mirror, self._status, 2 * settings.status_patience)
+        inherit = settings.inherit_owner_annotations
+        self._pod_groups = PodGroupMaker(self._writer_kube, mirror, self._events, inherit=inherit)
+        self._operator = QueueOperator(self._credentials, self._queues.seen)
+        self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in SOURCES]
+        self._contact = Contact(self._kube)
+        self._usage: UsageStore | None = None
+        if usage is not None:
+            self._usage = UsageStore(self._writer_kube, self._namespace, f"{settings.lease_name}-usage", usage)
         self._ticks = TickLoop(
             self.state,
-            self._first_engine(),
+            None if settings.policy else load(None),
             self._carry_out,
-            self._evictor.settled,
+            self._evictor.caught_up,
             observer,
             debounce=settings.debounce,
             period=settings.schedule_period,
             allowed=lambda: self.leads,
         )
+        self._policy_file = self._make_policy_file()
+        self._decidable = asyncio.Event()
         self._stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -115,21 +140,20 @@ class Service:
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Schedule until stopped. Raises what made going on impossible, such as LeadershipLostError."""
-        tasks = await kopf.spawn_tasks(
-            registry=operator_registry(self._credentials, self.mirror, self._start_work),
-            settings=operator_settings(),
-            standalone=True,
-            clusterwide=True,
-            stop_flag=self._stopping,
-        )
+        """Schedule until stopped. Raises what made going on impossible, such as LeadershipLostError.
+
+        The end takes seconds at most, whatever hangs.
+        """
+        self._work = asyncio.create_task(self._supervise(), name="stromboli-work")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stromboli-stop")
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            with self._stopped_by_signals():
+                await asyncio.wait((self._work, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ends = [*await end_tasks(tasks), *await self._end_work()]
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+            stopping.cancel()
+            await self._end(self._work)
+        if self._work.done() and not self._work.cancelled():
+            self._work.result()
 
     def begin(self) -> asyncio.Task[None]:
         """Run in the background."""
@@ -164,10 +188,25 @@ class Service:
         """Whether all initial lists have been applied."""
         return self._ready.is_set()
 
-    @property
-    def healthy(self) -> bool:
-        """Whether everything runs that should run."""
-        return self._work is None or not self._work.done()
+    def unready(self) -> list[str]:
+        """Why this replica should not be relied on, a line for each reason."""
+        patience = self.settings.contact_timeout
+        lines = [self._contact.trouble(patience)]
+        lines += [each.trouble(patience) for each in self._reflectors if each.source.required or not self.ready]
+        if self._policy_file is not None and not self._policy_file.loaded:
+            lines.append(f"policy {self.settings.policy}: {self._policy_file.problem}")
+        if not self.ready:
+            lines.append("the initial lists have not been applied")
+        return [line for line in lines if line]
+
+    def stuck(self) -> list[str]:
+        """Why this process should be replaced, a line for each reason."""
+        lines = []
+        if self._work is not None and self._work.done():
+            lines.append("a part has ended")
+        if self._ticks.session_age > self.settings.session_timeout:
+            lines.append(f"a session has been running for {self._ticks.session_age:.0f} s")
+        return lines
 
     @property
     def leads(self) -> bool:
@@ -176,99 +215,117 @@ class Service:
 
     # -- work ------------------------------------------------------------------------------------------------------
 
-    async def _start_work(self) -> None:
-        self._work = asyncio.create_task(self._supervise(), name="stromboli-work")
-        self._work.add_done_callback(lambda work: self._stopping.set())
-        # kopf looks once what there is to watch: not before our definitions are there.
-        for reflector in self._operator_kinds:
-            if reflector.source.required:
-                await reflector.synced.wait()
+    @contextmanager
+    def _stopped_by_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT stop the service; only the main thread can be told of them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self._stop_by, number)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
 
-    async def _end_work(self) -> Sequence[BaseException | None]:
-        ends: Sequence[BaseException | None] = ()
-        if self._work is not None:
-            self._work.cancel()
-            ends = await asyncio.gather(self._work, return_exceptions=True)
-        if self._lease is not None:
-            await self._lease.release()
-        await self._kube.close()
-        await self._binder_kube.close()
-        return ends
+    def _stop_by(self, number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name)
+        self._stopping.set()
+
+    async def _end(self, work: asyncio.Task[None]) -> None:
+        """End all tasks, hand the lease on and hang up; what takes longer than its time is left behind."""
+        work.cancel()
+        await asyncio.wait((work,), timeout=_GRACE)
+        if not work.done():
+            log.warning("parts did not end in time", seconds=_GRACE)
+        try:
+            async with asyncio.timeout(_GRACE):
+                if self._usage is not None and self.leads:
+                    await self._usage.save()
+                if self._lease is not None:
+                    await self._lease.release()
+                for kube in (self._kube, self._writer_kube, self._binder_kube):
+                    await kube.close()
+        except TimeoutError:
+            log.warning("connections did not end in time", seconds=_GRACE)
 
     async def _supervise(self) -> None:
         """All tasks of the service: the first that fails ends the others, and the service."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._credentials.keep_fresh(), name="credentials")
+                tasks.create_task(self._contact.run(), name="contact")
                 for reflector in self._reflectors:
                     tasks.create_task(reflector.run(), name=f"reflector-{reflector.source.kind}")
-                for reflector in self._operator_kinds:
-                    tasks.create_task(self._reconcile(reflector), name=f"reconcile-{reflector.source.kind}")
                 if self._policy_file is not None:
                     tasks.create_task(self._policy_file.run(), name="policy")
+                else:
+                    self._decidable.set()
                 tasks.create_task(self._lead(tasks), name="leader")
-                for reflector in (*self._reflectors, *self._operator_kinds):
+                for reflector in self._reflectors:
                     await reflector.synced.wait()
                 log.info("synced", pods=len(self.state.pods.by_key), nodes=len(self.state.nodes.by_name))
                 self._ready.set()
         except ExceptionGroup as errors:
-            log.exception("service failed", errors.exceptions[0])
-            raise errors.exceptions[0] from None
-
-    async def _reconcile(self, reflector: Reflector) -> None:
-        """List a kind that kopf watches: at first until it is there, and then periodically."""
-        backoff, why = Backoff(0.2, 5.0), "start"
-        while True:
-            try:
-                await reflector.list(why)
-            except (ApiError, *CONNECTION_ERRORS) as error:
-                absent = isinstance(error, ApiError) and error.status == 404
-                if absent and not reflector.source.required:
-                    reflector.absent()
-                    await asyncio.sleep(self.settings.reconcile_period)
-                else:
-                    kind = reflector.source.kind
-                    log.warning("list failed", kind=kind, error=str(error) or repr(error))
-                    await asyncio.sleep(backoff.delay())
-                continue
-            why = "reconcile"
-            await asyncio.sleep(self.settings.reconcile_period)
+            error = errors.exceptions[0]
+            if not isinstance(error, LeadershipLostError):
+                log.exception("service failed", error)
+            raise error from None
 
     async def _lead(self, tasks: asyncio.TaskGroup) -> None:
-        """Become the leader, and begin to change the cluster."""
+        """Become the leader, and begin to change the cluster. Who has no policy to go by leaves that to others."""
+        await self._decidable.wait()
         if self._lease is not None:
             await self._lease.acquire()
+            tasks.create_task(self._hold(self._lease), name="lease")
         self.observer.leading(True)
-        await self._ensure_queues()
+        tasks.create_task(self._ensure_queues(), name="queues")
         self._queues.begin()
+        if self._usage is not None:
+            await self._usage.restore()
+            tasks.create_task(self._usage.run(), name="usage")
         writers = (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_conditions)
         for part in (*writers, self._pod_groups):
             tasks.create_task(part.run(), name=type(part).__name__)
+        tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")
-        if self._lease is not None:
-            try:
-                await self._lease.hold()
-            finally:
-                self.observer.leading(False)
+        tasks.create_task(self._take_over(), name="takeover")
+
+    async def _hold(self, lease: LeaderLease) -> None:
+        try:
+            await lease.hold()
+        finally:
+            self.observer.leading(False)
 
     async def _schedule(self) -> None:
         await self._ready.wait()
         await self._ticks.run()
 
+    async def _take_over(self) -> None:
+        await self._ready.wait()
+        await Takeover(self.state, self._events, self._evictor, self.observer).run()
+
     async def _ensure_queues(self) -> None:
         backoff = Backoff(0.2, 5.0)
         while True:
             try:
-                return await ensure_queues(self._kube, self.settings.default_queue)
+                return await ensure_queues(self._writer_kube, self.settings.default_queue)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                log.warning("queues not created", error=str(error) or repr(error))
+                log.recurring("queues not created", error)
             await asyncio.sleep(backoff.delay())
+
+    @property
+    def _namespace(self) -> str:
+        """Where the service keeps what is its own."""
+        return self.settings.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"
 
     def _make_lease(self) -> LeaderLease:
         settings = self.settings
         return LeaderLease(
             self._kube,
-            settings.lease_namespace or os.environ.get("POD_NAMESPACE") or "default",
+            self._namespace,
             settings.lease_name,
             f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}",
             duration=settings.lease_duration,
@@ -278,16 +335,15 @@ class Service:
 
     # -- policy ----------------------------------------------------------------------------------------------------
 
-    def _first_engine(self) -> Decider:
-        path = self.settings.policy
-        self._policy_file = None
+    def _make_policy_file(self) -> PolicyFile | None:
+        path, folder = self.settings.policy, self.settings.state_dir
         if path is None:
-            return self._load(None)
-        self._policy_file = PolicyFile(path, self._take_up, self._policy_report)
-        return self._load(self._policy_file.read())
+            return None
+        return PolicyFile(path, self._take_up, self._policy_report, folder / "policy.conf" if folder else None)
 
     def _take_up(self, text: str) -> None:
         self._ticks.decider = self._load(text)
+        self._decidable.set()
         self._ticks.wake()
 
     def _policy_report(self, problem: str | None) -> None:
@@ -298,7 +354,8 @@ class Service:
         if problem is None:
             self._events.emit(about, "Normal", "PolicyLoaded", "the policy file was taken up", "Configuring")
         else:
-            note = f"the policy before stays in force: {problem}"
+            in_force = "the policy before stays in force" if self._decidable.is_set() else "nothing is scheduled"
+            note = f"{in_force}: {problem}"
             self._events.emit(about, "Warning", "PolicyRefused", note, "Configuring")
 
     # -- decisions -------------------------------------------------------------------------------------------------
@@ -322,7 +379,7 @@ class Service:
         self, statuses: Sequence[SetPodGroupStatus], news: Iterable[EmitEvent | SetPodUnscheduled]
     ) -> None:
         """Have statuses written, and what is new about those PodGroups told with them: it may be over soon."""
-        decided = {f"{status.namespace}/{status.name}": status for status in statuses}
+        decided = {status.key: status for status in statuses}
         told: defaultdict[str, list[EmitEvent | SetPodUnscheduled]] = defaultdict(list)
         for item in news:
             told[self._pod_group_of(item)].append(item)
@@ -343,11 +400,15 @@ class Service:
 
     def _pod_group_of(self, item: EmitEvent | SetPodUnscheduled) -> str:
         """The key of the PodGroup that something is about, empty when it is about something else."""
-        key = f"{item.namespace}/{item.name}"
         if isinstance(item, EmitEvent):
-            return key if item.kind == "PodGroup" else ""
-        record = self.state.record(key)
+            return item.key if item.kind == "PodGroup" else ""
+        record = self.state.record(item.key)
         return record.job if record else ""
+
+    def _tell_of_problem(self, kind: str, key: str, uid: str, problem: str) -> None:
+        namespace, _, name = key.rpartition("/")
+        about = Reference(_API_VERSIONS.get(kind, "v1"), kind, namespace, name, uid)
+        self._events.emit(about, "Warning", "CannotBeRead", problem)
 
     def _tell(self, news: Iterable[EmitEvent | SetPodUnscheduled]) -> None:
         for item in news:

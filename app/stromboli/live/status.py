@@ -19,17 +19,20 @@ import msgspec
 
 from stromboli.api.crds import KINDS, SCHEDULING, PodGroup, PodGroupStatus, Queue, dumped
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
+from stromboli.live.json import Decoder
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.workers import run_workers
+from stromboli.state.cluster import object_key
 
 log = Logger(__name__)
 
 Key: TypeAlias = tuple[str, str]
 """Kind, and `NAMESPACE/NAME` or the name alone."""
 _WORKERS = 8
+_ANSWER = Decoder(dict[str, Any])
 #: fields of a condition that differ though the situation does not
 _VOLATILE = ("lastTransitionTime", "transitionID")
 
@@ -97,7 +100,7 @@ class StatusWriter:
         known = self._busy.get(at)
         if known is None and at in self._written:
             known = self._written[at][0]
-        return known is not None and settled(known) == settled(status)
+        return known is not None and comparable(known) == comparable(status)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -116,7 +119,7 @@ class StatusWriter:
                 self._observer.status_result(at[0], "gone" if gone else "failed")
                 if not gone:
                     # The next session sees the old status and asks again.
-                    log.warning("status not written", kind=at[0], key=at[1], error=str(error) or repr(error))
+                    log.recurring("status not written", error, kind=at[0], key=at[1])
             else:
                 if wanted.then is not None:
                     wanted.then()
@@ -140,7 +143,7 @@ class StatusWriter:
             if error.status != 409:
                 raise
             answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
-        metadata = msgspec.json.decode(answer)["metadata"]
+        metadata = _ANSWER.decode(answer)["metadata"]
         self._written[at] = (status, metadata["resourceVersion"])
         self._observer.status_result(kind, "written")
 
@@ -159,14 +162,6 @@ class StatusWriter:
         written = self._written.get((kind, obj.key))
         if written is not None and written[1] != obj.metadata.resource_version:
             del self._written[kind, obj.key]
-
-
-def object_key(obj: PodGroup | Queue | Object) -> str:
-    """`NAMESPACE/NAME`, or the name alone."""
-    if not isinstance(obj, dict):
-        return obj.key
-    meta = obj["metadata"]
-    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
 def object_path(kind: str, key: str) -> str:
@@ -193,7 +188,7 @@ def pod_group_fields(status: PodGroupStatus, pod_group: PodGroup | None) -> Obje
     return fields
 
 
-def settled(status: Mapping[str, Any]) -> Object:
+def comparable(status: Mapping[str, Any]) -> Object:
     """A status without what differs though the situation does not."""
     conditions = [
         {k: v for k, v in condition.items() if k not in _VOLATILE} for condition in status.get("conditions", ())

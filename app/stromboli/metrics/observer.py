@@ -119,6 +119,7 @@ class Metrics(Observer):
         self._policy_errors = counter("policy_reload_errors", "Times that a new policy was refused.")
         self._policy_good = gauge("policy_last_reload_successful", "1 unless the policy file was last refused.")
         self._policy_good.set(1)
+        self._mended = counter("takeover_repairs", "Gangs found begun, and pods evicted, after a take-over.", "object")
         self._leading = gauge("leading", "1 while this replica is the one that schedules.")
 
     # -- sessions --------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ class Metrics(Observer):
         self._count_places(session, now)
         self._count_evictions(result.decisions)
         retries = self._retries
-        self._retries = {job.key: retries.get(job.key, 0) + job.unschedulable for job in session.jobs.values()}
+        self._retries = {job.key: retries.get(job.key, 0) + job.unschedulable for job in session.view.jobs.values()}
 
     def session_failed(self, error: BaseException) -> None:
         self._sessions.labels("failed").inc()
@@ -153,17 +154,17 @@ class Metrics(Observer):
             self._plugin.labels(plugin, _ON_SESSION[what]).observe(1e3 * spent)
 
     def _count_places(self, session: Session, now: float) -> None:
-        unschedulable = len(session.trace.pods)
+        unschedulable = len(session.view.trace.pods)
         if unschedulable:
             self._attempts.labels("unschedulable").inc(unschedulable)
         if not session.bound:
             return
         assumed = self._task.labels("Assumed")
-        for pod in session.records(np.flatnonzero(session.pods.state == PodState.Binding)):
+        for pod in session.view.records(np.flatnonzero(session.view.pods.state == PodState.Binding)):
             if pod.key not in session.bound:
                 continue
             assumed.observe(1e3 * (now - pod.created))
-            job = session.jobs.get(pod.job)
+            job = session.view.jobs.get(pod.job)
             if job is not None:
                 self._job.observe(1e3 * (now - job.created))
 
@@ -213,6 +214,9 @@ class Metrics(Observer):
         self._policy_good.set(error is None)
         if error is not None:
             self._policy_errors.inc()
+
+    def mended(self, what: str) -> None:
+        self._mended.labels(what).inc()
 
     def leading(self, leads: bool) -> None:
         self._leading.set(leads)

@@ -22,8 +22,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
 from stromboli.fairness.shares import dominant_share
-from stromboli.framework import closing
-from stromboli.framework.session import QueueGauges, Session
+from stromboli.framework.explain import pending_reasons
+from stromboli.framework.report import QueueGauges
+from stromboli.framework.session import Session
 from stromboli.policy.document import Policy
 
 #: what Volcano writes for amounts without a limit
@@ -44,6 +45,7 @@ class SessionCollector(Collector):
             return
         yield from _queue_amounts(session)
         yield from _queue_facts(session)
+        yield from _fair_shares(session)
         yield from _pod_groups(session)
         yield from _gangs(session)
         yield from _job_shares(session)
@@ -63,9 +65,11 @@ def _gauge(name: str, text: str, labels: list[str], samples: Iterable[tuple[list
 
 def _queue_amounts(session: Session) -> Iterator[GaugeMetricFamily]:
     """Amounts of every queue in Volcano's units: milli-CPU, bytes, milli-units of all else, pods as they are."""
-    scalars = {name: _scalar_columns(gauges) for name, gauges in session.gauges.items()}
+    scalars = {name: _scalar_columns(gauges) for name, gauges in session.report.gauges.items()}
     for amount in _AMOUNTS:
-        vectors = [(name, _finite(g.amounts[amount])) for name, g in session.gauges.items() if amount in g.amounts]
+        vectors = [
+            (name, _finite(g.amounts[amount])) for name, g in session.report.gauges.items() if amount in g.amounts
+        ]
         if not vectors:
             continue
         prefix, text = f"volcano_queue_{amount}", f"{amount.replace('_', ' ').capitalize()} of a queue:"
@@ -79,7 +83,7 @@ def _queue_amounts(session: Session) -> Iterator[GaugeMetricFamily]:
             f"{text} other resources, in thousandths except pods.",
             ["queue_name", "resource"],
             [
-                ([name, session.dimensions[column]], vector[column])
+                ([name, session.view.dimensions[column]], vector[column])
                 for name, vector in vectors
                 for column in scalars[name]
             ],
@@ -105,19 +109,42 @@ def _queue_facts(session: Session) -> Iterator[GaugeMetricFamily]:
         ("weight", "The weight of a queue."),
         ("overused", "Whether a queue gets nothing more: 1 if so."),
     ):
-        values = ((name, getattr(gauges, fact)) for name, gauges in session.gauges.items())
+        values = ((name, getattr(gauges, fact)) for name, gauges in session.report.gauges.items())
         samples = [([name], float(value)) for name, value in values if value is not None]
         yield _gauge(f"volcano_queue_{fact}", text, ["queue_name"], samples)
 
 
+def _fair_shares(session: Session) -> Iterator[GaugeMetricFamily]:
+    """What fairshare worked out, by queue and resource; amounts in milli-CPU, bytes and milli-units of all else."""
+    for amount, text in (
+        ("fair_share", "What a queue is entitled to, over its quota as well."),
+        ("usage", "What a queue held over time, as a part of the cluster."),
+        ("cluster_part", "What a queue holds, as a part of what is divided between queues."),
+        ("saturation", "What a queue holds, as a part of its fair share."),
+    ):
+        vectors = [(name, g.amounts[amount]) for name, g in session.report.gauges.items() if amount in g.amounts]
+        if vectors:
+            yield _gauge(
+                f"stromboli_queue_{amount}",
+                text,
+                ["queue_name", "resource"],
+                [
+                    ([name, resource], value)
+                    for name, vector in vectors
+                    for resource, value in zip(session.view.dimensions, vector.tolist(), strict=True)
+                    if np.isfinite(value) and (value or resource in ("cpu", "memory"))
+                ],
+            )
+
+
 def _pod_groups(session: Session) -> Iterator[GaugeMetricFamily]:
-    counts = Counter((job.queue.name, job.phase or PodGroupPhase.Pending) for job in session.jobs.values())
+    counts = Counter((job.queue.name, job.phase or PodGroupPhase.Pending) for job in session.view.jobs.values())
     for phase in PodGroupPhase:
         yield _gauge(
             f"volcano_queue_pod_group_{phase.lower()}_count",
             f"PodGroups of a queue in phase {phase}.",
             ["queue_name"],
-            [([queue], counts[queue, phase]) for queue in session.queues],
+            [([queue], counts[queue, phase]) for queue in session.view.queues],
         )
 
 
@@ -126,9 +153,9 @@ def _pod_groups(session: Session) -> Iterator[GaugeMetricFamily]:
 
 def _gangs(session: Session) -> Iterator[GaugeMetricFamily]:
     missing: Counter[str] = Counter()
-    for job in session.jobs.values():
-        missing[job.name] += max(0, session.job_missing(job)) if job.unschedulable else 0
-    blocked = sum(job.unschedulable for job in session.jobs.values())
+    for job in session.view.jobs.values():
+        missing[job.name] += max(0, session.ask.job_missing(job)) if job.unschedulable else 0
+    blocked = sum(job.unschedulable for job in session.view.jobs.values())
     yield _gauge("volcano_unschedule_job_count", "Jobs that are not ready and cannot be.", [], [([], blocked)])
     yield _gauge(
         "volcano_unschedule_task_count",
@@ -141,12 +168,15 @@ def _gangs(session: Session) -> Iterator[GaugeMetricFamily]:
 def _job_shares(session: Session) -> Iterator[GaugeMetricFamily]:
     if not any(plugin.name == "drf" for plugin in session.plugins):
         return
-    held = session.membership.allocated_now()
+    held = session.view.membership.allocated_now()
     yield _gauge(
         "volcano_job_share",
         "The largest part of the cluster that a job holds, over all resources.",
         ["job_ns", "job_id"],
-        (([job.namespace, job.name], dominant_share(held[job.index], session.total)) for job in session.jobs.values()),
+        (
+            ([job.namespace, job.name], dominant_share(held[job.index], session.view.total))
+            for job in session.view.jobs.values()
+        ),
     )
 
 
@@ -154,10 +184,10 @@ def _job_shares(session: Session) -> Iterator[GaugeMetricFamily]:
 
 
 def _cluster(session: Session) -> Iterator[GaugeMetricFamily]:
-    states = Counter(session.pods.state[session.pods.job >= -1].tolist())
-    phases = Counter(job.phase or PodGroupPhase.Pending for job in session.jobs.values())
-    yield _gauge("stromboli_nodes", "Nodes that the session saw.", [], [([], len(session.nodes))])
-    yield _gauge("stromboli_queues", "Queues that the session saw.", [], [([], len(session.queues))])
+    states = Counter(session.view.pods.state[session.view.pods.job >= -1].tolist())
+    phases = Counter(job.phase or PodGroupPhase.Pending for job in session.view.jobs.values())
+    yield _gauge("stromboli_nodes", "Nodes that the session saw.", [], [([], len(session.view.nodes))])
+    yield _gauge("stromboli_queues", "Queues that the session saw.", [], [([], len(session.view.queues))])
     yield _gauge(
         "stromboli_jobs", "PodGroups in the session.", ["phase"], [([phase], phases[phase]) for phase in PodGroupPhase]
     )
@@ -182,7 +212,7 @@ def _pending(session: Session) -> list[tuple[Reason, int]]:
     """Number of pods by stage and reason; one `Reason` stands for all that share both."""
     examples: dict[tuple[int, str], Reason] = {}
     counts: Counter[tuple[int, str]] = Counter()
-    for reason in closing.explain(session).values():
+    for reason in pending_reasons(session).values():
         key = (reason.stage, reason.reason)
         examples.setdefault(key, reason)
         counts[key] += 1

@@ -28,3 +28,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.serviceAccount.name | default "default" }}
 {{- end }}
 {{- end }}
+
+{{/* How the port is spoken to. */}}
+{{- define "stromboli.scheme" -}}
+{{ .Values.tls.secretName | empty | ternary "http" "https" }}
+{{- end }}

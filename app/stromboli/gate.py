@@ -1,0 +1,187 @@
+"""The gate: every object on its way into the state is read here, or the field that cannot be read is named.
+
+API servers accept more than can be scheduled with. What cannot be used at all is an error, and whoever feeds the state
+sets the object aside; an annotation that is not what it should be counts as absent, and is named as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stromboli.api import duration, objects, readers
+from stromboli.api.crds import KINDS
+from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
+from stromboli.api.resources import amount, is_scheduled
+from stromboli.api.validation import field_path, shown
+from stromboli.kube import storage
+from stromboli.kube.dra import objects as devices
+from stromboli.state.cluster import object_key
+
+Reader: TypeAlias = Callable[[str], object]
+"""Reads an annotation; None or a ValueError means that it cannot be read."""
+Path: TypeAlias = tuple[int | str, ...]
+
+#: A pod may ask so many things about the labels of other pods: each is asked of all pods on nodes.
+_MOST_CONDITIONS = 256
+_LONGEST = 64
+#: what must be readable of kinds that rules and plugins read as plain data
+_SHAPES: Mapping[str, Any] = {
+    "PersistentVolume": storage.PersistentVolume,
+    "PersistentVolumeClaim": storage.PersistentVolumeClaim,
+    "StorageClass": storage.StorageClass,
+    "CSINode": storage.CSINode,
+    "ResourceClaim": devices.ResourceClaim,
+    "ResourceSlice": devices.ResourceSlice,
+    "DeviceClass": devices.DeviceClass,
+    "PodDisruptionBudget": objects.DisruptionBudget,
+    "ResourceQuota": objects.ResourceQuota,
+}
+
+
+def _priority(text: str) -> int | None:
+    return readers.integer(text, -readers.INT32, readers.INT32)
+
+
+def _pods(text: str) -> int | None:
+    """A number of pods, or a percentage of them."""
+    return readers.integer(text.removesuffix("%"))
+
+
+def _weights(text: str) -> list[float] | None:
+    """The weights of the parts of a path."""
+    found = [readers.number(part) for part in text.split("/") if part]
+    return None if None in found else [weight for weight in found if weight is not None]
+
+
+def _limits(text: str) -> object:
+    return readers.json(text, dict[str, dict[str, objects.Quantity]])
+
+
+_ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
+    "Pod": {
+        "volcano.sh/task-priority": _priority,
+        "volcano.sh/cooldown-time": duration.parse,
+        "volcano.sh/network-topology-highest-tier": readers.count,
+        "volcano.sh/resource-strategy-weight": lambda text: readers.json(text, dict[str, readers.Integer]),
+    },
+    "PodGroup": {
+        "volcano.sh/sla-waiting-time": duration.parse,
+        "sla-waiting-time": duration.parse,
+        "volcano.sh/jdb-min-available": _pods,
+        "volcano.sh/jdb-max-unavailable": _pods,
+    },
+    "Queue": {
+        "volcano.sh/hierarchy-weights": _weights,
+        "volcano.sh/nodegroup-resource-limits": _limits,
+    },
+    "Node": {
+        "volcano.sh/oversubscription-cpu": readers.number,
+        "volcano.sh/oversubscription-memory": readers.number,
+    },
+}
+
+
+def read(kind: str, obj: Any) -> Any:
+    """The object as the state takes it. Raises InvalidObjectError, which names the first field that cannot be used."""
+    if kind in KINDS:
+        return KINDS[kind].parse(obj)
+    if kind in _SHAPES:
+        _check_shape(kind, obj)
+    elif isinstance(obj, objects.Pod | objects.Node):
+        _check_amounts(obj)
+        if isinstance(obj, objects.Pod):
+            _check_time(obj, "metadata.creationTimestamp", obj.metadata.creation_timestamp)
+            _check_time(obj, "status.startTime", obj.status.start_time)
+            _check_conditions(obj)
+    return obj
+
+
+def unread(kind: str, obj: Any) -> Iterator[str]:
+    """The annotations of an object that are not what they should be, each with its problem."""
+    known = _ANNOTATIONS.get(kind)
+    annotations: Mapping[str, str] | None = obj.metadata.annotations if known else None
+    if not known or not annotations:
+        return
+    for key in known.keys() & annotations.keys():
+        try:
+            found = known[key](annotations[key])
+        except ValueError:
+            found = None
+        if found is None:
+            yield f"{field_path(('metadata', 'annotations', key))}: cannot be read: {shown(annotations[key])}"
+
+
+def _check_shape(kind: str, plain: Any) -> None:
+    try:
+        msgspec.convert(plain, _SHAPES[kind], strict=False)
+    except msgspec.ValidationError as error:
+        raise misfit(error, f"{kind} {object_key(plain)}") from None
+
+
+def _check_amounts(obj: objects.Pod | objects.Node) -> None:
+    for path, listed in _resource_lists(obj):
+        for name, value in (listed or {}).items():
+            # What the cache keeps is short: no quantity is longer.
+            known = not isinstance(value, str) or len(value) <= _LONGEST
+            problem = (_amount_problem if known else _amount_problem.__wrapped__)(name, value)
+            if problem:
+                raise InvalidObjectError(_described(obj), field_path((*path, name)), problem)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _amount_problem(name: str, value: objects.Quantity) -> str:
+    """What is wrong with an amount of a resource list, empty when nothing is."""
+    try:
+        negative = is_scheduled(name) and amount(name, value) < 0
+    except InvalidQuantityError as error:
+        return str(error)
+    return f"should not be negative, but is {shown(value)}" if negative else ""
+
+
+def _resource_lists(obj: objects.Pod | objects.Node) -> Iterator[tuple[Path, objects.ResourceList | None]]:
+    if isinstance(obj, objects.Node):
+        yield ("status", "allocatable"), obj.status.allocatable
+        yield ("status", "capacity"), obj.status.capacity
+        return
+    yield ("spec", "overhead"), obj.spec.overhead
+    for field, containers in (("containers", obj.spec.containers), ("initContainers", obj.spec.init_containers)):
+        for index, container in enumerate(containers or ()):
+            if container.resources is not None:
+                yield ("spec", field, index, "resources", "requests"), container.resources.requests
+                yield ("spec", field, index, "resources", "limits"), container.resources.limits
+
+
+def _check_time(pod: objects.Pod, path: str, time: str | None) -> None:
+    if time and readers.seconds(time) is None:
+        raise InvalidObjectError(_described(pod), path, f"should be an RFC 3339 time, not {shown(time)}")
+
+
+def _check_conditions(pod: objects.Pod) -> None:
+    count = sum(
+        len(selector.match_labels or ()) + len(selector.match_expressions or ())
+        for selector in _pod_selectors(pod.spec)
+        if selector is not None
+    )
+    if count > _MOST_CONDITIONS:
+        problem = f"selects pods by {count} conditions, more than {_MOST_CONDITIONS}"
+        raise InvalidObjectError(_described(pod), "spec", problem)
+
+
+def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | None]:
+    """The selectors of a pod that are asked about other pods."""
+    for spread in spec.topology_spread_constraints or ():
+        yield spread.label_selector
+    affinity = spec.affinity
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if part is not None:
+            preferred = (weighted.pod_affinity_term for weighted in part.preferred or ())
+            for term in (*(part.required or ()), *preferred):
+                yield term.label_selector
+
+
+def _described(obj: objects.Pod | objects.Node) -> str:
+    return f"{type(obj).__name__} {object_key(obj)}"

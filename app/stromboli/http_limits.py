@@ -1,0 +1,215 @@
+"""What strangers can have of the service's port: bodies, headers, connections and time are bounded.
+
+`Bounded` stands before the application and counts requests and what they bring; `BoundedProtocol` stands before that,
+where a request is not yet one, and counts connections, headers and seconds. Probes are answered whatever else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from stromboli.live.settings import Settings
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PROBES = frozenset(("/healthz", "/readyz"))
+#: what may be read without a certificate where one is asked for: kubelets and Prometheus have none
+_OPEN = _PROBES | {"/metrics"}
+
+
+class _GoneError(Exception):
+    """Whoever asked has left."""
+
+
+class Bounded:
+    """An ASGI application that reads bodies for another one, as far as they may be, and answers what may not."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self.settings = settings
+        self._app = app
+        self._running = 0
+        #: connections without a request that is being answered, the one that waits longest first
+        self.waiting: dict[BoundedProtocol, None] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in _PROBES:
+            await self._app(scope, receive, send)
+        elif not self._may_ask(scope):
+            await _refuse(HTTPStatus.FORBIDDEN, "a client certificate is needed", receive, send, self._most)
+        elif self._running >= self.settings.http_max_requests:
+            await _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", receive, send, self._most)
+        else:
+            self._running += 1
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._running -= 1
+
+    @property
+    def _most(self) -> int:
+        return self.settings.http_max_body
+
+    def _may_ask(self, scope: Scope) -> bool:
+        return self.settings.client_ca_file is None or scope["path"] in _OPEN or scope["extensions"]["tls"]["client"]
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        try:
+            body = await _read(receive, self._most) if int(announced) <= self._most else None
+        except _GoneError:
+            return
+        if body is None:
+            problem = f"the body has more than {self._most} bytes"
+            await _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem, receive, send, self._most)
+        else:
+            await self._app(scope, _replay(body, receive), send)
+
+
+async def _read(receive: Receive, most: int) -> bytes | None:
+    """The body; None when it is longer than it may be. Raises _GoneError."""
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            return None
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, once, and then what comes after it."""
+    left = [body]
+
+    async def again() -> Message:
+        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+
+    return again
+
+
+async def _refuse(status: HTTPStatus, problem: str, receive: Receive, send: Send, most: int) -> None:
+    """Answer at once, and then look away from up to `most` bytes: who is still sending would not see the answer."""
+    text = f"{problem}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(text)).encode()),
+        (b"connection", b"close"),
+        *([(b"retry-after", b"1")] if status is HTTPStatus.SERVICE_UNAVAILABLE else []),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text, "more_body": True})
+    try:
+        await _read(receive, most)
+    except _GoneError:
+        return
+    await send({"type": "http.response.body"})
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection. From its first byte to that of its answer a request has one deadline; so has an idle beginning."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self._bounds: Bounded = config.app
+        self._deadline: asyncio.TimerHandle | None = None
+        #: bytes of the request's head, and whether it is complete
+        self._head = 0
+        self._complete = False
+        self._refusal = HTTPStatus.BAD_REQUEST
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._bounds.waiting[self] = None
+        self._set_deadline()
+        if len(self.connections) > self._bounds.settings.http_max_connections:
+            next(iter(self._bounds.waiting)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._bounds.waiting.pop(self, None)
+        self._clear_deadline()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None:
+            self._set_deadline()
+        super().data_received(data)
+        if not self._complete and not self.transport.is_closing():
+            # A header that has no end yet was not seen by `on_header`.
+            self._count(len(data), refuse=lambda: self.send_400_response(""))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + len(": \r\n"), refuse=_stop)
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            # Pipelined requests would be queued without a bound.
+            _stop()
+        self._complete = True
+        self._bounds.waiting.pop(self, None)
+        certificate = self.transport.get_extra_info("peercert")
+        self.scope["extensions"] = {"tls": {"client": bool(certificate)}}
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        self._head, self._complete = 0, False
+        self._bounds.waiting[self] = None
+        if not self.flow.write_paused:
+            self._clear_deadline()
+        super().on_response_complete()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self._complete and not self._head:
+            # The answer has been taken.
+            self._clear_deadline()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request that could be answered."""
+        text = f"{self._refusal.phrase.lower()}\n"
+        line = f"HTTP/1.1 {self._refusal.value} {self._refusal.phrase}"
+        self.transport.write(
+            f"{line}\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n{text}".encode(),
+        )
+        self.transport.close()
+
+    def _count(self, size: int, refuse: Callable[[], None]) -> None:
+        self._head += size
+        if self._head > self._bounds.settings.http_max_header:
+            self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            refuse()
+
+    def _set_deadline(self) -> None:
+        self._deadline = self.loop.call_later(self._bounds.settings.http_timeout, self._expire)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self) -> None:
+        begun = self._head > 0
+        if self._complete:
+            begun = self.cycle.more_body and not self.cycle.response_started
+        if begun:
+            self._refusal = HTTPStatus.REQUEST_TIMEOUT
+            self.send_400_response("")
+        else:
+            self.transport.abort()
+
+
+def _stop() -> None:
+    """End the parser's work on a connection, which is then refused."""
+    raise ValueError

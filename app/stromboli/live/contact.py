@@ -1,0 +1,51 @@
+"""Whether the API server answers, asked from time to time: watches may be silent for minutes while all is well."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.logs import Logger
+
+log = Logger(__name__)
+
+#: seconds between two questions, and until an answer is given up
+_PERIOD = 5.0
+
+
+class Contact:
+    """Remembers when the API server last answered that it is ready."""
+
+    def __init__(self, kube: Kube, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._answered = clock()
+        self._problem = "it was not asked yet"
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_PERIOD):
+                    await self._kube.request("GET", "/readyz")
+                self._answered = self._clock()
+            except ApiError as error:
+                # Whoever may not ask, or asks a proxy that does not know this path, was answered.
+                if error.status < 500:
+                    self._answered = self._clock()
+                else:
+                    self._failed(error)
+            except CONNECTION_ERRORS as error:
+                self._failed(error)
+            await asyncio.sleep(_PERIOD)
+
+    def trouble(self, patience: float) -> str:
+        """What is wrong when there was no answer for `patience` seconds, else nothing."""
+        silent = self._clock() - self._answered
+        return "" if silent < patience else f"API server: no answer for {silent:.0f} s: {self._problem}"
+
+    def _failed(self, error: Exception) -> None:
+        self._problem = str(error) or repr(error)
+        log.recurring("API server is not ready", self._problem)

@@ -1,0 +1,83 @@
+"""Asking a Prometheus, which the `metrics` of the policy name: `type: prometheus`, `address`, `interval`, and
+`tls.insecureSkipVerify`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+import aiohttp
+import msgspec
+
+from stromboli.live.logs import Logger
+from stromboli.policy.document import Policy
+
+log = Logger(__name__)
+
+_TIMEOUT = 60.0
+
+T = TypeVar("T")
+#: the labels of a series and its value
+Sample: TypeAlias = tuple[Mapping[str, str], float]
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    data: _Data
+
+
+async def follow(
+    what: str, policy: Callable[[], Policy], read: Callable[[Policy], Awaitable[T] | None], tell: Callable[[T], None]
+) -> None:
+    """Until cancelled, read and tell something each interval, as the policy says that is in force then.
+
+    `read` gives None while the policy asks for nothing; `what` names it in the log.
+    """
+    last = ""
+    while True:
+        current = policy()
+        try:
+            answer = read(current)
+            if answer is not None:
+                tell(await answer)
+            problem = ""
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.DecodeError) as error:
+            problem = str(error) or type(error).__name__
+        if problem and problem != last:
+            log.warning(f"{what} not read", error=problem, **current.metrics)
+        last = problem
+        await asyncio.sleep(current.metrics_interval)
+
+
+async def query(metrics: Mapping[str, str], *expressions: str) -> list[Sequence[Sample]]:
+    """The series of each expression now.
+
+    Raises ValueError when the settings or the answer make no sense, aiohttp's errors and TimeoutError when there is no
+    answer.
+    """
+    kind, address = metrics.get("type", ""), metrics.get("address", "")
+    if kind != "prometheus":
+        raise ValueError(f"metrics.type: {kind!r} is not supported (allowed: prometheus)")
+    if not address:
+        raise ValueError("metrics.address: is required")
+    secure = metrics.get("tls.insecureSkipVerify") != "true"
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=secure), timeout=timeout) as http:
+        return [await _query(http, address, expression) for expression in expressions]
+
+
+async def _query(http: aiohttp.ClientSession, address: str, expression: str) -> list[Sample]:
+    url = f"{address.rstrip('/')}/api/v1/query"
+    async with http.get(url, params={"query": expression}, raise_for_status=True) as response:
+        answer = msgspec.json.decode(await response.read(), type=_Answer)
+    return [(series.metric, float(series.value[1])) for series in answer.data.result]

@@ -1,0 +1,146 @@
+"""Mends what a former leader left behind, when it was cut off in the middle of its bindings.
+
+No fence calls back a request that is on its way. Such a binding may come after the next leader has given the room to
+somebody else, and a gang may have been bound in part. For a while after a take-over such nodes and gangs are looked
+for. Only pods of ours that were bound lately are ever evicted: from a node until it holds no more than it has, the
+last that was bound first; and of a gang that no session could complete, all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from stromboli.api.crds import PodGroup
+from stromboli.api.decisions import Evict
+from stromboli.api.pod_state import ALLOCATED_STATES, ON_NODE_STATES, READY_STATES, PodState
+from stromboli.live.events import Events, about_pod, about_pod_group
+from stromboli.live.evictor import Evictor
+from stromboli.live.logs import Logger
+from stromboli.live.observer import Observer
+from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord, seconds
+
+log = Logger(__name__)
+
+#: for how long is looked, and how often
+_LASTS = 30.0
+_PERIOD = 1.0
+#: what was bound this long before the take-over is not a former leader's last doing
+_LATELY = 60.0
+#: how long sessions may take to complete a gang before it makes room for others
+_PATIENCE = 5.0
+
+
+class Takeover:
+    """Runs once, at the beginning of a term."""
+
+    def __init__(self, state: ClusterState, events: Events, evictor: Evictor, observer: Observer) -> None:
+        self._state = state
+        self._events = events
+        self._evictor = evictor
+        self._observer = observer
+        #: gangs that are bound in part, and when their time is over
+        self._begun: dict[str, float] = {}
+        #: pods that were evicted
+        self._evicted: set[str] = set()
+
+    async def run(self, *, lasts: float = _LASTS, period: float = _PERIOD, patience: float = _PATIENCE) -> None:
+        """Look and mend until nothing more is to be expected."""
+        began, end = time.time(), time.monotonic() + lasts
+        while time.monotonic() < end or self._begun:
+            self._relieve_nodes(began)
+            self._complete_gangs(began, patience)
+            await asyncio.sleep(period)
+
+    def _relieve_nodes(self, began: float) -> None:
+        for record in overcommitting(self._state, began):
+            why = f"node {record.node_name} was given more than it has while the leader changed"
+            self._evict(record, "NodeOvercommitted", why)
+
+    def _complete_gangs(self, began: float, patience: float) -> None:
+        """Sessions place begun gangs first. Of those that they could not complete the least makes room for others."""
+        now, begun = time.monotonic(), {group.key: pods for group, pods in begun_gangs(self._state, began)}
+        for key in begun.keys() - self._begun.keys():
+            self._tell(key, len(begun[key]))
+        self._begun = {key: self._begun.get(key, now + patience) for key in begun}
+        late = [key for key, until in self._begun.items() if until <= now]
+        if late:
+            least = min(late, key=lambda key: (len(begun[key]), key))
+            for record in begun[least]:
+                self._evict(record, "GangIncomplete", f"the rest of gang {least} finds no place")
+            self._begun = {key: now + patience for key in self._begun if key != least}
+
+    def _tell(self, key: str, bound: int) -> None:
+        group = self._state.pod_group(key)
+        assert group is not None
+        note = f"{bound} of {group.spec.min_member} pods were bound when the leader changed; the others come first now"
+        self._events.emit(about_pod_group(group), "Warning", "GangIncomplete", note, "TakingOver")
+        self._observer.mended("gang")
+        log.warning("gang incomplete", podgroup=key, bound=bound, needed=group.spec.min_member)
+
+    def _evict(self, record: PodRecord, reason: str, why: str) -> None:
+        if record.uid in self._evicted:
+            return
+        self._evicted.add(record.uid)
+        self._events.emit(about_pod(record), "Warning", reason, why, "TakingOver")
+        self._observer.mended("pod")
+        log.warning("evicting after take-over", pod=record.key, node=record.node_name, why=why)
+        self._evictor.evict([Evict(record.namespace, record.name, record.uid, record.node_name, "takeover")])
+
+
+def overcommitting(state: ClusterState, began: float) -> Iterator[PodRecord]:
+    """The pods without which no node would hold more than it has, the last bound of each node.
+
+    Only pods of ours that were bound since shortly before `began`, in seconds since the epoch, are named, and none
+    where those do not suffice.
+    """
+    nodes, pods = state.nodes, state.pods
+    # What a node has nothing of it was not given twice.
+    excess = np.where(nodes.allocatable > 0, nodes.used - nodes.releasing - nodes.allocatable, 0.0)
+    for row in np.flatnonzero((excess > 0).any(axis=0)).tolist():
+        left, victims = excess[:, row].copy(), []
+        on_node = np.flatnonzero((pods.node[: pods.size] == row) & np.isin(pods.state[: pods.size], ALLOCATED_STATES))
+        for record in _bound_since(state, on_node.tolist(), began - _LATELY):
+            request = state.classes.request(record.pod_class)
+            if (request[left > 0] > 0).any():
+                left -= request
+                victims.append(record)
+        if (left <= 0).all():
+            yield from victims
+
+
+def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, list[PodRecord]]]:
+    """Gangs with fewer pods on nodes than they start with, though there are enough, and those pods.
+
+    All of those are ours and were bound lately, and not all by us: whom that does not hold for ran, and lost others.
+    """
+    pods = state.pods
+    states, jobs = pods.state[: pods.size], pods.job[: pods.size]
+    held = np.bincount(jobs[np.isin(states, READY_STATES) & (jobs >= 0)], minlength=len(state.pod_groups))
+    waiting = np.bincount(jobs[(states == PodState.Pending) & (jobs >= 0)], minlength=len(state.pod_groups))
+    for job in np.flatnonzero((held > 0) & (waiting > 0)).tolist():
+        group = state.pod_groups[job]
+        if group is None or not held[job] < group.spec.min_member <= held[job] + waiting[job]:
+            continue
+        members = np.flatnonzero((jobs == job) & np.isin(states, (*ON_NODE_STATES, *READY_STATES))).tolist()
+        lately = list(_bound_since(state, members, began - _LATELY))
+        if len(lately) == len(members) and _bound_at(lately[-1]) <= began:
+            yield group, lately
+
+
+def _bound_since(state: ClusterState, rows: list[int], since: float) -> Iterator[PodRecord]:
+    """Of some pods those of ours that were bound after a time, the last first."""
+    records = (state.pods.records[row] for row in rows)
+    ours = [record for record in records if record is not None and record.scheduler_name in state.scheduler_names]
+    lately = [record for record in ours if _bound_at(record) > since]
+    yield from sorted(lately, key=lambda record: (_bound_at(record), record.created, record.key), reverse=True)
+
+
+def _bound_at(record: PodRecord) -> float:
+    """When the API server took the binding, seconds since the epoch, 0 when there is none."""
+    conditions = (c for c in record.conditions if c.type == "PodScheduled" and c.status == "True")
+    return max((seconds(condition.last_transition_time) for condition in conditions), default=0.0)

@@ -1,0 +1,87 @@
+"""What is watched goes away, or the API server does: the service says so, waits, and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e.conftest import Start
+from tests.e2e.service import Service
+from tests.e2e.world import Object, World, define
+
+pytestmark = pytest.mark.e2e
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.fixture
+def own(new_cluster: Callable[..., Cluster], definitions: list[Object]) -> World:
+    """A cluster of its own, with our definitions."""
+    cluster = new_cluster()
+    cluster.start_kwok()
+    with cluster.client() as api:
+        define(api, definitions)
+    return World(cluster, "default")
+
+
+def unready(service: Service) -> list[str]:
+    """What `/readyz` names, nothing when it is ready."""
+    answer = service.http.get("/readyz")
+    return [] if answer.is_success else answer.text.splitlines()
+
+
+def kinds(service: Service) -> set[str]:
+    return {line.partition(":")[0] for line in unready(service)}
+
+
+def test_definitions_are_deleted_and_come_back(own: World, start: Start, definitions: list[Object]) -> None:
+    own.nodes(3, cpu="10")
+    service = start(kubeconfig=own.cluster.kubeconfig())
+    own.gang("before", 3)
+    eventually(lambda: own.bound()["before"] == 3)
+    with own.cluster.client() as api:
+        for definition in definitions:
+            api.delete(f"{DEFINITIONS}/{definition['metadata']['name']}").raise_for_status()
+        eventually(lambda: {"Queue", "PodGroup"} <= kinds(service), timeout=90)
+        assert service.running
+        assert service.http.get("/healthz").is_success
+        define(api, definitions)
+    eventually(lambda: unready(service) == [], timeout=60)
+    own.queue("default")
+    own.gang("after", 3)
+    eventually(lambda: own.bound()["after"] == 3, timeout=60)
+    assert "Traceback" not in service.text
+    assert service.end() == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["hangs", "dies"])
+def test_the_api_server_is_away(own: World, start: Start, how: signal.Signals) -> None:
+    own.nodes(3, cpu="10")
+    service = start(kubeconfig=own.cluster.kubeconfig())
+    before = len(service.text.splitlines())
+    pid = own.cluster.pid("kube-apiserver")
+    os.kill(pid, signal.SIGSTOP) if how == signal.SIGSTOP else own.cluster.stop_apiserver(how)
+    eventually(lambda: "API server" in kinds(service), timeout=90)
+    assert service.http.get("/healthz").is_success
+    # Some thirty kinds and parts notice, for half a minute and more.
+    said = service.text.splitlines()[before:]
+    assert len(said) < 40, said
+    os.kill(pid, signal.SIGCONT) if how == signal.SIGSTOP else own.cluster.start_apiserver()
+    eventually(lambda: unready(service) == [], timeout=60)
+    own.gang("after", 3)
+    eventually(lambda: own.bound()["after"] == 3, timeout=60)
+
+
+def test_sigterm_while_the_api_server_hangs(own: World, start: Start) -> None:
+    service = start(kubeconfig=own.cluster.kubeconfig())
+    pid = own.cluster.pid("kube-apiserver")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert service.end() == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "Traceback" not in service.text

@@ -1,0 +1,205 @@
+"""The port when strangers ask: what is too long, too slow or too much ends, and probes are answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from stromboli.extender import Published
+from stromboli.http import listen, make_app, serve
+from stromboli.live.settings import Settings
+from tests import builders
+from tests.extender.questions import by_name, published
+
+Connect = Callable[[], Any]
+
+
+@pytest.fixture(scope="module")
+def seen() -> Published:
+    pod = builders.pod("a", "a")
+    state = builders.state(builders.node("n0"), builders.queue("default"), builders.pod_group("a"), pod)
+    return published(state, builders.policy("gang", "predicates"))
+
+
+QUESTION = by_name(builders.pod("a", "a"), ["n0", "n1"])
+
+
+@contextlib.asynccontextmanager
+async def served(seen: Published, **settings: Any) -> AsyncIterator[int]:
+    """The port of a server with these settings."""
+    listening = listen("127.0.0.1:0")
+    app = make_app(lambda: seen, CollectorRegistry(), list)
+    server = asyncio.create_task(serve(app, listening, Settings(**settings)))
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await server
+
+
+async def said(port: int, *parts: bytes) -> bytes:
+    """What a connection says to these bytes until it ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(ConnectionError):
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        return await reader.read()
+    writer.close()
+    return b""
+
+
+def post(body: bytes = b"", *headers: str) -> bytes:
+    return "\r\n".join(("POST /filter HTTP/1.1", "host: x", *headers, "", "")).encode() + body
+
+
+async def healthy(port: int) -> bool:
+    async with httpx.AsyncClient() as http:
+        return (await http.get(f"http://127.0.0.1:{port}/healthz")).status_code == 200
+
+
+async def test_questions_of_the_usual_size_are_answered(seen: Published) -> None:
+    async with served(seen) as port, httpx.AsyncClient() as http:
+        for _ in range(2):
+            answer = await http.post(f"http://127.0.0.1:{port}/filter", content=QUESTION)
+            assert answer.json()["NodeNames"] == ["n0"]
+
+
+async def test_a_body_that_is_announced_too_long_is_not_read(seen: Published) -> None:
+    async with served(seen, http_max_body=1_000) as port:
+        answer = await said(port, post(b"x" * 600, "content-length: 600000000"), b"x" * 600)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b"the body has more than 1000 bytes\n")
+
+
+async def test_a_body_of_unknown_length_is_read_up_to_the_limit(seen: Published) -> None:
+    chunk = b"64\r\n" + b"x" * 100 + b"\r\n"
+    async with served(seen, http_max_body=1_000) as port:
+        answer = await said(port, post(b"", "transfer-encoding: chunked"), *[chunk] * 1_000)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert await healthy(port)
+
+
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b""], ids=["complete", "unending"])
+@pytest.mark.parametrize("head", [b"x: " + b"y" * 2_000, b"x: y\r\n" * 400], ids=["long", "many"])
+async def test_headers_that_are_too_long_are_refused(seen: Published, head: bytes, end: bytes) -> None:
+    async with served(seen, http_max_header=1_000) as port:
+        answer = await said(port, b"GET /metrics HTTP/1.1\r\n" + head + end)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    ("half", "status"),
+    [(b"", b""), (b"POST /filter HT", b"HTTP/1.1 408 "), (post(b"{", "content-length: 9"), b"HTTP/1.1 408 ")],
+    ids=["nothing", "half a head", "half a body"],
+)
+async def test_requests_that_do_not_end_are_ended(seen: Published, half: bytes, status: bytes) -> None:
+    async with served(seen, http_timeout=0.3, http_max_requests=300, http_max_connections=400) as port:
+        answers = await asyncio.gather(*[said(port, half) for _ in range(300)])
+        assert {answer[: len(status)] for answer in answers} == {status}
+        assert await healthy(port)
+
+
+async def test_an_answer_that_nobody_reads_is_dropped(seen: Published) -> None:
+    names = [f"node-{number:06}-{'x' * 300}" for number in range(60_000)]
+    question = by_name(builders.pod("other", "other", scheduler="default-scheduler"), names)
+    async with served(seen, http_timeout=1.0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(post(question, f"content-length: {len(question)}"))
+        await writer.drain()
+        deadline = asyncio.get_running_loop().time() + 2
+        while await healthy(port) and asyncio.get_running_loop().time() < deadline:
+            pass
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with contextlib.suppress(ConnectionError):
+            assert len(await reader.read()) < len(question) // 2
+        writer.close()
+
+
+async def until(port: int, status: int) -> None:
+    """Ask until the answer has a status."""
+    async with httpx.AsyncClient() as http:
+        while (await http.post(f"http://127.0.0.1:{port}/filter", content=QUESTION)).status_code != status:
+            pass
+
+
+async def test_too_many_requests_at_once_are_told_to_come_again_and_probes_are_not(seen: Published) -> None:
+    async with served(seen, http_max_requests=1) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(b"{", "content-length: 1000"))
+        await writer.drain()
+        await until(port, 503)
+        assert b"retry-after: 1" in await said(port, post(b"", "content-length: 0"))
+        assert await healthy(port)
+        writer.close()
+        await until(port, 200)
+
+
+async def test_the_connection_that_waits_longest_makes_room(seen: Published) -> None:
+    async with served(seen, http_max_connections=2) as port:
+        first, _ = await asyncio.open_connection("127.0.0.1", port)
+        second, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await healthy(port)
+        with contextlib.suppress(ConnectionError):
+            assert await first.read() == b""
+        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert (await second.read()).endswith(b"ok\n")
+
+
+async def test_requests_on_top_of_each_other_are_refused(seen: Published) -> None:
+    async with served(seen) as port:
+        answer = await said(port, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 1_000)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+# -- certificates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def files(authority: trustme.CA, tmp_path: Path) -> dict[str, Path]:
+    own = authority.issue_cert("127.0.0.1")
+    paths = {name: tmp_path / name for name in ("tls_cert_file", "tls_private_key_file", "client_ca_file")}
+    own.cert_chain_pems[0].write_to_path(paths["tls_cert_file"])
+    own.private_key_pem.write_to_path(paths["tls_private_key_file"])
+    authority.cert_pem.write_to_path(paths["client_ca_file"])
+    return paths
+
+
+async def test_the_extender_asks_for_a_certificate_and_probes_do_not(
+    seen: Published, authority: trustme.CA, files: dict[str, Path]
+) -> None:
+    stranger, known = ssl.create_default_context(), ssl.create_default_context()
+    for context in (stranger, known):
+        authority.configure_trust(context)
+    authority.issue_cert("kube-scheduler").configure_cert(known)
+    async with served(seen, **files) as port:
+        url = f"https://127.0.0.1:{port}"
+        async with httpx.AsyncClient(verify=stranger, base_url=url) as http:
+            assert (await http.get("/healthz")).status_code == 200
+            assert (await http.get("/metrics")).status_code == 200
+            assert (await http.post("/filter", content=QUESTION)).status_code == 403
+        async with httpx.AsyncClient(verify=known, base_url=url) as http:
+            assert (await http.post("/filter", content=QUESTION)).json()["NodeNames"] == ["n0"]
+
+
+@pytest.mark.parametrize("given", [["tls_cert_file"], ["client_ca_file"], ["tls_private_key_file", "client_ca_file"]])
+def test_half_of_what_https_needs_is_refused(files: dict[str, Path], given: list[str]) -> None:
+    with pytest.raises(ValidationError, match=r"needed|needs"):
+        Settings(**{name: files[name] for name in given})

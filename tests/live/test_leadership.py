@@ -1,0 +1,159 @@
+"""Of several replicas one writes, and only while no other may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from pydantic import ValidationError
+
+from stromboli.live import Settings
+from stromboli.live.client import Credentials, Kube, NotSentError
+from stromboli.live.fence import FencedKube
+from stromboli.live.leader import LeaderLease, LeadershipLostError
+from tests.live.cluster import Cluster
+from tests.live.conftest import StartService, until
+
+_QUICK = {"leader_elect": True, "lease_duration": 6.0, "renew_deadline": 3.0, "retry_period": 0.05}
+_LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stromboli"
+
+
+async def test_one_leads_and_the_next_takes_over_at_once(cluster: Cluster, start: StartService) -> None:
+    first = await start(**_QUICK)
+    await until(lambda: first.leads)
+    second = await start(**_QUICK)
+    cluster.gang("train", 2)
+    await until(lambda: cluster.all_bound(2))
+    assert second.ready
+    assert not second.leads
+    assert second.observer.seen == []
+    await first.stop()
+    await until(lambda: second.leads)
+    cluster.gang("next", 2)
+    await until(lambda: cluster.all_bound(4))
+
+
+async def test_a_leader_that_cannot_renew_writes_nothing_until_it_can(cluster: Cluster, start: StartService) -> None:
+    service = await start(**_QUICK)
+    await until(lambda: service.leads)
+    with cluster.held("GET", "/leases/", times=10_000):
+        await until(lambda: not service.leads)
+        cluster.gang("train", 2)
+        await until(lambda: len(service.state.pods.by_key) == 2)
+    assert not any(cluster.pods().values())
+    await until(lambda: cluster.all_bound(2))
+
+
+async def test_a_term_begins_though_its_first_writes_hang(cluster: Cluster, start: StartService) -> None:
+    with cluster.held("POST", "/queues"):
+        service = await start(**_QUICK)
+        cluster.gang("train", 2)
+        await until(lambda: cluster.all_bound(2))
+        await until(lambda: cluster.count("PUT", "/stromboli", 200) >= 3)
+        assert service.leads
+
+
+async def test_a_leader_that_was_succeeded_ends_and_drops_what_it_decided(
+    cluster: Cluster, start: StartService
+) -> None:
+    first = await start(**_QUICK, binds_per_second=0.05)
+    await until(lambda: first.leads)
+    cluster.gang("train", 4)
+    await until(lambda: cluster.count("POST", "/binding") > 0)
+    with cluster.held("GET", "/leases/", times=10_000):
+        await until(lambda: not first.leads)
+    lease = cluster.get(_LEASE)
+    cluster.patch(_LEASE, {"spec": {**lease["spec"], "holderIdentity": "another"}})
+    with pytest.raises(LeadershipLostError, match="default/stromboli"):
+        await first.wait()
+    assert not first.leads
+    assert sum(map(bool, cluster.pods().values())) == 1
+
+
+async def test_a_lease_that_was_deleted_is_not_taken_from_its_holder(cluster: Cluster, start: StartService) -> None:
+    first = await start(**_QUICK)
+    await until(lambda: first.leads)
+    second = await start(**_QUICK)
+    # The holder writes whenever it has read, the other only reads.
+    await until(lambda: cluster.count("GET", "/stromboli") > cluster.count("PUT", "/stromboli") + 5)
+    cluster.delete(_LEASE)
+    await until(lambda: cluster.count("POST", "/leases", 201) == 2)
+    assert first.leads
+    assert not second.leads
+
+
+@pytest.fixture
+async def kube(cluster: Cluster) -> AsyncIterator[Kube]:
+    kube = Kube(Credentials.load(cluster.kubeconfig))
+    yield kube
+    await kube.close()
+
+
+def candidate(kube: Kube, now: list[float]) -> LeaderLease:
+    """Another replica, on a clock that stands unless it is told otherwise."""
+    times = {"duration": 6.0, "renew_deadline": 4.0, "retry_period": 0.01}
+    return LeaderLease(kube, "default", "stromboli", "candidate", **times, clock=lambda: now[0])
+
+
+async def test_a_foreign_lease_is_taken_when_it_stood_unchanged_for_its_duration(cluster: Cluster, kube: Kube) -> None:
+    spec = {"holderIdentity": "leader", "leaseDurationSeconds": 6, "renewTime": "2020-01-01T00:00:00.000000Z"}
+    cluster.create(_LEASE.rpartition("/")[0], {"metadata": {"name": "stromboli"}, "spec": spec})
+    now = [0.0]
+    taking = asyncio.create_task(candidate(kube, now).acquire())
+
+    async def looks() -> None:
+        seen = cluster.count("GET", "/stromboli")
+        await until(lambda: taking.done() or cluster.count("GET", "/stromboli") >= seen + 2)
+
+    await looks()
+    now[0] = 5.9
+    cluster.patch(_LEASE, {"spec": {"renewTime": "2020-01-01T00:00:06.000000Z"}})
+    for moment in (5.9, 11.8):
+        now[0] = moment
+        await looks()
+        assert not taking.done()
+    now[0] = 12.0
+    await taking
+    assert cluster.get(_LEASE)["spec"]["holderIdentity"] == "candidate"
+
+
+async def test_who_stood_still_while_taking_a_lease_does_not_lead_by_it(cluster: Cluster, kube: Kube) -> None:
+    now = [0.0]
+    lease = candidate(kube, now)
+    with cluster.held("POST", "/leases"):
+        taking = asyncio.create_task(lease.acquire())
+        await until(lambda: cluster.proxy.faults == [])
+        now[0] = 20.0
+    await taking
+    assert lease.remaining() == 4.0
+    assert cluster.count("PUT", "/stromboli", 200) == 1, "it led by the lease that it made twenty seconds ago"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE"])
+async def test_nothing_is_sent_after_a_term_though_the_process_stood_still_while_connecting(
+    cluster: Cluster, method: str
+) -> None:
+    """What stands still between the decision to send and the sending is asked for its lease once more."""
+    left = [5.0]
+
+    class Slow(aiohttp.ThreadedResolver):
+        async def resolve(self, *args: Any, **kwargs: Any) -> list[Any]:
+            left[0] = 0.0
+            return await super().resolve(*args, **kwargs)
+
+    kube = FencedKube(Credentials.load(cluster.kubeconfig), remaining=lambda: left[0])
+    kube.server = kube.server.replace("127.0.0.1", "localhost")
+    kube._session.connector._resolver = Slow()
+    with pytest.raises(NotSentError, match="the lease may be another's"):
+        await kube.persist(method, "/api/v1/namespaces", b'{"metadata": {"name": "late"}}')
+    assert "late" not in {item["metadata"]["name"] for item in cluster.items("/api/v1/namespaces")}
+    assert await kube.get("/api/v1/namespaces/default")
+    await kube.close()
+
+
+def test_a_lease_must_outlast_its_leader() -> None:
+    with pytest.raises(ValidationError, match="retry_period < renew_deadline < lease_duration"):
+        Settings(lease_duration=4, renew_deadline=4)

@@ -1,0 +1,165 @@
+"""How the process ends: when it is told to, whatever hangs, and by itself when it cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.conftest import until
+
+ROOT = Path(__file__).parents[2]
+State: TypeAlias = Callable[[Cluster], AbstractContextManager[object]]
+Run: TypeAlias = Callable[..., Awaitable[Process]]
+#: seconds after which only a failure still waits
+_PATIENCE = 40
+
+
+@pytest.fixture
+async def spawn(cluster: Cluster) -> AsyncIterator[Run]:
+    """Start Python on a module or a program; what still runs is killed with the test."""
+    processes: list[Process] = []
+
+    async def spawn(*args: str) -> Process:
+        process = await asyncio.create_subprocess_exec(sys.executable, *args, cwd=ROOT, stderr=PIPE)
+        processes.append(process)
+        return process
+
+    yield spawn
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def command(cluster: Cluster, *options: str) -> tuple[str, ...]:
+    place = ("--kubeconfig", str(cluster.kubeconfig), "--listen", "127.0.0.1:0")
+    return ("-m", "stromboli.cli", "run", *place, *options)
+
+
+async def until_said(process: Process, sign: str) -> list[str]:
+    """What the process says, up to the line that holds the sign."""
+    assert process.stderr is not None
+    said: list[str] = []
+    while not said or sign not in said[-1]:
+        said.append((await asyncio.wait_for(process.stderr.readline(), _PATIENCE)).decode())
+        assert said[-1], said
+    return said
+
+
+async def ended(process: Process) -> tuple[int | None, list[str]]:
+    """The exit code, and what the process said."""
+    _, errors = await asyncio.wait_for(process.communicate(), _PATIENCE)
+    return process.returncode, errors.decode().splitlines()
+
+
+@contextmanager
+def definitions_missing(cluster: Cluster) -> Iterator[None]:
+    for name in ("queues", "podgroups"):
+        cluster.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.scheduling.volcano.sh")
+    yield
+
+
+@contextmanager
+def nobody_listens(cluster: Cluster) -> Iterator[None]:
+    cluster.disconnect()
+    yield
+    cluster.reconnect()
+
+
+#: what the service finds, and what tells that it has got there: part of a log line
+_LEASE = ("--leader-elect",)
+STATES: dict[str, tuple[State, str, tuple[str, ...]]] = {
+    "at work": (lambda cluster: nullcontext(), " synced ", ()),
+    "without the lease": (lambda cluster: cluster.held("POST", "/leases", 1_000), " synced ", _LEASE),
+    "while definitions are missing": (definitions_missing, "kind=PodGroup", ()),
+    "while a list hangs": (lambda cluster: cluster.held("GET", "/nodes?", 1_000), " listed ", ()),
+    "while everything hangs": (lambda cluster: cluster.held("GET", "/", 1_000), "API server is not ready", ()),
+    "while watches hang": (lambda cluster: cluster.held("GET", "watch=true", 1_000), " synced ", ()),
+    "while nobody listens": (nobody_listens, "list failed", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "sign", "flags"), STATES.values(), ids=STATES)
+async def test_sigterm_ends_the_process(
+    cluster: Cluster, spawn: Run, state: State, sign: str, flags: tuple[str, ...]
+) -> None:
+    with state(cluster):
+        process = await spawn(*command(cluster, *flags))
+        said = await until_said(process, sign)
+        process.send_signal(signal.SIGTERM)
+        code, more = await ended(process)
+    assert code == 0, said + more
+    assert not any("Traceback" in line for line in said + more)
+
+
+SERVICE = """
+import asyncio, sys, time
+from stromboli.live import Service, Settings
+from stromboli.live.watchdog import end_within
+from tests.live.first_fit import FirstFit
+
+class Hangs(FirstFit):
+    def decide(self, snapshot, *, now):
+        while True:
+            time.sleep(0.01)
+
+async def main():
+    service = Service(Settings(kubeconfig={kubeconfig!r}, session_timeout=0.1), Hangs)
+    await service.start()
+    while not service.stuck():
+        await asyncio.sleep(0.05)
+    print(service.stuck(), file=sys.stderr, flush=True)
+    await service.wait()
+    end_within(1.0)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_session_that_hangs_is_seen_and_does_not_hold_the_end(cluster: Cluster, spawn: Run) -> None:
+    process = await spawn("-c", SERVICE.format(kubeconfig=str(cluster.kubeconfig)))
+    await until_said(process, "a session has been running for 0 s")
+    process.send_signal(signal.SIGTERM)
+    code, said = await ended(process)
+    assert code == 1
+    assert any("ended by force" in line and "session_0" in line for line in said)
+
+
+BLOCKED = """
+import asyncio
+from stromboli.live.watchdog import watch_loop
+
+async def main():
+    watching = asyncio.create_task(watch_loop(3.0))
+    await asyncio.sleep(1.5)
+    while True:
+        pass
+
+asyncio.run(main())
+"""
+
+
+async def test_a_loop_that_stands_still_ends_the_process(cluster: Cluster, spawn: Run) -> None:
+    code, said = await ended(await spawn("-c", BLOCKED))
+    assert code == 1
+    assert any("in main" in line for line in said)
+
+
+async def test_losing_the_lease_ends_the_process_in_one_line(cluster: Cluster, spawn: Run) -> None:
+    process = await spawn(*command(cluster, "--leader-elect"))
+    await until(lambda: len(cluster.items(f"{SCHEDULING}/queues")) == 2)
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stromboli"
+    cluster.patch(lease, {"spec": {"holderIdentity": "another"}})
+    code, said = await ended(process)
+    assert code == 1
+    assert not any("Traceback" in line for line in said)
+    assert said[-1].startswith("LeadershipLostError: ")
