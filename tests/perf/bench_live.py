@@ -35,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stromboli.api.decisions import Bind
+from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.live import Service as LiveService
@@ -44,7 +45,7 @@ from stromboli.live.client import Credentials, Kube
 from stromboli.live.events import Events
 from stromboli.live.mirror import Mirror
 from stromboli.live.recall import Recall
-from stromboli.live.reflector import CLUSTER_SOURCES, Reflector
+from stromboli.live.reflector import SOURCES, Reflector
 from stromboli.metrics import Metrics
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
@@ -54,7 +55,7 @@ from tests.perf.fake_api import GROUP, SENT, Gangs, Running, World, node, spawn
 
 T = TypeVar("T")
 
-_SOURCES = {source.kind: source for source in CLUSTER_SOURCES}
+_SOURCES = {source.kind: source for source in SOURCES}
 _MIB = 2**20
 
 
@@ -102,7 +103,7 @@ def reflector(options: Options) -> list[Figure]:
 
 async def _reflect(api: Running, options: Options) -> list[Figure]:
     kube = Kube(Credentials.load(api.kubeconfig))
-    observer, state = Metrics(), ClusterState()
+    observer, state = Metrics(), ClusterState(reads=discover().reads)
     mirror = Mirror(state, lambda urgent: None, observer)
     nodes = Reflector(kube, _SOURCES["Node"], mirror, observer)
     pods = Reflector(kube, _SOURCES["Pod"], mirror, observer)
@@ -207,7 +208,7 @@ async def _bind(api: Running, count: int) -> tuple[float, float]:
             if results == count:
                 done.set()
 
-    observer, state = Results(), ClusterState()
+    observer, state = Results(), ClusterState(reads=discover().reads)
     mirror = Mirror(state, lambda urgent: None, observer)
     for kind in ("Node", "Pod"):
         await Reflector(kube, _SOURCES[kind], mirror, observer).list("start")
@@ -272,7 +273,9 @@ class _Sessions(Metrics):
 async def _load(api: Running, seconds: int) -> list[Figure]:
     sessions = _Sessions()
     engine = Successive(Engine(DEFAULT_POLICY), Environment())
-    service = LiveService(Settings(kubeconfig=api.kubeconfig), lambda policy: engine, sessions)
+    service = LiveService(
+        Settings(kubeconfig=api.kubeconfig), lambda policy: engine, sessions, reads=engine.engine.registry.reads
+    )
     await service.start()
     delays: list[float] = []
     all_seen = asyncio.Event()
