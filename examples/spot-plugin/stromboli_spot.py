@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from stromboli.framework import Arguments, Plugin
+from stromboli.framework import Arguments, Plugin, Reads
 
 
 class SpotArguments(Arguments):
@@ -14,6 +14,7 @@ class SpotArguments(Arguments):
 
 class Spot(Plugin):
     name = "spot"
+    reads = Reads(annotations=("volcano.sh/preemptable",))
     Arguments = SpotArguments
 
     def predicate(self, pod, nodes):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from stromboli.api.documents import read_yaml
 from stromboli.cli import make_app
 
 CLUSTER = """
@@ -74,7 +75,7 @@ def test_a_table_for_people() -> None:
     ("text", "line"),
     [
         (POD % (0, "1x"), "document 1: Pod default/job-0: spec.containers[0].resources.requests.cpu: '1x' is not a"),
-        ("kind: Gadget\n", "document 1: kind: unknown kind 'Gadget'"),
+        ("kind: Gadget\n", "document 1: Gadget: kind: unknown kind 'Gadget'"),
         ("- 1\n", "document 1: kind: an object with a kind is needed, not [1]"),
         ("a: b: c\n", "line 1, column 5: not valid YAML: mapping values are not allowed"),
         ("kind: Node\nmetadata: 5\n", "document 1: Node: metadata: "),
@@ -111,3 +112,38 @@ def test_a_missing_file_is_named() -> None:
     result = simulate("nowhere.yaml")
     assert result.exit_code == 2
     assert "nowhere.yaml: No such file or directory" in result.stderr
+
+
+def test_the_examples_fit_80_columns_and_show_every_resource_and_reason(repository: Path) -> None:
+    for example in sorted((repository / "examples").glob("*.yaml")):
+        result = simulate(str(example), "--explain")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert max(map(len, result.stdout.splitlines())) <= 80
+    shown = simulate(str(repository / "examples" / "workloads.yaml")).stdout.splitlines()
+    assert ["nvidia.com/gpu", "9", "4", "8"] in [line.split() for line in shown]
+    assert ["default/train", "research", "Pending", "0/5", "QueueCapabilityExceeded"] in [
+        line.split() for line in shown
+    ]
+
+
+def test_fields_that_are_not_known_pass_leniently() -> None:
+    newer = CLUSTER + POD % (0, 1) + "  newField: {a: 1}\n---\nkind: Gadget\n"
+    assert simulate("-", stdin=newer).exit_code == 2
+    result = simulate("-", "--lenient", "--format", "outcome", stdin=newer)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["outcome"]["bindings"] == {"default/job-0": "n1"}
+
+
+def test_what_does_not_bear_on_scheduling_passes() -> None:
+    services = "\n---\n".join(f"kind: {kind}\nmetadata: {{name: a}}\nspec: 5" for kind in ("Service", "ConfigMap"))
+    assert simulate("-", stdin=CLUSTER + "---\n" + services).exit_code == 0
+
+
+def test_json_of_kubectl_is_what_yaml_is() -> None:
+    text = CLUSTER + POD % (0, 1) + POD % (1, 9)
+    manifests = list(read_yaml(text))
+    items = [*manifests[0]["items"], *manifests[1:]]
+    as_json = json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
+    results = [simulate("-", "--explain", "--format", "outcome", stdin=each) for each in (text, as_json)]
+    assert results[0].exit_code == 0
+    assert results[0].stdout == results[1].stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from rich.table import Table
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.simulation import workload
+from stromboli.simulation.files import LARGEST_POLICY, read_text
 from stromboli.simulation.workload import Shape
 from stromboli.state.cluster import ClusterState
 
@@ -32,8 +32,9 @@ def engine(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Time one session: CPU and wall seconds in all, by action and for each pod."""
-    state = workload.cluster(nodes, pods, gangs, shape)
-    scheduler = Engine(policy.read_text() if policy else workload.policy(shape), registry=discover())
+    text = read_text(policy, LARGEST_POLICY) if policy else workload.policy(shape)
+    scheduler = Engine(text, registry=discover(), source=str(policy or ""))
+    state = workload.cluster(nodes, pods, gangs, shape, reads=scheduler.registry.reads)
     best = min(measurements(scheduler, state, runs), key=lambda run: run["session_cpu_s"])
     best |= {"nodes": nodes, "pods": pods, "gangs": gangs, "shape": shape.value}
     if as_json:
@@ -50,17 +51,13 @@ def measurements(scheduler: Engine, state: ClusterState, runs: int) -> Iterator[
 
 
 def _measure(scheduler: Engine, state: ClusterState) -> tuple[dict[str, Any], SessionResult]:
-    """Snapshot and decide once, with the collector out of the way as a server has it most of the time."""
-    gc.collect()
-    gc.disable()
-    try:
+    """Snapshot and decide once."""
+    with workload.undisturbed():
         began = time.process_time()
         snapshot = state.snapshot()
         cpu, wall = time.process_time(), time.perf_counter()
-        result = scheduler.decide(snapshot, now=time.time())
+        result = scheduler.decide(snapshot, now=time.time(), clock=time.perf_counter)
         session_cpu, session_wall = time.process_time() - cpu, time.perf_counter() - wall
-    finally:
-        gc.enable()
     session = result.session
     figures = {
         "bound": len(session.bound),

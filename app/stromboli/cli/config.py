@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stromboli.api.errors import PolicyError
+from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.simulation.files import LARGEST_POLICY, UnreadableFileError, read_text
 
 
 def check(
@@ -19,21 +20,20 @@ def check(
     plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
 ) -> None:
     """Name every mistake in policy files, with its path and what is allowed."""
+    registry = discover(plugins_dir)
     problems: list[str] = []
     for path in paths:
         try:
-            engine = Engine(path.read_text(), registry=discover(plugins_dir), source=str(path))
+            engine = Engine(read_text(path, LARGEST_POLICY), registry=registry, source=str(path))
         except PolicyError as error:
             problems.extend(error.problems)
-        except OSError as error:
-            problems.append(f"{path}: {error.strerror}")
+        except UnreadableFileError as error:
+            problems.append(str(error))
         else:
             plugins = sum(len(tier.plugins) for tier in engine.policy.tiers)
             print(f"{path}: good: actions {', '.join(engine.policy.actions)}; {plugins} plugins")
-    for line in problems:
-        print(line, file=sys.stderr)
     if problems:
-        raise typer.Exit(2)
+        quit_with(problems)
 
 
 def default() -> None:

@@ -136,7 +136,7 @@ class _Demo:
 
     async def _watch(self, kube: Kube) -> bool:
         """Show the queues until they have what they deserve and keep it."""
-        deadline, settled_since = time.monotonic() + _TIMEOUT, None
+        deadline, reached_since = time.monotonic() + _TIMEOUT, None
         async with aiohttp.ClientSession() as session:
             with Live(console=self._console, refresh_per_second=10, transient=not self._console.is_terminal) as live:
                 while time.monotonic() < deadline:
@@ -144,15 +144,15 @@ class _Demo:
                     table = _table(held, await self._deserved(session))
                     live.update(table)
                     if held == {queue.name: queue.expected for queue in QUEUES}:
-                        settled_since = settled_since or time.monotonic()
-                        if time.monotonic() - settled_since > 1.0:
+                        reached_since = reached_since or time.monotonic()
+                        if time.monotonic() - reached_since > 1.0:
                             break
                     else:
-                        settled_since = None
+                        reached_since = None
                     await asyncio.sleep(0.1)
         if not self._console.is_terminal:
             self._console.print(table)
-        reached = settled_since is not None
+        reached = reached_since is not None
         self._console.print(
             "\nevery queue has what it deserves" if reached else "\nthe queues did not get what they deserve"
         )

@@ -1,4 +1,4 @@
-"""`stromboli plugins`: what a policy can name, read from the code."""
+"""`stromboli plugins`: what a policy can name, and what helps to write a plugin."""
 
 from __future__ import annotations
 
@@ -11,60 +11,117 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic import BaseModel
 
+from stromboli.api.documents import read_yaml
+from stromboli.api.errors import PolicyError
+from stromboli.api.validation import nearest
 from stromboli.discovery import discover
-from stromboli.framework.plugin import Plugin
+from stromboli.engine import Engine
+from stromboli.framework.action import Action
+from stromboli.framework.plugin import Plugin, extension_points
+from stromboli.framework.registry import Registry
+from stromboli.plugin_kit.package import write_package
+from stromboli.plugin_kit.trial import try_plugin
+from stromboli.simulation.files import LARGEST_POLICY, read_text
 
-_LIFE = frozenset(("open", "close"))
 _HEADER = """\
 # Plugins
 
-Every plugin with the extension points that it takes part in and the arguments that a policy can give it. This page is
-written by `stromboli plugins > docs/plugins.md`.
+Every plugin with the extension points that it takes part in and the arguments that a policy can give it, and below them
+every [action](#actions). This page is written by `stromboli plugins > docs/plugins.md`.
 """
 
+Folder = Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")]
 
-def plugins(
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+
+def page(plugins_dir: Path | None) -> None:
+    """Print every plugin and action with its arguments, as Markdown."""
+    print(markdown(discover(plugins_dir)), end="")
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="What policies call it: small letters, digits and '-'.")],
+    directory: Annotated[Path, typer.Option("--dir", help="Where the package's folder is made.")] = Path(),
+    action: Annotated[bool, typer.Option("--action", help="An action instead of a plugin.")] = False,
 ) -> None:
-    """Print every plugin with its extension points and arguments, as Markdown."""
-    print(page(plugins_dir), end="")
+    """Write a package to begin with: a plugin, its arguments, and a test that passes."""
+    package = write_package(name, directory, action=action)
+    print(f"{package}: try it with `pytest`, install it with `pip install -e`, then name {name!r} in a policy")
 
 
-def page(plugins_dir: Path | None = None) -> str:
-    """The page of all plugins."""
-    found = discover(plugins_dir).plugins
-    return "\n".join([_HEADER, *(line for name in sorted(found) for line in _section(found[name]))])
+def check(
+    name: Annotated[str, typer.Argument(help="The plugin's name in a policy.")],
+    plugins_dir: Folder = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Policy that uses it, with its arguments; by default the usual plugins and it.")
+    ] = None,
+    clusters: Annotated[int, typer.Option(min=1, help="Random clusters to try it on.")] = 30,
+    nodes: Annotated[int, typer.Option(min=0, help="Nodes of the cluster that it is timed on; 0 for none.")] = 5_000,
+    seed: Annotated[int, typer.Option(help="Which clusters are drawn.")] = 0,
+) -> None:
+    """Try a plugin on random clusters: its answers, what it reads, whether it decides alike, and what it costs."""
+    registry = discover(plugins_dir)
+    plugin = _named(name, registry)
+    document = _document(policy, name, registry) if policy else None
+    findings = try_plugin(plugin, document, registry=registry, clusters=clusters, seed=seed, nodes=nodes)
+    for finding in findings:
+        print(f"{'failed' if finding.problems else 'ok':8}{finding.check}{f': {finding.note}' if finding.note else ''}")
+        for problem in finding.problems:
+            print(f"{'':8}- {problem}")
+    if any(finding.problems for finding in findings):
+        raise typer.Exit(1)
 
 
-def points(plugin: type[Plugin]) -> list[str]:
-    """The extension points that a plugin takes part in, in the order of `Plugin`."""
-    return [
-        name
-        for name, method in vars(Plugin).items()
-        if callable(method)
-        and not name.startswith("_")
-        and name not in _LIFE
-        and not isinstance(method, type)
-        and getattr(plugin, name) is not getattr(Plugin, name)
-    ]
+def markdown(found: Registry) -> str:
+    """The page of all plugins and actions."""
+    plugins = (line for name in sorted(found.plugins) for line in _plugin(found.plugins[name]))
+    actions = (line for name in sorted(found.actions) for line in _section(found.actions[name]))
+    return "\n".join([_HEADER, *plugins, "# Actions\n", *actions])
 
 
-def _section(plugin: type[Plugin]) -> Iterator[str]:
-    module = plugin.__module__.removesuffix(".plugin")
-    text = (importlib.import_module(module).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
-    yield f"## {plugin.name}\n"
-    text = text.partition(": ")[2] or text
-    yield text[0].upper() + text[1:]
+def _named(name: str, registry: Registry) -> type[Plugin]:
+    """Raises PolicyError for a plugin that there is not."""
+    if name in registry.plugins:
+        return registry.plugins[name]
+    near = nearest(name, registry.plugins)
+    raise PolicyError([f"unknown plugin {name!r}" + (f"; did you mean {near!r}?" if near else "")])
+
+
+def _document(path: Path, plugin: str, registry: Registry) -> dict[str, Any]:
+    """A policy document that can be used and uses a plugin. Raises PolicyError, UnreadableFileError."""
+    text = read_text(path, LARGEST_POLICY)
+    tiers = Engine(text, registry=registry, source=str(path)).policy.tiers
+    if not any(option.name == plugin for tier in tiers for option in tier.plugins):
+        raise PolicyError([f"{path}: does not use plugin {plugin!r}"])
+    document: dict[str, Any] = next(read_yaml(text))
+    return {**document, "tiers": [{"plugins": tier.get("plugins") or []} for tier in document["tiers"]]}
+
+
+def _plugin(plugin: type[Plugin]) -> Iterator[str]:
+    taken = ", ".join(f"`{point}`" for point in extension_points(plugin))
+    return _section(plugin, f"Extension points: {taken or 'none'}.\n")
+
+
+def _section(found: type[Plugin] | type[Action], *more: str) -> Iterator[str]:
+    yield f"## {found.name}\n"
+    yield _summary(found)
     yield ""
-    yield f"Extension points: {', '.join(f'`{point}`' for point in points(plugin))}.\n"
-    if plugin.Arguments is None:
+    yield from more
+    if found.Arguments is None:
         return
     yield "| argument | type | default | |"
     yield "|---|---|---|---|"
-    for name, field in plugin.Arguments.model_fields.items():
-        description = " ".join((field.description or "").split())
+    for name, field in found.Arguments.model_fields.items():
+        description = " ".join((field.description or "").split()).replace("|", "\\|")
         yield f"| `{field.alias or name}` | {_type(field.annotation)} | {_default(field)} | {description} |"
     yield ""
+
+
+def _summary(found: type) -> str:
+    """The first paragraph about a class, in its module if that says more than its name."""
+    module = importlib.import_module(found.__module__.removesuffix(".plugin"))
+    text = " ".join((module.__doc__ or found.__doc__ or "").strip().split("\n\n")[0].split())
+    text = text.partition(": ")[2] or text
+    return text[:1].upper() + text[1:]
 
 
 def _type(annotation: Any) -> str:

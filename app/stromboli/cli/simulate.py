@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,23 +10,24 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from stromboli.api.crds import QueueState
-from stromboli.api.errors import InvalidObjectError, PolicyError
-from stromboli.api.reasons import Reason
-from stromboli.api.resources import CPU, Vector
+from stromboli.api.errors import PolicyError, StromboliError
+from stromboli.api.validation import readable
+from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.framework import closing
-from stromboli.framework.session import Session
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.rules import Compatibility
+from stromboli.simulation import summary
+from stromboli.simulation.admission import admit
+from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
-from stromboli.simulation.run import Run, feed, run
+from stromboli.simulation.run import Run, SessionFailedError, feed, run
 from stromboli.simulation.scenario import Scenario
 from stromboli.state.cluster import ClusterState
+
+_MEBIBYTE = 1 << 20
 
 
 class Format(StrEnum):
@@ -56,50 +55,61 @@ def simulate(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Names in spec.schedulerName of plain manifests to schedule.")
     ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Let fields and kinds pass that are not known, as in dumps of clusters.")
+    ] = False,
+    max_file_size: Annotated[int, typer.Option(min=1, help="Largest file that is read, in MiB.")] = LARGEST_FILE
+    // _MEBIBYTE,
 ) -> None:
     """Run the scheduler on objects from files and print what it would decide.
 
     PATHs hold Kubernetes manifests, or scenarios that bring their own policy.
     """
-    loaded = load(paths, sys.stdin)
+    loaded = load(paths, sys.stdin.buffer, lenient=lenient, largest=max_file_size * _MEBIBYTE)
     problems = loaded.problems
+    if not (loaded.objects or loaded.scenarios or problems):
+        problems.append(f"{', '.join(paths)}: nothing to simulate")
     mode: Compatibility | None = compatibility.value if compatibility else None
-    try:
-        registry = discover(plugins_dir)
-    except PolicyError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(2) from None
+    registry = discover(plugins_dir)
     if loaded.objects:
         try:
-            text = policy.read_text() if policy else DEFAULT_POLICY
+            text = read_text(policy, LARGEST_POLICY) if policy else DEFAULT_POLICY
             engine = Engine(text, registry=registry, compatibility=mode, source=str(policy or "default policy"))
-            result = _run_plain(engine, loaded, cycles or 1, scheduler_name or _scheduler_names(loaded))
+            result = _run_plain(engine, loaded, cycles or 1, scheduler_name)
             _print("", result, format_, explain)
-        except OSError as error:
-            problems.append(f"{policy}: {error.strerror}")
+            problems.extend(_failures(result))
         except PolicyError as error:
             problems.extend(error.problems)
+        except StromboliError as error:
+            problems.append(str(error))
     for document in loaded.scenarios:
         try:
-            scenario = Scenario.parse(document)
-            _print(scenario.name, scenario.run(mode, cycles, registry), format_, explain)
-        except InvalidObjectError as error:
-            problems.append(str(error))
+            scenario = Scenario.parse(document, lenient=lenient)
+            result = scenario.run(mode, cycles, registry)
+            _print(scenario.name, result, format_, explain)
+            problems.extend(f"{document['source']}: {line}" for line in _failures(result))
         except PolicyError as error:
             problems.extend(f"{document['source']}: config: {line}" for line in error.problems)
-    for line in problems:
-        print(line, file=sys.stderr)
+        except SessionFailedError as error:
+            problems.append(f"{document['source']}: {error}")
+        except StromboliError as error:
+            problems.append(str(error))
     if problems:
-        raise typer.Exit(2)
+        quit_with(problems)
 
 
-def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str]) -> Run:
-    for queue in (obj for kind, obj in loaded.objects if kind == "Queue" and not obj.status.state):
-        # The service opens a new queue before a session sees it.
-        queue.status.state = QueueState.Open
-    state = ClusterState(names)
-    feed(state, loaded.objects)
+def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | None) -> Run:
+    scheduled = names or _scheduler_names(loaded)
+    state = ClusterState(scheduled, reads=engine.registry.reads)
+    feed(state, admit(loaded, scheduled))
     return run(engine, state, cycles=cycles)
+
+
+def _failures(result: Run) -> list[str]:
+    """A line for each way in which a plugin failed."""
+    return list(
+        dict.fromkeys(f"plugin {f.plugin} failed in {f.where}: {readable(repr(f.error))}" for f in result.failures)
+    )
 
 
 def _scheduler_names(loaded: Loaded) -> list[str]:
@@ -115,77 +125,11 @@ def _print(name: str, result: Run, format_: Format, explain: bool) -> None:
             line["explain"] = explanation(result.session)
         print(msgspec.json.encode(line).decode())
         return
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(_queue_table(name, result))
-    console.print(_group_table(result, explain))
-
-
-def _queue_table(name: str, result: Run) -> Table:
-    session = result.session
-    table = Table(title=name or None, title_justify="left")
-    for column in ("queue", "state", "weight", "cpu held", "deserved", "share", "PodGroups"):
-        table.add_column(column, justify="right" if column not in ("queue", "state") else "left")
-    for queue in session.queues.values():
-        gauges = session.gauge(queue.name)
-        table.add_row(
-            queue.name,
-            queue.state or "-",
-            str(queue.spec.weight),
-            _cpu(gauges.amounts.get("allocated")),
-            _cpu(gauges.amounts.get("deserved")),
-            "-" if gauges.share is None else f"{gauges.share:.2f}",
-            str(len(queue.jobs)),
-        )
-    return table
-
-
-def _cpu(vector: Vector | None) -> str:
-    return "-" if vector is None else f"{vector[CPU] / 1000:g}"
-
-
-def _group_table(result: Run, explain: bool) -> Table:
-    """A row for each PodGroup: how many of its pods have a place, where, and why the others have none."""
-    session = result.session
-    table = Table()
-    columns = ("PodGroup", "queue", "phase", "pods", "nodes", "evicted", *(("why the others wait",) if explain else ()))
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("pods", "evicted") else "left")
-    members: defaultdict[str, list[str]] = defaultdict(list)
-    for record in session.pods.records:
-        if record is not None and (record.job or not record.node_name):
-            members[record.job].append(record.key)
-    reasons = closing.explain(session)
-    placed = result.bindings | _running(session)
-    for key, pods in sorted(members.items()):
-        job = session.jobs.get(key)
-        table.add_row(
-            key or "(none)",
-            job.queue.name if job else "-",
-            (job.phase if job else "") or "-",
-            f"{sum(pod in placed for pod in pods)}/{len(pods)}",
-            _counted(placed[pod] for pod in pods if pod in placed),
-            str(sum(pod in result.evicted for pod in pods) or ""),
-            *([_reasons(reasons[pod] for pod in pods if pod in reasons)] if explain else []),
-        )
-    return table
-
-
-def _running(session: Session) -> dict[str, str]:
-    """Pods that had a node before, by key -> node."""
-    return {r.key: r.node_name for r in session.pods.records if r is not None and r.node_name}
-
-
-def _counted(names: Iterable[str], most: int = 3) -> str:
-    """`node-0 x4, node-1 x2, ...`"""
-    counts = Counter(names)
-    shown = [name if count == 1 else f"{name} x{count}" for name, count in sorted(counts.items())]
-    return ", ".join(shown[:most]) + (f", {len(shown) - most} more" if len(shown) > most else "")
-
-
-def _reasons(reasons: Iterable[Reason]) -> str:
-    """Each reason once, with the number of pods that it stops."""
-    counts = Counter(
-        f"{reason.stage.name}: {reason.message}" + (f" ({reason.detail})" if reason.detail else "")
-        for reason in reasons
-    )
-    return "\n".join(f"{count} x {text}" for text, count in counts.items())
+    console = Console(highlight=False, markup=False)
+    console.print(summary.queues(name, result))
+    if explain and any(gauges.steps for gauges in result.session.report.gauges.values()):
+        console.print(summary.fair_shares(result.session))
+    console.print(summary.pod_groups(result))
+    if explain:
+        for paragraph in summary.explanations(result.session):
+            console.print(paragraph)

@@ -1,45 +1,40 @@
-"""Reading manifests: plain YAML files, folders, lists of kubectl, and scenario files.
+"""Reading manifests: YAML and JSON files, folders, lists of kubectl, and scenario files.
 
 Whatever is wrong is said in one line with file, document, object, field and value, and the rest is still read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import msgspec
-import yaml
 
 from stromboli.api import crds, objects
-from stromboli.api.errors import InvalidObjectError, InvalidQuantityError
-from stromboli.api.resources import amount, is_scheduled
+from stromboli.api.documents import read_json, read_yaml
+from stromboli.api.errors import DocumentError, InvalidObjectError
+from stromboli.api.validation import did_you_mean, readable, shown
+from stromboli.simulation import schema, workloads
+from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 
-#: kinds that are decoded for the core
+#: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
     "Pod": objects.Pod,
     "Node": objects.Node,
     "PriorityClass": objects.PriorityClass,
 }
-#: kinds that plugins read as plain data
-PLAIN_KINDS = frozenset(
+#: kinds that do not belong to a namespace
+_CLUSTER_KINDS = frozenset(
     (
-        "CSINode",
-        "DeviceClass",
-        "Namespace",
-        "NodeShard",
-        "Numatopology",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "PodDisruptionBudget",
-        "ResourceClaim",
-        "ResourceQuota",
-        "ResourceSlice",
-        "StorageClass",
+        *("CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
+        *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "StorageClass"),
     )
 )
+_NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")
+_FLOW_STYLE = re.compile(r"\s*[{\[]")
 #: the order in which objects are fed, as recorded scenarios expect
 FEED_ORDER = (
     "Node",
@@ -60,111 +55,154 @@ class Loaded:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     scenarios: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    #: what the pods of files are made by, as it was written, by uid
+    owners: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def load(paths: list[str], stdin: TextIO) -> Loaded:
-    """Read files, folders (their .yaml, .yml and .json files, in order of name) and `-` for `stdin`."""
-    loaded = Loaded()
-    for source, text in _texts(paths, stdin, loaded.problems):
-        for number, document in _documents(source, text, loaded.problems):
-            if isinstance(document, dict) and "objects" in document and "config" in document:
-                loaded.scenarios.append(document | {"source": source})
-            else:
-                _read(f"{source}: document {number}", document, loaded)
-    return loaded
+def load(paths: list[str], stdin: BinaryIO, *, lenient: bool = False, largest: int = LARGEST_FILE) -> Loaded:
+    """Read files of at most `largest` bytes, folders of them, and `-` for `stdin`.
+
+    If lenient, fields and kinds that are not known pass.
+    """
+    reader = _Reader(lenient)
+    for name in paths:
+        try:
+            if name == "-":
+                reader.read("standard input", bounded_text("standard input", stdin, largest))
+                continue
+            for path in files(Path(name)):
+                reader.read_file(path, largest)
+        except UnreadableFileError as error:
+            reader.loaded.problems.append(str(error))
+    return reader.loaded
 
 
-def decode(kind: str, manifest: Any, where: str) -> Any:
+def decode(kind: str, manifest: Any, where: str, *, lenient: bool = False) -> Any:
     """The typed object of a manifest. Raises InvalidObjectError, which names the field and the value."""
+    type_ = schema.type_of(kind)
+    if type_ is None:
+        raise InvalidObjectError(where, "kind", f"unknown kind {shown(kind)}{did_you_mean(kind, schema.KINDS)}")
+    schema.check(type_, manifest, where, lenient=lenient)
+    manifest = _placed(kind, manifest, where)
     if kind in crds.KINDS:
         return crds.KINDS[kind].parse(manifest, where)
-    if kind in _TYPED:
-        try:
-            decoded = msgspec.convert(manifest, _TYPED[kind], strict=False)
-        except msgspec.ValidationError as error:
-            problem, _, path = str(error).partition(" - at `$.")
-            raise InvalidObjectError(where, path.rstrip("`"), problem) from None
-        _check_quantities(decoded, where)
-        return decoded
-    return manifest
+    return schema.converted(manifest, _TYPED[kind], where) if kind in _TYPED else manifest
 
 
-def _texts(paths: list[str], stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, str]]:
-    for name in paths:
-        if name == "-":
-            yield "standard input", stdin.read()
-            continue
-        path = Path(name)
-        files = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
-        for file in files:
-            try:
-                yield str(file), file.read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                problems.append(f"{file}: {getattr(error, 'strerror', None) or error}")
-
-
-def _documents(source: str, text: str, problems: list[str]) -> Iterator[tuple[int, Any]]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        for number, document in enumerate(yaml.load_all(text, Loader=loader), 1):
-            if document is not None:
-                yield number, document
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f": line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problems.append(f"{source}{at}: not valid YAML: {getattr(error, 'problem', None) or error}")
-    except ValueError as error:
-        problems.append(f"{source}: not valid YAML: {error}")
-
-
-def _read(where: str, manifest: Any, loaded: Loaded) -> None:
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
-        loaded.problems.append(f"{where}: kind: an object with a kind is needed, not {_short(manifest)}")
-        return
-    kind = manifest["kind"]
-    if kind == "List" or (kind.endswith("List") and isinstance(manifest.get("items"), list)):
-        for number, item in enumerate(manifest.get("items") or (), 1):
-            if isinstance(item, dict) and "kind" not in item and kind != "List":
-                item = {"kind": kind.removesuffix("List"), **item}
-            _read(f"{where}: item {number}", item, loaded)
-        return
-    if kind not in _TYPED and kind not in crds.KINDS and kind not in PLAIN_KINDS:
-        loaded.problems.append(f"{where}: kind: unknown kind {kind!r}")
-        return
-    try:
-        loaded.objects.append((kind, decode(kind, manifest, f"{where}: {describe(kind, manifest)}")))
-    except InvalidObjectError as error:
-        loaded.problems.append(str(error))
+def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
+    """The manifest with a name that Kubernetes takes, in the namespace `default` if it names none."""
+    metadata = manifest.get("metadata") or {}
+    for key in ("name", "namespace"):
+        value = metadata.get(key)
+        if value is not None and not _NAME.fullmatch(value):
+            problem = f"should be lower-case letters, digits, - and ., not {shown(value)}"
+            raise InvalidObjectError(where, f"metadata.{key}", problem)
+    if not metadata.get("name"):
+        raise InvalidObjectError(where, "metadata.name", "is required")
+    if kind in _CLUSTER_KINDS:
+        return manifest
+    return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or "default"}}
 
 
 def describe(kind: str, manifest: Mapping[str, Any]) -> str:
     """An object for messages: its kind and key."""
     metadata = manifest.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    return " ".join([kind, "/".join(str(metadata[k]) for k in ("namespace", "name") if metadata.get(k))]).strip()
+    key = "/".join(readable(metadata[k]) for k in ("namespace", "name") if metadata.get(k))
+    return " ".join([readable(kind), key]).strip()
 
 
-def _check_quantities(obj: Any, where: str) -> None:
-    lists: list[tuple[str, objects.ResourceList | None]] = []
-    if isinstance(obj, objects.Node):
-        lists = [("status.allocatable", obj.status.allocatable), ("status.capacity", obj.status.capacity)]
-    elif isinstance(obj, objects.Pod):
-        lists = [("spec.overhead", obj.spec.overhead)]
-        for group in ("containers", "init_containers"):
-            for index, container in enumerate(getattr(obj.spec, group) or ()):
-                path = f"spec.{'containers' if group == 'containers' else 'initContainers'}[{index}].resources"
-                if container.resources is not None:
-                    lists.append((f"{path}.requests", container.resources.requests))
-                    lists.append((f"{path}.limits", container.resources.limits))
-    for path, amounts in lists:
-        for name, value in (amounts or {}).items():
-            try:
-                if is_scheduled(name) and amount(name, value) < 0:
-                    raise InvalidObjectError(where, f"{path}.{name}", f"{value!r} is negative")
-            except InvalidQuantityError as error:
-                raise InvalidObjectError(where, f"{path}.{name}", str(error)) from None
+class _Reader:
+    """Sorts what documents hold into objects, scenarios and problems."""
+
+    def __init__(self, lenient: bool) -> None:
+        self._lenient = lenient
+        self._workloads = workloads.Expansion()
+        self.loaded = Loaded(owners=self._workloads.owners)
+
+    def read_file(self, path: Path, largest: int) -> None:
+        try:
+            self.read(str(path), read_text(path, largest))
+        except UnreadableFileError as error:
+            self.loaded.problems.append(str(error))
+
+    def read(self, source: str, text: str) -> None:
+        """Read all documents of a text."""
+        try:
+            for number, document in enumerate(_documents(text, json=source.endswith(".json")), 1):
+                self._document(source, number, document)
+        except DocumentError as error:
+            self.loaded.problems.append(f"{source}: {error}")
+
+    def _document(self, source: str, number: int, document: Any) -> None:
+        if document is None:
+            return
+        if isinstance(document, dict) and "kind" not in document and not {"objects", "config"}.isdisjoint(document):
+            self.loaded.scenarios.append(document | {"source": source})
+        elif isinstance(document, _List):
+            items = (read_json(bytes(item).decode()) for item in document.items or ())
+            self._list(f"{source}: document {number}", document.kind, items)
+        else:
+            self._manifest(f"{source}: document {number}", document)
+
+    def _manifest(self, where: str, manifest: Any) -> None:
+        try:
+            self._read(where, manifest)
+        except InvalidObjectError as error:
+            self.loaded.problems.append(str(error))
+
+    def _read(self, where: str, manifest: Any) -> None:
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
+            raise InvalidObjectError(where, "kind", f"an object with a kind is needed, not {shown(manifest)}")
+        kind = manifest["kind"]
+        if kind == "List" or (kind.endswith("List") and "items" in manifest):
+            self._list(where, kind, manifest.get("items"))
+            return
+        where = f"{where}: {describe(kind, manifest)}"
+        workload = workloads.type_of(manifest)
+        if workload is not None:
+            schema.check(workload, manifest, where, lenient=self._lenient)
+            for made_kind, made in self._workloads.expand(_placed(kind, manifest, where), where):
+                self._add(made_kind, made, where)
+        elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):
+            self._add(kind, manifest, where)
+
+    def _list(self, where: str, kind: str, items: Any) -> None:
+        if not isinstance(items, list | Iterator | None):
+            raise InvalidObjectError(where, "items", f"should be a list, not {shown(items)}")
+        for number, item in enumerate(items or (), 1):
+            if isinstance(item, dict) and "kind" not in item and kind != "List":
+                item = {"kind": kind.removesuffix("List"), **item}
+            self._manifest(f"{where}: item {number}", item)
+
+    def _add(self, kind: str, manifest: dict[str, Any], where: str) -> None:
+        self.loaded.objects.append((kind, decode(kind, manifest, where, lenient=self._lenient)))
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+class _List(msgspec.Struct):
+    """A list of kubectl, its items not yet decoded."""
+
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
+def _documents(text: str, *, json: bool) -> Iterator[Any]:
+    """The documents of a text in JSON or YAML; what is written in YAML's flow style may be either."""
+    if json or _FLOW_STYLE.match(text):
+        try:
+            yield _json(text)
+        except DocumentError:
+            if json:
+                raise
+        else:
+            return
+    yield from read_yaml(text)
+
+
+def _json(text: str) -> Any:
+    """The document of a JSON text, item by item where it is a list: items take ten times the room of their text."""
+    try:
+        found = msgspec.json.decode(text, type=_List)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return read_json(text)
+    return found if found.kind.endswith("List") and found.items is not None else read_json(text)

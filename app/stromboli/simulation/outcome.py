@@ -10,12 +10,16 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
-from stromboli.framework import closing
+from stromboli.framework.closing import pod_group_status
+from stromboli.framework.explain import pending_reasons
+from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
 
 #: infinity as the recorded gauges have it
 _UNLIMITED = sys.float_info.max
+#: resources that are told even when there is nothing of them
+_ALWAYS_TOLD = frozenset(("cpu", "memory"))
 #: annotations of a binding that are recorded: which cards a pod got
 _DEVICE_ANNOTATIONS = frozenset(("volcano.sh/gpu-index", "volcano.sh/vgpu-ids-new"))
 
@@ -24,11 +28,11 @@ def outcome(run: Run) -> dict[str, Any]:
     """Bindings and evictions of all cycles, everything else as it is after the last."""
     session = run.session
     pipelined, allocated = _in_state(session, PodState.Pipelined), _in_state(session, PodState.Allocated)
-    jobs = {key: {"bound": 0, "pipelined": 0, "evicted": 0} for key in session.jobs}
-    queues = {name: {"bound": 0, "pipelined": 0, "evicted": 0} for name in session.queues}
+    jobs = {key: {"bound": 0, "pipelined": 0, "evicted": 0} for key in session.view.jobs}
+    queues = {name: {"bound": 0, "pipelined": 0, "evicted": 0} for name in session.view.queues}
     for what, pods in (("bound", run.bindings), ("pipelined", pipelined), ("evicted", run.evicted)):
         for key in pods:
-            job = session.jobs.get(run.jobs.get(key, ""))
+            job = session.view.jobs.get(run.jobs.get(key, ""))
             if job is not None:
                 jobs[job.key][what] += 1
                 queues[job.queue.name][what] += 1
@@ -43,7 +47,7 @@ def outcome(run: Run) -> dict[str, Any]:
             for pod, annotations in run.annotations.items()
         },
         "podGroups": {key: _pod_group(session, key) for key in _pod_group_keys(session)},
-        "queues": {name: _gauges(session, name, named=name in run.named) for name in session.queues},
+        "queues": {name: _gauges(session, name, named=name in run.named) for name in session.view.queues},
         "jobs": jobs,
         "perQueue": queues,
         "cycles": run.cycles if len(run.cycles) > 1 else [],
@@ -52,8 +56,30 @@ def outcome(run: Run) -> dict[str, Any]:
 
 
 def explanation(session: Session) -> dict[str, Any]:
-    """The reason of every pod that has no place."""
-    return {"pods": {key: reason_as_data(reason) for key, reason in sorted(closing.explain(session).items())}}
+    """The reason of every pod that has no place; where queues have a fair share, how it was found."""
+    out: dict[str, Any] = {
+        "pods": {key: reason_as_data(reason) for key, reason in sorted(pending_reasons(session).items())}
+    }
+    shares = {
+        name: _fair_share(session, gauges) for name, gauges in sorted(session.report.gauges.items()) if gauges.steps
+    }
+    return out | ({"queues": shares} if shares else {})
+
+
+#: what is told of a queue's fair share, beside its steps
+FAIR_SHARE_AMOUNTS = ("deserved", "capacity", "request", "allocated", "usage", "fair_share", "saturation")
+
+
+def _fair_share(session: Session, gauges: QueueGauges) -> dict[str, Any]:
+    """A queue's numbers by resource; what is unlimited is absent."""
+
+    def named(vector: Vector) -> dict[str, float]:
+        pairs = zip(session.view.dimensions, vector.tolist(), strict=True)
+        return {name: value for name, value in pairs if np.isfinite(value) and (value or name in _ALWAYS_TOLD)}
+
+    steps = gauges.steps() if gauges.steps else []
+    amounts = {amount: named(gauges.amounts[amount]) for amount in FAIR_SHARE_AMOUNTS}
+    return amounts | {"steps": [{"step": step, "share": named(share)} for step, share in steps]}
 
 
 def reason_as_data(reason: Reason) -> dict[str, Any]:
@@ -73,7 +99,7 @@ def reason_as_data(reason: Reason) -> dict[str, Any]:
 
 def _node_shard(session: Session) -> dict[str, Any]:
     """The status that this scheduler's NodeShard should have; absent when it has it."""
-    status = session.shard.new_status if session.shard else None
+    status = session.view.shard.new_status if session.view.shard else None
     if status is None:
         return {}
     fields = {"nodesInUse": status.in_use, "nodesToAdd": status.to_add, "nodesToRemove": status.to_remove}
@@ -84,43 +110,43 @@ def _nominated(run: Run) -> dict[str, str]:
     """The nodes that stand in the status of pods without a place: a nomination is never taken back."""
     old = {
         record.key: record.nominated_node
-        for record in run.session.pods.records
+        for record in run.session.view.pods.records
         if record is not None and record.nominated_node and not record.node_name and record.key not in run.bindings
     }
     return old | run.nominated
 
 
 def _in_state(session: Session, state: PodState) -> dict[str, str]:
-    names = session.nodes.facts.records
-    rows = np.flatnonzero((session.pods.state == state) & (session.pods.job >= 0)).tolist()
-    return {session.record(row).key: names[session.pods.node[row]].name for row in rows}
+    names = session.view.nodes.facts.records
+    rows = np.flatnonzero((session.view.pods.state == state) & (session.view.pods.job >= 0)).tolist()
+    return {session.view.record(row).key: names[session.view.pods.node[row]].name for row in rows}
 
 
 def _pod_group_keys(session: Session) -> list[str]:
-    return [pg.key for pg in session.snapshot.pod_groups if pg is not None]
+    return [pg.key for pg in session.view.snapshot.pod_groups if pg is not None]
 
 
 def _pod_group(session: Session, key: str) -> dict[str, Any]:
-    job = session.jobs.get(key)
+    job = session.view.jobs.get(key)
     if job is None:
-        pod_group = next(pg for pg in session.snapshot.pod_groups if pg is not None and pg.key == key)
+        pod_group = next(pg for pg in session.view.snapshot.pod_groups if pg is not None and pg.key == key)
         status = pod_group.status
     else:
-        status = closing.pod_group_status(job)
+        status = pod_group_status(job)
     return {
         "inSession": job is not None,
         "phase": status.phase,
         "running": status.running,
         "succeeded": status.succeeded,
         "failed": status.failed,
-        "allocatedHyperNode": session.topology.name(job.allocated_hyper_node) if job else "",
+        "allocatedHyperNode": session.view.topology.name(job.allocated_hyper_node) if job else "",
         "conditions": [{"type": c.type, "status": c.status, "reason": c.reason} for c in status.conditions],
     }
 
 
 def _gauges(session: Session, name: str, *, named: bool) -> dict[str, Any]:
-    gauges = session.gauges.get(name)
-    out: dict[str, Any] = {"statusAllocated": dict(session.queues[name].resource.status.allocated)}
+    gauges = session.report.gauges.get(name)
+    out: dict[str, Any] = {"statusAllocated": dict(session.view.queues[name].resource.status.allocated)}
     if gauges is None:
         return out
     for field in ("share", "weight", "overused"):
@@ -143,6 +169,6 @@ def _amounts(session: Session, vector: Vector) -> dict[str, Any]:
         "milli_cpu": values[CPU],
         "memory_bytes": values[MEMORY],
         "scalar_resources": {
-            session.dimensions[c]: values[c] for c in range(PODS, len(values)) if values[c] not in (0, _UNLIMITED)
+            session.view.dimensions[c]: values[c] for c in range(PODS, len(values)) if values[c] not in (0, _UNLIMITED)
         },
     }

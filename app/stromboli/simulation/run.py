@@ -12,14 +12,19 @@ import msgspec
 
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
+from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
-from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
-from stromboli.framework.session import Session
+from stromboli.engine import Engine, SessionResult, Successive
+from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.session import PluginFailure, Session
 from stromboli.simulation.manifests import FEED_ORDER
+from stromboli.state.classes import pod_request
 from stromboli.state.cluster import ClusterState
+from stromboli.state.snapshot import Snapshot
 
-_NOWHERE = Environment()
+
+class SessionFailedError(StromboliError):
+    """A session that could not be ended."""
 
 
 @dataclass(slots=True)
@@ -35,6 +40,8 @@ class Run:
     jobs: dict[str, str] = field(default_factory=dict)
     #: queues of which an earlier cycle exported an amount of some extended resource
     named: set[str] = field(default_factory=set)
+    #: plugins that raised, and where
+    failures: list[PluginFailure] = field(default_factory=list)
     #: counts of each cycle
     cycles: list[dict[str, int]] = field(default_factory=list)
 
@@ -42,7 +49,10 @@ class Run:
 def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
     """Put objects into a state, kind by kind in the order of FEED_ORDER, others last."""
     rank = {kind: i for i, kind in enumerate(FEED_ORDER)}
-    for kind, obj in sorted(loaded, key=lambda entry: rank.get(entry[0], len(rank))):
+    objs = sorted(loaded, key=lambda entry: rank.get(entry[0], len(rank)))
+    # Figures tell by name what queues ask for; a file has only so many names.
+    state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(obj.spec))
+    for kind, obj in objs:
         state.upsert(kind, obj)
 
 
@@ -52,7 +62,7 @@ def run(
     *,
     cycles: int = 1,
     now: float | None = None,
-    environment: Environment = _NOWHERE,
+    environment: Environment = OFFLINE,
     nominating: bool = True,
 ) -> Run:
     """Run `cycles` sessions. In between bound pods start to run, evicted ones go, and statuses are written.
@@ -63,27 +73,28 @@ def run(
     successive = Successive(engine, environment)
     for cycle in range(cycles):
         moment = time.time() if now is None else now
-        result = successive.decide(state.snapshot(), now=moment)
+        result = _decide(successive, state.snapshot(), moment)
         if out is None:
             out = Run(result.session)
         else:
-            out.named |= {name for name, gauges in out.session.gauges.items() if gauges.names_extended}
+            out.named |= {name for name, gauges in out.session.report.gauges.items() if gauges.names_extended}
         out.session = result.session
-        out.jobs |= {record.key: record.job for record in result.session.pods.records if record is not None}
+        out.failures += result.session.failures
+        out.jobs |= {record.key: record.job for record in result.session.view.pods.records if record is not None}
         bound = evicted = 0
         for decision in result.decisions:
             match decision:
-                case Bind(namespace, name, _, node, annotations):
+                case Bind(node=node, annotations=annotations):
                     bound += 1
-                    out.bindings[f"{namespace}/{name}"] = node
+                    out.bindings[decision.key] = node
                     if annotations:
-                        out.annotations[f"{namespace}/{name}"] = dict(annotations)
-                case Evict(namespace, name, _, node):
+                        out.annotations[decision.key] = dict(annotations)
+                case Evict(node=node):
                     evicted += 1
-                    out.evicted[f"{namespace}/{name}"] = node
-                case Nominate(namespace, name, _, node):
-                    out.nominated[f"{namespace}/{name}"] = node
-        pipelined = int((result.session.pods.state == PodState.Pipelined).sum())
+                    out.evicted[decision.key] = node
+                case Nominate(node=node):
+                    out.nominated[decision.key] = node
+        pipelined = int((result.session.view.pods.state == PodState.Pipelined).sum())
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
         if cycle + 1 < cycles:
             _advance(state, result.decisions, moment, nominating=nominating)
@@ -91,20 +102,28 @@ def run(
     return out
 
 
+def _decide(successive: Successive, snapshot: Snapshot, now: float) -> SessionResult:
+    """Run one session. Raises SessionFailedError for what it cannot contain."""
+    try:
+        return successive.decide(snapshot, now=now)
+    except (Exception, SystemExit) as error:
+        raise SessionFailedError(f"the session failed: {error!r}") from error
+
+
 def _advance(state: ClusterState, decisions: Iterable[object], now: float, *, nominating: bool) -> None:
     for decision in decisions:
         match decision:
-            case Bind(namespace, name, _, node):
+            case Bind(node=node):
                 started = datetime.fromtimestamp(now, UTC).isoformat()
                 status = objects.PodStatus(phase="Running", start_time=started)
-                state.upsert("Pod", _pod(state, f"{namespace}/{name}", node, status))
-            case Nominate(namespace, name, _, node) if nominating:
+                state.upsert("Pod", _pod(state, decision.key, node, status))
+            case Nominate(node=node) if nominating:
                 status = objects.PodStatus(phase="Pending", nominated_node_name=node)
-                state.upsert("Pod", _pod(state, f"{namespace}/{name}", "", status))
-            case Evict(namespace, name):
-                state.delete("Pod", f"{namespace}/{name}")
-            case SetPodGroupStatus(namespace, name, shown):
-                pod_group = state.pod_groups[state.jobs[f"{namespace}/{name}"]]
+                state.upsert("Pod", _pod(state, decision.key, "", status))
+            case Evict():
+                state.delete("Pod", decision.key)
+            case SetPodGroupStatus(status=shown):
+                pod_group = state.pod_groups[state.jobs[decision.key]]
                 assert isinstance(pod_group, crds.PodGroup)
                 state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
 

@@ -6,9 +6,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.validation import did_you_mean, field_path, problem, readable, shown
 from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, NodeUsage, Sharding
 from stromboli.framework.registry import Registry
@@ -20,6 +25,48 @@ from stromboli.state.cluster import ClusterState
 
 #: the scheduler name of recorded scenarios
 SCENARIO_SCHEDULER = "volcano"
+_MOST_CYCLES = 1_000
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+
+class _Load(_Model):
+    """The load of a node, in percent, measured `ageSeconds` before the scenario's time."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    age_seconds: float = 0.0
+    period: str = "10m"
+
+
+class _Sharding(_Model):
+    """How nodes are shared with other schedulers."""
+
+    mode: Literal["hard", "soft"]
+    name: str = "volcano"
+
+
+class _Document(_Model):
+    """A scenario as it is written."""
+
+    name: str = ""
+    origin: str = ""
+    note: str = ""
+    config: str
+    cycles: int = Field(default=1, ge=1, le=_MOST_CYCLES)
+    objects: list[Any] | None = None
+    now: str | None = None
+    node_usage: dict[str, _Load] | None = None
+    extender: Any = None
+    sharding: _Sharding | None = None
+    last_reschedule_age_seconds: float | None = None
+    write_back_nominated: bool = False
+    panic_on_error: bool | None = None
+    expect: Any = None
+    #: the file that it was read from
+    source: str = "scenario"
 
 
 @dataclass(slots=True)
@@ -32,8 +79,8 @@ class Scenario:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     #: the scenario's clock, seconds since the epoch
     now: float | None = None
-    #: load by node: cpu and memory in percent, ageSeconds, period
-    node_usage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: load by node
+    node_usage: Mapping[str, _Load] = field(default_factory=dict)
     sharding: Sharding | None = None
     #: what answers the extender plugin; None where the scenario has no extender
     extender: ScriptedExtender | None = None
@@ -43,29 +90,28 @@ class Scenario:
     writes_nominated: bool = False
 
     @classmethod
-    def parse(cls, document: dict[str, Any]) -> Scenario:
+    def parse(cls, document: dict[str, Any], *, lenient: bool = False) -> Scenario:
         """Decode a scenario document. Raises InvalidObjectError."""
-        where = f"{document.get('source', 'scenario')}: {document.get('name', '')}".rstrip(": ")
-        cycles = document.get("cycles", 1)
-        if not isinstance(cycles, int) or cycles < 1:
-            raise InvalidObjectError(where, "cycles", f"should be a positive number, not {cycles!r}")
-        objects = []
-        for number, manifest in enumerate(document["objects"] or (), 1):
-            kind = manifest.get("kind", "") if isinstance(manifest, dict) else ""
-            if not kind:
-                raise InvalidObjectError(f"{where}: object {number}", "kind", "is missing")
-            objects.append((kind, decode(kind, manifest, f"{where}: {describe(kind, manifest)}")))
+        where = str(document.get("source", "scenario"))
+        if isinstance(document.get("name"), str) and document["name"]:
+            where = f"{where}: {readable(document['name'])}"
+        try:
+            written = _Document.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise InvalidObjectError(where, field_path(first["loc"]), _problem(first)) from None
+        sharding = written.sharding
         return cls(
-            name=str(document.get("name", "")),
-            config=document["config"],
-            cycles=cycles,
-            objects=objects,
-            now=_moment(document.get("now"), where),
-            node_usage=document.get("nodeUsage") or {},
-            sharding=Sharding(**document["sharding"]) if document.get("sharding") else None,
-            extender=ScriptedExtender.parse(document["extender"], where) if "extender" in document else None,
-            rescheduled_ago=document.get("lastRescheduleAgeSeconds"),
-            writes_nominated=bool(document.get("writeBackNominated")),
+            name=written.name,
+            config=written.config,
+            cycles=written.cycles,
+            objects=[_decoded(each, where, number, lenient) for number, each in enumerate(written.objects or (), 1)],
+            now=_moment(written.now, where),
+            node_usage=written.node_usage or {},
+            sharding=Sharding(sharding.mode, sharding.name) if sharding else None,
+            extender=None if written.extender is None else ScriptedExtender.parse(written.extender, where),
+            rescheduled_ago=written.last_reschedule_age_seconds,
+            writes_nominated=written.write_back_nominated,
         )
 
     def run(
@@ -76,7 +122,7 @@ class Scenario:
     ) -> Run:
         """Run the scenario. Raises PolicyError for a policy that cannot be used."""
         engine = Engine(self.config, registry=registry, compatibility=compatibility, source=self.name)
-        state = ClusterState((SCENARIO_SCHEDULER,))
+        state = ClusterState((SCENARIO_SCHEDULER,), reads=engine.registry.reads)
         feed(state, self.objects)
         now = time.time() if self.now is None else self.now
         return run(
@@ -91,10 +137,10 @@ class Scenario:
     def _environment(self, now: float) -> Environment:
         usage = {
             node: NodeUsage(
-                cpu=sample.get("cpu", 0.0),
-                memory=sample.get("memory", 0.0),
-                measured=now - sample.get("ageSeconds", 0),
-                period=sample.get("period", "10m"),
+                cpu=sample.cpu,
+                memory=sample.memory,
+                measured=now - sample.age_seconds,
+                period=sample.period,
             )
             for node, sample in self.node_usage.items()
         }
@@ -103,15 +149,28 @@ class Scenario:
             node_usage=usage,
             extender=self.extender,
             sharding=self.sharding,
-            rescheduled=None if ago is None else now - ago,
+            left={} if ago is None else {"rescheduling": now - ago},
         )
 
 
-def _moment(value: object, where: str) -> float | None:
+def _decoded(manifest: Any, where: str, number: int, lenient: bool) -> tuple[str, Any]:
+    kind = manifest.get("kind") if isinstance(manifest, dict) else None
+    if not isinstance(kind, str) or not kind:
+        raise InvalidObjectError(f"{where}: object {number}", "kind", f"is needed, not {shown(manifest)}")
+    return kind, decode(kind, manifest, f"{where}: {describe(kind, manifest)}", lenient=lenient)
+
+
+def _problem(error: ErrorDetails) -> str:
+    if error["type"] != "extra_forbidden":
+        return problem(error)
+    names = [info.alias or name for name, info in _Document.model_fields.items()]
+    return f"unknown key{did_you_mean(error['loc'][-1], names)}"
+
+
+def _moment(value: str | None, where: str) -> float | None:
     if value is None:
         return None
     try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        return moment.timestamp()
-    except ValueError:
-        raise InvalidObjectError(where, "now", f"should be an RFC 3339 time, not {value!r}") from None
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise InvalidObjectError(where, "now", f"should be an RFC 3339 time, not {shown(value)}") from None

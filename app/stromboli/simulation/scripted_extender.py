@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from stromboli.api import keys
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, problem
 from stromboli.framework.environment import ExtenderError
@@ -23,17 +24,28 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+def _expression(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return pattern
+
+
+Expression: TypeAlias = Annotated[str, Field(max_length=253), AfterValidator(_expression)]
+
+
 class Rule(_Model):
     """One rule; the first that matches a request is taken."""
 
-    pods: str = ""
+    pods: Expression = ""
     """A regular expression for the whole `NAMESPACE/NAME` of the pod or job; empty for all."""
     nodes: list[str] | None = None
     """Names of nodes; absent for all."""
     message: str = ""
     code: int = 0
     node_score: dict[str, float] | None = Field(default=None, alias="nodeScore")
-    keep: str = ""
+    keep: Expression = ""
     """A regular expression for the pods that are victims."""
     status: int | None = None
 
@@ -140,4 +152,4 @@ def _victims(rules: Sequence[Rule], payload: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _key(subject: Mapping[str, Any]) -> str:
-    return f"{subject['Namespace']}/{subject['Name']}"
+    return keys.key(subject["Namespace"], subject["Name"])

@@ -1,0 +1,66 @@
+"""How commands end when something is wrong: one line for each problem on standard error, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import typer
+
+from stromboli.api.errors import PolicyError, StromboliError
+
+#: the exit code for wrong input
+WRONG = 2
+#: the exit code for what should not happen
+FAILED = 70
+
+
+def quit_with(problems: Iterable[str]) -> NoReturn:
+    """Print the problems and end the command."""
+    for line in problems:
+        print(line, file=sys.stderr)
+    raise typer.Exit(WRONG)
+
+
+def reporting(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that tells what it raises in a line.
+
+    Its output is flushed while a reader that has gone can still be noticed. Plugins run in the same process: what they
+    raise to end it does not.
+    """
+
+    @functools.wraps(command)
+    def reported(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+            sys.stdout.flush()
+        except typer.Exit:
+            sys.stdout.flush()
+            raise
+        except PolicyError as error:
+            quit_with(error.problems)
+        except StromboliError as error:
+            quit_with([str(error)])
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            quit_with([f"{error.filename or 'standard output'}: {error.strerror or error}"])
+        except (Exception, SystemExit) as error:
+            if isinstance(error.__context__, BrokenPipeError):  # rich's way to end
+                raise typer.Exit(1) from None
+            print(f"stromboli failed: {type(error).__name__}: {error}", file=sys.stderr)
+            raise typer.Exit(FAILED) from error
+
+    return reported
+
+
+def open_streams() -> None:
+    """Give commands streams that take every character, also where whoever started the process has closed them."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

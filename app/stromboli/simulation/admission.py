@@ -1,0 +1,98 @@
+"""What a cluster would have added to manifests before a session sees them.
+
+The API server's defaults, the priorities of pods by their class, the queues that the service makes, and a PodGroup for
+each pod that is in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from stromboli.api import crds, objects
+from stromboli.api.crds import QueueState
+from stromboli.api.errors import StromboliError
+from stromboli.simulation.defaults import with_requests
+from stromboli.simulation.manifests import Loaded
+from stromboli.state.podgroups import is_bare, pod_group_for
+from stromboli.state.pods import GROUP_ANNOTATION
+
+_DEFAULT_QUEUE = "default"
+_ROOT_QUEUE = "root"
+#: the classes that every cluster has
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def admit(loaded: Loaded, scheduler_names: Collection[str]) -> list[tuple[str, Any]]:
+    """The loaded objects as a cluster would have them; what it would refuse is added to the problems."""
+    priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
+    admitted: list[tuple[str, Any]] = []
+    groups: dict[str, crds.PodGroup] = {}
+    for kind, obj in loaded.objects:
+        if kind == "Pod":
+            pod = priorities.applied(replace(obj, spec=with_requests(obj.spec)))
+            if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
+                pod = _grouped(pod, loaded, groups)
+            obj = pod
+        elif kind == "Queue":
+            obj = _open(obj)
+        admitted.append((kind, obj))
+    there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
+    admitted += [("PodGroup", group) for key, group in groups.items() if key not in there]
+    return [*admitted, *_missing_queues(loaded)]
+
+
+class _Priorities:
+    """The priorities of pods, by the name of their class."""
+
+    def __init__(self, classes: Iterator[objects.PriorityClass]) -> None:
+        self._values: dict[str, int] = dict(_SYSTEM_PRIORITIES)
+        self._default: int | None = None
+        for each in classes:
+            self._values[each.metadata.name] = each.value
+            if each.global_default:
+                self._default = each.value
+
+    def applied(self, pod: objects.Pod) -> objects.Pod:
+        if pod.spec.priority is not None:
+            return pod
+        name = pod.spec.priority_class_name
+        value = self._values.get(name) if name else self._default
+        return pod if value is None else replace(pod, spec=replace(pod.spec, priority=value))
+
+
+def _grouped(pod: objects.Pod, loaded: Loaded, groups: dict[str, crds.PodGroup]) -> objects.Pod:
+    """A pod in the PodGroup that the service would make for it, which is added to the groups."""
+    meta = pod.metadata
+    meta = replace(meta, uid=meta.uid or f"{meta.namespace}-{meta.name}")
+    references = meta.owner_references or ()
+    owners = [loaded.owners[reference.uid] for reference in references if reference.uid in loaded.owners]
+    try:
+        manifest = pod_group_for(replace(pod, metadata=meta), owners)
+        manifest["metadata"]["creationTimestamp"] = meta.creation_timestamp
+        group = crds.PodGroup.parse(manifest, f"Pod {meta.key}: its PodGroup")
+    except StromboliError as error:
+        loaded.problems.append(str(error))
+        return pod
+    groups.setdefault(group.key, group)
+    annotations = {**(meta.annotations or {}), GROUP_ANNOTATION: group.metadata.name}
+    return replace(pod, metadata=replace(meta, annotations=annotations))
+
+
+def _open(queue: crds.Queue) -> crds.Queue:
+    """A queue as it is once the API server has given it a weight and the service has opened it."""
+    if "weight" not in queue.spec.model_fields_set:
+        queue = queue.model_copy(update={"spec": queue.spec.model_copy(update={"weight": 1})})
+    if not queue.status.state:
+        queue = queue.model_copy(update={"status": queue.status.model_copy(update={"state": QueueState.Open})})
+    return queue
+
+
+def _missing_queues(loaded: Loaded) -> Iterator[tuple[str, crds.Queue]]:
+    """The queues that the service makes where there are none."""
+    there = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
+    for name, reclaimable in ((_ROOT_QUEUE, False), (_DEFAULT_QUEUE, True)):
+        if name not in there:
+            yield "Queue", _open(crds.Queue.parse({"metadata": {"name": name}, "spec": {"reclaimable": reclaimable}}))

@@ -1,0 +1,24 @@
+"""Defaults that the API server gives to pods."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stromboli.api import objects
+
+
+def with_requests(spec: objects.PodSpec) -> objects.PodSpec:
+    """The spec with containers that request what they are limited to, where they say nothing else."""
+    both = (spec.containers, spec.init_containers)
+    if not any(each.resources and each.resources.limits for containers in both for each in containers or ()):
+        return spec
+    containers, init = (None if each is None else [_container(one) for one in each] for each in both)
+    return replace(spec, containers=containers, init_containers=init)
+
+
+def _container(container: objects.Container) -> objects.Container:
+    resources = container.resources
+    if resources is None or not resources.limits:
+        return container
+    requests = {**resources.limits, **(resources.requests or {})}
+    return replace(container, resources=replace(resources, requests=requests))

@@ -1,0 +1,149 @@
+"""What a run shows people: queues with every resource that their pods ask for, and where the pods of each PodGroup are.
+
+Everything fits 80 columns; names that are longer are folded, never cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from stromboli.api.reasons import Reason
+from stromboli.api.resources import CPU, MEMORY, PODS, Vector
+from stromboli.framework.explain import pending_reasons
+from stromboli.framework.reasons import describe
+from stromboli.framework.session import Session
+from stromboli.simulation.run import Run
+
+_GIBIBYTE = 2**30
+_FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))
+#: nodes of a PodGroup that are named
+_MOST_NODES = 1
+
+
+def queues(name: str, run: Run) -> Table:
+    """A row for each queue and resource: what its pods ask for and hold, and what the queue deserves."""
+    view, report = run.session.view, run.session.report
+    table = _table("queue", "state", ">weight", ">share", "resource", ">asked", ">held", ">deserved", title=name)
+    asked_of, held_by = (
+        view.by_queue(of_jobs) for of_jobs in (view.membership.requested(), view.membership.allocated_now())
+    )
+    for queue in view.queues.values():
+        gauges = report.queue(queue.name)
+        asked, held = asked_of[queue.name], held_by[queue.name]
+        deserved = gauges.amounts.get("deserved")
+        share = "-" if gauges.share is None else f"{gauges.share:.2f}"
+        head = (queue.name, queue.state or "-", str(queue.spec.weight), share)
+        for column in _shown(asked, held):
+            cells = (_amount(column, vector) for vector in (asked, held, deserved))
+            table.add_row(*head, view.dimensions[column], *cells)
+            head = ("", "", "", "")
+    return table
+
+
+def pod_groups(run: Run) -> Table:
+    """A row for each PodGroup: how many of its pods have a place, where, and in one word why the others have none."""
+    table = _table("PodGroup", "queue", "phase", ">pods", "nodes", *([">evicted"] if run.evicted else []), "why")
+    session, reasons = run.session, pending_reasons(run.session)
+    placed = run.bindings | {r.key: r.node_name for r in session.view.pods.records if r is not None and r.node_name}
+    for key, pods in sorted(_members(session).items()):
+        job = session.view.jobs.get(key)
+        there = [placed[pod] for pod in pods if pod in placed]
+        evicted = sum(pod in run.evicted for pod in pods)
+        table.add_row(
+            key or "(none)",
+            job.queue.name if job else "-",
+            (job.phase if job else "") or "-",
+            f"{len(there)}/{len(pods)}",
+            _counted(there),
+            *([str(evicted or "")] if run.evicted else []),
+            "\n".join(dict.fromkeys(reasons[pod].reason for pod in pods if pod in reasons)),
+        )
+    return table
+
+
+def fair_shares(session: Session) -> Table:
+    """A row for each queue and resource that it has anything to do with: how its fair share was found."""
+    table = _table("queue", "resource", ">quota", ">limit", ">request", ">usage", "steps", ">fair share")
+    for queue in session.view.queues.values():
+        gauges = session.report.queue(queue.name)
+        steps = gauges.steps() if gauges.steps else []
+        amounts = gauges.amounts
+        for column, resource in enumerate(session.view.dimensions):
+            told = [amounts[key][column] for key in ("deserved", "request", "fair_share", "allocated")] if steps else []
+            if column == PODS or not any(np.isfinite(amount) and amount for amount in told):
+                continue
+            table.add_row(
+                queue.name,
+                resource,
+                *(describe(column, amounts[key][column]) for key in ("deserved", "capacity", "request")),
+                f"{amounts['usage'][column]:.3g}",
+                "\n".join(f"{step} {describe(column, share[column])}" for step, share in _changes(steps, column)),
+                describe(column, amounts["fair_share"][column]),
+            )
+    return table
+
+
+def _changes(steps: list[tuple[str, Vector]], column: int) -> list[tuple[str, Vector]]:
+    """The steps that changed the share of one resource, and the first."""
+    before = [None, *(share[column] for _, share in steps[:-1])]
+    return [step for step, old in zip(steps, before, strict=True) if old is None or step[1][column] != old]
+
+
+def explanations(session: Session) -> Iterator[str]:
+    """A paragraph for each PodGroup with pods that wait: each reason once, with the number of pods that it stops."""
+    reasons = pending_reasons(session)
+    for key, pods in sorted(_members(session).items()):
+        counts = Counter(_told(reasons[pod]) for pod in pods if pod in reasons)
+        if counts:
+            yield "\n".join([f"{key or '(none)'}:", *(f"  {count} x {text}" for text, count in counts.items())])
+
+
+def _table(*columns: str, title: str = "") -> Table:
+    """`>` before the name of a column sets it to the right; names of objects are folded where they are long."""
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        number, whole = column[0] == ">", column not in _FOLDED
+        table.add_column(column.lstrip(">"), justify="right" if number else "left", overflow="fold", no_wrap=whole)
+    return table
+
+
+def _shown(asked: Vector, held: Vector) -> list[int]:
+    """CPU, and every other resource but the pods' own places of which something is asked for or held."""
+    some = (asked + held) > 0
+    some[CPU], some[PODS] = True, False
+    return np.flatnonzero(some).tolist()
+
+
+def _amount(column: int, vector: Vector | None) -> str:
+    if vector is None:
+        return "-"
+    value = float(vector[column]) if column < len(vector) else 0.0
+    if not np.isfinite(value):
+        return "no limit"
+    return f"{value / _GIBIBYTE:.4g}Gi" if column == MEMORY else f"{value / 1000:.6g}"
+
+
+def _members(session: Session) -> dict[str, list[str]]:
+    """The pods of each job, and under the empty key those that wait in none."""
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for record in session.view.pods.records:
+        if record is not None and (record.job or not record.node_name):
+            members[record.job].append(record.key)
+    return members
+
+
+def _counted(names: Iterable[str]) -> str:
+    """`node-0 x4, node-1 x2, 3 more`."""
+    counts = Counter(names)
+    shown = [name if count == 1 else f"{name} x{count}" for name, count in sorted(counts.items())]
+    more = len(shown) - _MOST_NODES
+    return ", ".join(shown[:_MOST_NODES]) + (f", {more} more" if more > 0 else "")
+
+
+def _told(reason: Reason) -> str:
+    return f"{reason.stage.name}: {reason.reason}: {reason.message}" + (f" ({reason.detail})" if reason.detail else "")
