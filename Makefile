@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: venv lint test e2e bench-e2e bench-live bench-growth demo crds clean
+.PHONY: venv lint test e2e soak bench-e2e bench-live bench-growth demo crds clean
 
 venv: $(STAMP)
 
@@ -26,6 +26,10 @@ test: $(STAMP)
 e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build
 	$(BIN)/python -m pytest -m e2e $(ARGS)
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.controlplane.build
+	$(BIN)/python -m tests.faults.soak $(ARGS)
 
 bench-e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build

@@ -1,1 +1,1 @@
-"""A queue scheduler for Kubernetes: gangs, fair shares, and decisions that can be explained, simulated and replayed."""
+"""A queue scheduler for Kubernetes: gangs, fair shares, and decisions that can be explained and simulated."""
