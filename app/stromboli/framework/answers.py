@@ -25,6 +25,8 @@ _BOOL = np.dtype(np.bool_)
 _REAL = frozenset("fiu")
 _WHOLE = frozenset("iu")
 _NUMBERS = frozenset((float, int, bool))
+#: up to so many numbers Python compares sooner than NumPy
+_FEW = 8
 _PLAIN_KEYS = frozenset((int, bool, str))
 
 
@@ -168,7 +170,9 @@ def scores(method: Method, answer: Any, nodes: int) -> Vector | None:
 
 def numbers(total: Vector) -> bool:
     """Whether no score is NaN or plus infinity; minus infinity says that a node cannot be scored."""
-    return not len(total) or bool(np.maximum.reduce(total) < math.inf)
+    if len(total) <= _FEW:
+        return not [score for score in total.tolist() if not score < math.inf]
+    return bool(np.maximum.reduce(total) < math.inf)
 
 
 def finite(method: Method, found: Vector) -> Vector:

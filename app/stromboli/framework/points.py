@@ -265,14 +265,14 @@ def _method(plugin: Plugin, point: str) -> Method:
     if point not in _OF_CLASSES or plugin.reads.whole or type(plugin).identity is not Plugin.identity:
         return method if getattr(method, "__self__", None) is plugin else MethodType(_unbound(method), plugin)
     varies = plugin.varies if type(plugin).varies is not Plugin.varies else None
-    member: ClassMember | None = None
+    members: dict[int, ClassMember] = {}
 
     def ask(self: Plugin, pod: PodRecord, *rest: Any) -> Any:
-        nonlocal member
         if varies is not None and varies(pod):
             return method(pod, *rest)
-        if member is None or member.pod_class is not pod.pod_class:
-            member = ClassMember(pod, self)
+        member = members.get(pod.pod_class.id)
+        if member is None:
+            member = members[pod.pod_class.id] = ClassMember(pod, self)
         return method(member, *rest)
 
     ask.__name__ = point

@@ -80,7 +80,7 @@ class Questions:
     def sub_job_missing(self, sub_job: SubJob) -> int:
         """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
         if not sub_job.job.divided:
-            return self.job_missing(sub_job.job)
+            return self._points.largest("job_missing", sub_job.job)
         return self._points.largest("sub_job_missing", sub_job)
 
     def sub_job_pipelined(self, sub_job: SubJob) -> bool:

@@ -40,7 +40,8 @@ class Ask:
     columns: slice | list[int]
     #: shape (k, 1)
     request: Matrix
-    weights: Matrix
+    #: the same; None when all are 1
+    weights: Matrix | None
     total_weight: float
     #: whether every node has all of the resources
     complete: bool
@@ -65,7 +66,8 @@ class Binpack(Plugin):
             return None
         used, whole = nodes.used[ask.columns] + ask.request, nodes.allocatable[ask.columns]
         too_full = used > whole
-        used *= ask.weights
+        if ask.weights is not None:
+            used *= ask.weights
         if ask.complete:
             used /= whole
         else:
@@ -90,7 +92,7 @@ class Binpack(Plugin):
                 Ask(
                     columns=columns,
                     request=request[columns, None],
-                    weights=weights,
+                    weights=None if (weights == 1.0).all() else weights,
                     total_weight=float(weights.sum()),
                     complete=self._everywhere.issuperset(counted),
                 )

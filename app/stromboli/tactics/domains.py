@@ -64,7 +64,10 @@ def least_placements(session: Session, of: Job | SubJob) -> int:
 
 def is_bound(job: Job) -> bool:
     """Whether the pods of a job, or of one of its groups, must lie in one HyperNode, be it the virtual one over all."""
-    return job.highest_tier is not None or any(s.highest_tier is not None for s in job.sub_jobs.values())
+    for sub_job in job.sub_jobs.values():
+        if sub_job.highest_tier is not None:
+            return True
+    return job.highest_tier is not None
 
 
 def binding_tier(session: Session, job: Job) -> int | None:
