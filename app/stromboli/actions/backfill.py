@@ -18,6 +18,8 @@ class Backfill(Action):
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Job, list[PodRecord]]]] = {}
         for job in session.view.jobs.values():
+            if job.pending_phase or not job.pending_best_effort:
+                continue
             pods = session.attempt(job, partial(self._pods, session, job), otherwise=None)
             if pods:
                 waiting.setdefault(job.queue.name, []).append((job, pods))
@@ -30,8 +32,6 @@ class Backfill(Action):
 
     def _pods(self, session: Session, job: Job) -> list[PodRecord]:
         """The pods of a job to be placed here; none when the job has to wait."""
-        if job.pending_phase or not job.pending_best_effort:
-            return []
         pods = [pod for pod in session.view.pending(job) if pod.pod_class.best_effort and not pod.pod_class.gated]
         why = session.ask.job_valid(job) or session.ask.closed(job.queue)
         if pods and why is not None:

@@ -20,8 +20,9 @@ class Enqueue(Action):
 
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Any, Job]]] = {}
+        anew = session.rules.admission
         for job in session.view.jobs.values():
-            if session.rules.admission and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
+            if anew and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
                 job.phase = "Pending"
             if job.pending_phase:
                 waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))

@@ -74,9 +74,9 @@ def phase(job: Job) -> str:
     """The phase of a PodGroup after a session."""
     if job.unschedulable and job.counts[_RUNNING]:
         return "Unknown"
-    done = job.counts[_SUCCEEDED] + job.counts[_FAILED]
-    if job.scheduled_count >= job.min_available:
-        return "Completed" if job.scheduled_count == done else "Running"
+    done, scheduled = job.counts[_SUCCEEDED] + job.counts[_FAILED], job.scheduled_count
+    if scheduled >= job.min_available:
+        return "Completed" if scheduled == done else "Running"
     return "Inqueue" if job.phase == "Inqueue" else "Pending"
 
 

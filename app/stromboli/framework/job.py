@@ -228,15 +228,6 @@ class Job:
                 out[pod.role] = out.get(pod.role, 0) + 1
         return out
 
-    def set_condition(self, condition: crds.PodGroupCondition) -> None:
-        """Set the condition of a type, in the place of the one that is there; one that says the same stays."""
-        for index, old in enumerate(self.conditions):
-            if old.type == condition.type:
-                if old is not condition and old.shown != condition.shown:
-                    self.conditions = [*self.conditions[:index], condition, *self.conditions[index + 1 :]]
-                return
-        self.conditions = [*self.conditions, condition]
-
     def move(self, sub_job: SubJob, old: int, new: int, count: int, best_effort: bool) -> None:
         """Account for `count` pods that change their state."""
         for counts in (self.counts, sub_job.counts):

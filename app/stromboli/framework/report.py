@@ -46,10 +46,15 @@ class Report:
         return self.gauges.setdefault(name, QueueGauges())
 
     def condition(self, job: Job, condition: PodGroupCondition) -> None:
-        """A condition that a PodGroup has from now on."""
-        job.set_condition(condition)
+        """A condition that a PodGroup has from now on; one that says what the one of its type says changes nothing."""
+        for index, old in enumerate(job.conditions):
+            if old.type == condition.type:
+                if old is not condition and old.shown != condition.shown:
+                    job.conditions = [*job.conditions[:index], condition, *job.conditions[index + 1 :]]
+                return
+        job.conditions = [*job.conditions, condition]
 
     def unschedulable(self, job: Job, condition: PodGroupCondition) -> None:
         """A job cannot run now; the condition says why."""
         job.unschedulable = True
-        job.set_condition(condition)
+        self.condition(job, condition)
