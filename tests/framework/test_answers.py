@@ -86,7 +86,10 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("point", "answer"), [(p, a) for p, answers in WRONG.items() for a in answers], ids=str)
+_CASES = [pytest.param(p, a, id=f"{p}-{number}") for p, answers in WRONG.items() for number, a in enumerate(answers)]
+
+
+@pytest.mark.parametrize(("point", "answer"), _CASES)
 def test_a_wrong_answer_is_named_and_stops_nobody_else(point: str, answer: Any) -> None:
     _names_the_plugin(session({point: answer}), point)
 
