@@ -6,12 +6,14 @@ import difflib
 import re
 import reprlib
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from pydantic_core import ErrorDetails
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SHOWN = 60
 _LONGEST_NAME = 120
+_LISTED = 8
 
 
 def field_path(keys: Iterable[int | str], prefix: str = "") -> str:
@@ -30,6 +32,12 @@ def readable(name: object) -> str:
     if not (isinstance(name, str) and name.isprintable()):
         return shown(name)
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+
+
+def listed(names: Collection[object]) -> str:
+    """Names as a message lists them: the first few, and how many more there are."""
+    shown_names, more = ", ".join(map(readable, islice(names, _LISTED))), len(names) - _LISTED
+    return f"{shown_names} and {more} more" if more > 0 else shown_names
 
 
 class _Quoting(reprlib.Repr):

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from stromboli.api import duration
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import DocumentError, PolicyError
-from stromboli.api.validation import did_you_mean, field_path, problem, readable, shown
+from stromboli.api.validation import did_you_mean, field_path, listed, problem, shown
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
 
@@ -224,7 +224,7 @@ class _Reader:
         model = known.get(name)
         if model is None:
             if name in known and arguments:
-                self._wrong(path, f"{name!r} takes no arguments, but got {', '.join(map(readable, arguments))}")
+                self._wrong(path, f"{name!r} takes no arguments, but got {listed(arguments)}")
             return None
         try:
             return model.model_validate(arguments)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from stromboli import gate
 from stromboli.api import crds, objects
 from stromboli.api.documents import read_json, read_yaml
 from stromboli.api.errors import DocumentError, InvalidObjectError
@@ -86,7 +87,11 @@ def decode(kind: str, manifest: Any, where: str, *, lenient: bool = False) -> An
     manifest = _placed(kind, manifest, where)
     if kind in crds.KINDS:
         return crds.KINDS[kind].parse(manifest, where)
-    return schema.converted(manifest, _TYPED[kind], where) if kind in _TYPED else manifest
+    obj = schema.converted(manifest, _TYPED[kind], where) if kind in _TYPED else manifest
+    try:
+        return gate.read(kind, obj)
+    except InvalidObjectError as error:
+        raise InvalidObjectError(where, error.path, error.problem) from None
 
 
 def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
