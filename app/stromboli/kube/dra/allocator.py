@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from stromboli.api.objects import Toleration
-from stromboli.kube.dra.cel import CelError, CostError, Program, Run, compiled
-from stromboli.kube.dra.cel.device import DeviceView, Path, value_at
-from stromboli.kube.dra.cel.run import MAX_COST
-from stromboli.kube.dra.cel.values import shown
-from stromboli.kube.dra.inventory import DeviceId, Offer
+import numpy as np
+
+from stromboli.api.objects import Taint, Toleration
+from stromboli.api.resources import Mask, Rows
+from stromboli.kube.dra.cel import CelError, compiled
+from stromboli.kube.dra.cel.values import Quantity, shown
+from stromboli.kube.dra.inventory import Devices, Groups, Inventory, Offer, joined
 from stromboli.kube.dra.objects import (
     ClaimError,
     Constraint,
@@ -22,12 +24,11 @@ from stromboli.kube.dra.objects import (
     Request,
     ResourceClaim,
 )
+from stromboli.kube.dra.selection import NO, PROBLEMS, YES, Codes, Selected, select
 from stromboli.kube.taints import first_untolerated
 
 #: devices that a claim can hold, by the API's validation
 _MOST = 32
-#: devices that are tried on one node before it counts as unsuitable
-_TRIES = 10_000
 
 
 class SelectorError(Exception):
@@ -39,65 +40,20 @@ class SelectorError(Exception):
         self.claim = claim
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What an expression reads of a device next, and what follows from each value."""
-
-    path: Path
-    #: a further question, whether the device is selected, or why there is no answer
-    answers: dict[Any, _Question | bool | str] = field(default_factory=dict)
+class SearchError(Exception):
+    """A search that took more tries than it may."""
 
 
-@dataclass(slots=True, eq=False)
-class Selector:
-    """An expression that devices are asked about, at a cost that is bounded for all together.
+class Purse:
+    """What may still be spent. Who has spent all is told so once more and gets nothing."""
 
-    What it read of a device decides: it is evaluated once for all devices that agree in that.
-    """
+    def __init__(self, left: int) -> None:
+        self.left = left
 
-    #: for messages: which of the claims that are asked about together, and where in it
-    claim: int
-    where: str
-    program: Program
-    left: int = MAX_COST
-    #: the first question, or the only answer, by None
-    known: dict[Any, _Question | bool | str] = field(default_factory=dict)
-
-    def selects(self, offer: Offer) -> bool:
-        """Whether it is true for a device. Raises SelectorError."""
-        device = offer.variables["device"]
-        answers, key = self.known, None
-        while isinstance(found := answers.get(key), _Question):
-            answers, key = found.answers, value_at(device, found.path)
-        answer = self._evaluate(device) if found is None else found
-        if isinstance(answer, str):
-            raise SelectorError(self.claim, f"{self} has no answer: {answer}")
-        return answer
-
-    def _evaluate(self, device: Mapping[str, Any]) -> bool | str:
-        notes: dict[Path, None] = {}
-        run = Run({"device": DeviceView(device, notes)}, self.left)
-        answer: bool | str
-        try:
-            answer = self.program.evaluate(run) is True
-        except CelError as error:
-            answer = str(error)
-        except CostError as error:
-            # What it would have read next is not known.
-            return str(error)
-        finally:
-            self.left = run.left
-        answers: dict[Any, _Question | bool | str] = self.known
-        key = None
-        for path in notes:
-            question = answers.setdefault(key, _Question(path))
-            assert isinstance(question, _Question)
-            answers, key = question.answers, value_at(device, path)
-        answers[key] = answer
-        return answer
-
-    def __str__(self) -> str:
-        return f"{self.where}: the selector {shown(self.program.text)}"
+    def spend(self, cost: int) -> bool:
+        """Whether there was enough."""
+        self.left -= cost
+        return self.left >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +62,12 @@ class Choice:
 
     #: REQUEST, or REQUEST/NAME for an alternative
     name: str
-    selectors: list[Selector]
+    #: which of the claims that are asked about together
+    claim: int
+    #: expressions that must be true for each device
+    selectors: tuple[str, ...]
+    #: for messages: where each expression stands
+    where: tuple[str, ...]
     #: how many devices; None for all that match
     count: int | None
     #: looks at devices that others hold, and holds none
@@ -115,17 +76,35 @@ class Choice:
     #: the least that a device must have, by the name of the capacity
     capacity: dict[str, Fraction]
 
-    def suits(self, offer: Offer) -> bool:
-        """Whether a device is of the kind. Raises SelectorError."""
-        if first_untolerated(self.tolerations, offer.taints) is not None:
-            return False
-        if not all(selector.selects(offer) for selector in self.selectors):
-            return False
+    def selected(self, devices: Devices) -> Selected:
+        """What its expressions say."""
+        return select(self.selectors, devices)
+
+    def codes(self, devices: Devices) -> Codes:
+        """Which devices are of the kind, as in `Selected.codes`."""
+        codes = self.selected(devices).codes.copy()
+        codes[devices.where("taints", lambda offer: offer.taints, self._repelled)] = NO
         for name, least in self.capacity.items():
-            has = offer.value("capacity", name)
-            if has is None or has.value < least:
-                return False
-        return True
+            read, lacks = partial(_capacity, name=name), partial(_lacks, least=least)
+            codes[devices.where(("capacity", name), read, lacks) & (codes == YES)] = NO
+        return codes
+
+    def problem(self, code: int, devices: Devices) -> SelectorError:
+        """The error that a code stands for."""
+        position, why = self.selected(devices).problems[code - PROBLEMS]
+        selector = f"{self.where[position]}: the selector {shown(self.selectors[position])}"
+        return SelectorError(self.claim, f"{selector} has no answer: {why}")
+
+    def _repelled(self, taints: tuple[Taint, ...]) -> bool:
+        return first_untolerated(self.tolerations, taints) is not None
+
+
+def _capacity(offer: Offer, name: str) -> Any:
+    return offer.value("capacity", name)
+
+
+def _lacks(amount: Quantity | None, least: Fraction) -> bool:
+    return amount is None or amount.value < least
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +121,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A device that was picked."""
+    """A device that was picked, by its row."""
 
-    wish: Wish
-    choice: Choice
-    offer: Offer
+    device: int
+    admin: bool
 
 
 def wishes(claims: Sequence[ResourceClaim], objects: DeviceObjects) -> list[Wish]:
@@ -158,72 +136,179 @@ def wishes(claims: Sequence[ResourceClaim], objects: DeviceObjects) -> list[Wish
     ]
 
 
-def allocate(wanted: Sequence[Wish], offers: Sequence[Offer], in_use: Set[DeviceId]) -> list[Taken] | None:
-    """Devices for all wishes; None when the offers do not suffice. Raises SelectorError."""
-    attempt = _Attempt(wanted, offers, in_use)
+class Demand:
+    """What some wishes are looking for among the devices of a cluster."""
+
+    def __init__(self, wanted: Sequence[Wish], devices: Devices) -> None:
+        self.wishes = wanted
+        self.devices = devices
+        self._codes = {id(choice): choice.codes(devices) for wish in wanted for choice in wish.choices}
+        names = {_attribute(each) for wish in wanted for each in wish.constraints}
+        self._values = {name: _values(devices, name) for name in sorted(names)}
+        columns = (Groups(codes.astype(np.int64), int(codes.max()) + 1) for codes in self._codes.values())
+        #: devices that are alike but for what is asked of them together, and those that nobody is looking for
+        self._kinds = joined(columns, len(devices) + 1)
+        self._sought = np.zeros(len(devices) + 1, np.bool_)
+        for codes in self._codes.values():
+            self._sought |= codes != NO
+
+    def codes(self, choice: Choice) -> Codes:
+        """Which devices suit a choice."""
+        return self._codes[id(choice)]
+
+    def value(self, name: str, device: int) -> int:
+        """The number of a device's value of an attribute, -1 when it has none."""
+        return int(self._values[name][device])
+
+    def kind(self, device: int, *, in_use: bool) -> tuple[int, ...]:
+        """What a search looks at in a device: those of one kind can stand for each other."""
+        return (int(self._kinds.of[device]), in_use, *(int(values[device]) for values in self._values.values()))
+
+    def alike(self, nodes: Rows, inventory: Inventory, in_use: Mask) -> Iterator[Rows]:
+        """Nodes in groups in which a search has the same outcome."""
+        devices = inventory.local[nodes]
+        sought = self._sought[devices]
+        columns = [self._kinds.of[devices], in_use[devices].astype(np.int64)]
+        columns += [_ranks(values[devices], sought) for values in self._values.values()]
+        if self._values:
+            # With devices of several nodes it matters what the values are.
+            shared = inventory.reaching_shared[nodes, None]
+            columns += [np.where(shared, values[devices] + 1, 0) for values in self._values.values()]
+        each = joined((Groups(c.ravel(), int(c.max(initial=0)) + 1) for c in columns), devices.size)
+        local = np.sort(np.where(sought, each.of.reshape(devices.shape) + 1, 0), axis=1)
+        used = local[:, local.any(axis=0)]
+        reach = Groups(inventory.reach.of[nodes], inventory.reach.count)
+        groups = joined([reach, *(Groups(column, each.count + 1) for column in used.T)], len(nodes))
+        order = np.argsort(groups.of, kind="stable")
+        starts = np.flatnonzero(np.diff(groups.of[order], prepend=-1))
+        yield from (nodes[part] for part in np.split(order, starts[1:]) if len(part))
+
+
+def _ranks(values: Rows, sought: Mask) -> Rows:
+    """For each value of a row the first place in it with the same, shape (nodes, devices)."""
+    known = np.where(sought, values, -1)
+    first = [(known == known[:, [at]]).argmax(axis=1) for at in range(known.shape[1])]
+    return np.array(first, np.int64).reshape(known.shape[::-1]).T
+
+
+def _values(devices: Devices, name: str) -> Rows:
+    """The number of each device's value of an attribute, -1 for none."""
+    found = devices.column(("attribute", name), lambda offer: _typed(offer.value("attributes", name)))
+    # The row of no device has no value, and all that have none have its number.
+    return np.where(found.of == found.of[-1], -1, found.of)
+
+
+def _typed(value: Any) -> Any:
+    return None if value is None else (type(value), value)
+
+
+def allocate(demand: Demand, offers: Rows, in_use: Mask, tries: Purse) -> list[Taken] | None:
+    """Devices for all wishes; None when the offers do not suffice. Raises SelectorError and SearchError."""
+    attempt = _Attempt(demand, offers, in_use, tries)
     return attempt.taken if attempt.run(0) else None
 
 
 class _Attempt:
-    """Depth first, so that what an early wish can do without is left to a later one."""
+    """Depth first, so that what an early wish can do without is left to a later one.
 
-    def __init__(self, wanted: Sequence[Wish], offers: Sequence[Offer], in_use: Set[DeviceId]) -> None:
-        self._wishes = wanted
+    Of devices that are alike only the first is tried at each step: what it did not lead to, no other does.
+    """
+
+    def __init__(self, demand: Demand, offers: Rows, in_use: Mask, tries: Purse) -> None:
+        self._demand = demand
         self._offers = offers
         self._in_use = in_use
-        self._tries = 0
-        self.taken: list[Taken] = []
+        self._tries = tries
+        self._kinds: dict[int, tuple[int, ...]] = {}
+        self._held: set[int] = set()
+        #: the wish, the name of the choice and the device of each that was picked
+        self._picked: list[tuple[Wish, Choice, int]] = []
+
+    @property
+    def taken(self) -> list[Taken]:
+        """What was picked."""
+        return [Taken(device, choice.admin) for _, choice, device in self._picked]
 
     def run(self, at: int) -> bool:
         """Satisfy the wishes from a number on."""
-        return at == len(self._wishes) or any(self._choose(at, choice) for choice in self._wishes[at].choices)
+        wanted = self._demand.wishes
+        return at == len(wanted) or any(self._choose(at, choice) for choice in wanted[at].choices)
 
     def _choose(self, at: int, choice: Choice) -> bool:
-        suitable = [offer for offer in self._offers if choice.suits(offer)]
-        free = suitable if choice.admin else [offer for offer in suitable if offer.id not in self._in_use]
+        codes = self._demand.codes(choice)[self._offers]
+        problems = codes[codes >= PROBLEMS]
+        if len(problems):
+            raise choice.problem(int(problems[0]), self._demand.devices)
+        suitable = self._offers[codes == YES]
+        free = suitable if choice.admin else suitable[~self._in_use[suitable]]
         if choice.count is not None:
-            return self._pick(at, choice, free, choice.count)
-        return 0 < len(free) <= _MOST and len(free) == len(suitable) and self._pick(at, choice, free, len(free))
+            return self._pick(at, choice, free.tolist(), choice.count)
+        whole = 0 < len(free) <= _MOST and len(free) == len(suitable)
+        return whole and self._pick(at, choice, free.tolist(), len(free))
 
-    def _pick(self, at: int, choice: Choice, candidates: Sequence[Offer], count: int) -> bool:
+    def _pick(self, at: int, choice: Choice, candidates: list[int], count: int) -> bool:
         if count == 0:
             return self.run(at + 1)
+        wish, failed = self._demand.wishes[at], set[tuple[int, ...]]()
         for index in range(len(candidates) - count + 1):
-            self._tries += 1
-            if self._tries > _TRIES:
-                return False
-            taken = Taken(self._wishes[at], choice, candidates[index])
-            if self._is_free(taken) and all(map(self._constraint(taken), taken.wish.constraints)):
-                self.taken.append(taken)
-                if self._pick(at, choice, candidates[index + 1 :], count - 1):
-                    return True
-                self.taken.pop()
+            device = candidates[index]
+            kind = self._kind(device)
+            if kind in failed:
+                continue
+            if not self._tries.spend(1):
+                raise SearchError
+            if device in self._held and not choice.admin:
+                continue
+            if self._fits(wish, choice, device) and self._goes_on(at, choice, candidates[index:], count):
+                return True
+            failed.add(kind)
         return False
 
-    def _is_free(self, new: Taken) -> bool:
-        return new.choice.admin or all(each.offer.id != new.offer.id or each.choice.admin for each in self.taken)
+    def _goes_on(self, at: int, choice: Choice, candidates: list[int], count: int) -> bool:
+        """Whether the first of some candidates leads to an end."""
+        device = candidates[0]
+        new = not choice.admin
+        self._picked.append((self._demand.wishes[at], choice, device))
+        if new:
+            self._held.add(device)
+        if self._pick(at, choice, candidates[1:], count - 1):
+            return True
+        self._picked.pop()
+        if new:
+            self._held.discard(device)
+        return False
 
-    def _constraint(self, new: Taken) -> Callable[[Constraint], bool]:
+    def _kind(self, device: int) -> tuple[int, ...]:
+        known = self._kinds.get(device)
+        if known is None:
+            known = self._kinds[device] = self._demand.kind(device, in_use=bool(self._in_use[device]))
+        return known
+
+    def _fits(self, wish: Wish, choice: Choice, device: int) -> bool:
+        return all(self._holds(constraint, wish, choice, device) for constraint in wish.constraints)
+
+    def _holds(self, constraint: Constraint, wish: Wish, choice: Choice, device: int) -> bool:
         """Whether a constraint holds between one more device and those that were picked for the same claim."""
-
-        def holds(constraint: Constraint) -> bool:
-            if not _concerns(constraint, new):
-                return True
-            name = constraint.match_attribute or constraint.distinct_attribute or ""
-            value = new.offer.value("attributes", name)
-            others = [
-                each.offer.value("attributes", name)
-                for each in self.taken
-                if each.wish.claim == new.wish.claim and _concerns(constraint, each)
-            ]
-            equal = [type(other) is type(value) and other == value for other in others]
-            return value is not None and (all(equal) if constraint.match_attribute else not any(equal))
-
-        return holds
+        if not _concerns(constraint, wish, choice):
+            return True
+        name = _attribute(constraint)
+        value = self._demand.value(name, device)
+        others = (
+            self._demand.value(name, each)
+            for of, by, each in self._picked
+            if of.claim == wish.claim and _concerns(constraint, of, by)
+        )
+        if value < 0:
+            return False
+        return all(other == value for other in others) if constraint.match_attribute else value not in others
 
 
-def _concerns(constraint: Constraint, taken: Taken) -> bool:
-    return not constraint.requests or bool({taken.wish.request, taken.choice.name} & set(constraint.requests))
+def _attribute(constraint: Constraint) -> str:
+    return constraint.match_attribute or constraint.distinct_attribute or ""
+
+
+def _concerns(constraint: Constraint, wish: Wish, choice: Choice) -> bool:
+    return not constraint.requests or bool({wish.request, choice.name} & set(constraint.requests))
 
 
 def _choices(number: int, claim: ResourceClaim, request: Request, objects: DeviceObjects) -> list[Choice]:
@@ -243,16 +328,14 @@ def _choice(claim: int, name: str, request: DeviceRequest, objects: DeviceObject
         raise ClaimError(f'request {name}: device class "{request.device_class_name}" not found')
     if request.exact_count > _MOST:
         raise ClaimError(f"request {name}: a claim can hold {_MOST} devices, not {request.exact_count}")
-    of_class = device_class.spec.selectors or ()
+    of_class, own = device_class.spec.selectors or (), request.selectors or ()
+    in_class = f'request {name}, device class "{device_class.metadata.name}"'
+    where = (*[in_class] * len(of_class), *[f"request {name}"] * len(own))
     return Choice(
         name=name,
-        selectors=[
-            *(
-                _selector(claim, f'request {name}, device class "{device_class.metadata.name}"', each)
-                for each in of_class
-            ),
-            *(_selector(claim, f"request {name}", each) for each in request.selectors or ()),
-        ],
+        claim=claim,
+        selectors=tuple(map(_expression, where, (*of_class, *own))),
+        where=where,
         count=None if request.all_devices else request.exact_count,
         admin=bool(request.admin_access),
         tolerations=request.tolerations or (),
@@ -260,9 +343,10 @@ def _choice(claim: int, name: str, request: DeviceRequest, objects: DeviceObject
     )
 
 
-def _selector(claim: int, where: str, selector: DeviceSelector) -> Selector:
+def _expression(where: str, selector: DeviceSelector) -> str:
     text = selector.cel.expression if selector.cel is not None else ""
     try:
-        return Selector(claim, where, compiled(text))
+        compiled(text)
     except CelError as error:
         raise ClaimError(f"{where}: the selector {shown(text)} is not supported: {error}") from None
+    return text

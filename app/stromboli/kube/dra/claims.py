@@ -7,20 +7,31 @@ taken or given back. A claim whose devices were picked but are not yet in its st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from stromboli.api.objects import PodResourceClaim
-from stromboli.api.pod_state import ON_NODE_STATES
-from stromboli.api.resources import Rows
+from stromboli.api.resources import Mask, Rows
 from stromboli.framework.plugin import Filters
 from stromboli.framework.view import View
-from stromboli.kube.dra.allocator import SelectorError, Taken, Wish, allocate, wishes
-from stromboli.kube.dra.inventory import DeviceId, Inventory
+from stromboli.kube.dra.allocator import (
+    Demand,
+    Purse,
+    SearchError,
+    SelectorError,
+    Taken,
+    Wish,
+    allocate,
+    wishes,
+)
+from stromboli.kube.dra.holdings import holdings_of
+from stromboli.kube.dra.inventory import Inventory, devices_of
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.pods import PodRecord
@@ -29,6 +40,18 @@ from stromboli.state.pods import PodRecord
 _MOST_PODS = 256
 #: causes: which claim is to blame, -1 for none of them alone, and why
 _PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
+_TOO_LONG = (-1, "finding devices for the claims takes too many tries")
+_TOO_COSTLY = "the selectors of the namespace's claims cost too much together"
+#: causes that are told apart
+_MOST_CAUSES = 16
+#: devices that may be tried for claims that ask alike, on all nodes together
+_TRIES = 10_000
+#: What the selectors and searches of a namespace's claims may cost in a session; a step of a selector costs 1.
+_MOST_COST = 1_000_000
+#: of a device that is tried, beyond what claims usually take
+_TRY_COST, _FREE_TRIES = 5, 1_000
+#: demands whose columns are kept
+_MOST_DEMANDS = 32
 
 
 class ClaimsOfPods:
@@ -64,15 +87,20 @@ class _Answers:
 
     wishes: list[Wish]
     #: index into `causes` of each node, shape (nodes,)
-    of_node: Rows
+    of_node: npt.NDArray[np.int16]
     #: how much of the log of changes is in it
     seen: int
+    #: a search took so long that there is no other
+    hopeless: bool = False
     causes: list[tuple[int, str]] = field(default_factory=lambda: [_PASSED, _TOO_FEW])
 
-    def set(self, rows: Sequence[int], cause: tuple[int, str]) -> None:
+    def set(self, rows: Rows, cause: tuple[int, str]) -> None:
         """Say why nodes cannot satisfy them; empty when they can."""
         if cause not in self.causes:
-            self.causes.append(cause)
+            if len(self.causes) > _MOST_CAUSES:
+                cause = self.causes[-1]
+            else:
+                self.causes.append(cause)
         self.of_node[rows] = self.causes.index(cause)
 
     def filters(self, claims: Sequence[ResourceClaim]) -> Filters:
@@ -115,6 +143,14 @@ class DynamicResources:
         return self._book
 
 
+@dataclass(slots=True)
+class _Assumed:
+    """What was picked for a pod, and the claims that are being allocated for it."""
+
+    taken: list[Taken]
+    claims: list[str]
+
+
 class _Book:
     """Who holds which devices."""
 
@@ -122,21 +158,25 @@ class _Book:
         self._facts = view.nodes.facts
         self._unallocating = view.environment.unallocating
         self._claims = ClaimsOfPods(view.snapshot.objects)
-        self._inventory = Inventory(self._claims.objects, self._facts)
-        self._with_devices: list[int] = np.flatnonzero(self._inventory.nodes).tolist()
-        self._in_use: set[DeviceId] = set()
-        #: devices picked for pods, by the pods' rows
-        self._picked: dict[int, list[Taken]] = {}
+        objects = self._claims.objects
+        self._devices = devices_of(view.snapshot, objects)
+        self._inventory = Inventory(self._devices, self._facts)
+        holdings = holdings_of(view.snapshot, objects)
+        objects.know_made_for(holdings.made_for)
+        self._in_use: Mask = holdings.held(self._devices).copy()
+        #: by the pods' rows
+        self._assumed: dict[int, _Assumed] = {}
         #: the row of the pod for which each claim is being allocated
         self._in_flight: dict[str, int] = {}
         #: nodes whose free devices changed; None stands for all nodes
         self._log: list[int | None] = []
         self._answers: dict[bytes, _Answers] = {}
-        for allocation in self._claims.objects.allocations():
-            for device in allocation.devices.results or ():
-                if not device.admin_access:
-                    self._in_use.add(DeviceId(device.driver, device.pool, device.device))
-        for pod, node in self._placed(view):
+        #: those that were looked for last
+        self._demands: dict[bytes, Demand] = {}
+        #: by namespace
+        self._purses: dict[str, Purse] = {}
+        rows = holdings.placed(view.snapshot)
+        for pod, node in zip(view.records(rows), view.pods.node[rows].tolist(), strict=True):
             self.assume(pod, node)
 
     def filters(self, pod: PodRecord) -> Filters:
@@ -160,34 +200,23 @@ class _Book:
             yield from answers.filters(waiting)
 
     def assume(self, pod: PodRecord, node: int) -> None:
-        if pod.row in self._picked:
+        if pod.row in self._assumed:
             return
         waiting = [claim for claim in self._claims.existing(pod) if claim.status.allocation is None]
-        try:
-            taken = self._allocate(wishes(waiting, self._claims.objects), node) or []
-        except (ClaimError, SelectorError):
-            # The pod was put there by somebody who knows better.
-            taken = []
-        self._picked[pod.row] = taken
-        for claim in waiting:
-            self._in_flight.setdefault(claim.key, pod.row)
-        self._change(taken, node)
-        self._in_use.update(each.offer.id for each in taken if not each.choice.admin)
+        taken: list[Taken] = []
+        # Else the pod was put there by somebody who knows better.
+        with suppress(ClaimError, SelectorError, SearchError):
+            taken = self._search(self._demand(waiting, _key(waiting)), node, Purse(_TRIES)) or []
+        mine = [claim.key for claim in waiting if self._in_flight.setdefault(claim.key, pod.row) == pod.row]
+        self._assumed[pod.row] = _Assumed(taken, mine)
+        self._change(taken, node, in_use=True)
 
     def forget(self, pod: PodRecord, node: int) -> None:
-        taken = self._picked.pop(pod.row, [])
-        for key in [key for key, row in self._in_flight.items() if row == pod.row]:
-            del self._in_flight[key]
-        self._change(taken, node)
-        self._in_use.difference_update(each.offer.id for each in taken if not each.choice.admin)
-
-    def _placed(self, view: View) -> Iterator[tuple[PodRecord, int]]:
-        """Pods with claims that were on nodes before the session."""
-        with_claims = [c.id for c in view.snapshot.classes if c.spec.resource_claims]
-        pods = view.pods
-        on_node = np.isin(pods.state, ON_NODE_STATES) & (pods.node >= 0) & np.isin(pods.pod_class, with_claims)
-        rows = np.flatnonzero(on_node)
-        return zip(view.records(rows), pods.node[rows].tolist(), strict=True)
+        assumed = self._assumed.pop(pod.row, None)
+        if assumed is not None:
+            for key in assumed.claims:
+                del self._in_flight[key]
+            self._change(assumed.taken, node, in_use=False)
 
     def _check_usable(self, claim: ResourceClaim, pod: PodRecord) -> None:
         """Raises ClaimError when a pod cannot use a claim, wherever it goes."""
@@ -205,36 +234,69 @@ class _Book:
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
     def _answers_for(self, claims: Sequence[ResourceClaim]) -> _Answers:
-        key = msgspec.msgpack.encode([claim.spec for claim in claims])
+        key = _key(claims)
+        purse = self._purses.setdefault(claims[0].metadata.namespace or "default", Purse(_MOST_COST))
         answers = self._answers.get(key)
         if answers is None:
             wanted = wishes(claims, self._claims.objects)
-            nowhere = np.full(len(self._facts), int(bool(wanted)), np.intp)
+            for choice in (choice for wish in wanted for choice in wish.choices):
+                if purse.left < 0 or not purse.spend(choice.selected(self._devices).cost):
+                    raise ClaimError(_TOO_COSTLY)
+            nowhere = np.full(len(self._facts), int(bool(wanted)), np.int16)
             answers = self._answers[key] = _Answers(wanted, nowhere, len(self._log))
-            self._ask(answers, self._with_devices)
+            self._ask(answers, key, self._inventory.nodes, purse)
         changed = set(self._log[answers.seen :])
         answers.seen = len(self._log)
-        everywhere = None in changed
-        self._ask(answers, self._with_devices if everywhere else sorted(row for row in changed if row is not None))
+        if changed:
+            few = np.array(sorted(row for row in changed if row is not None), np.intp)
+            self._ask(answers, key, self._inventory.nodes if None in changed else few, purse)
         return answers
 
-    def _ask(self, answers: _Answers, rows: Sequence[int]) -> None:
-        for alike in self._inventory.alike(rows):
+    def _ask(self, answers: _Answers, key: bytes, nodes: Rows, purse: Purse) -> None:
+        demand, tries = self._demand_for(answers.wishes, key), Purse(_TRIES)
+        for alike in demand.alike(nodes, self._inventory, self._in_use):
+            if answers.hopeless or purse.left < 0:
+                answers.set(alike, _TOO_LONG)
+                continue
             try:
-                taken = self._allocate(answers.wishes, alike[0])
+                taken = self._search(demand, int(alike[0]), tries)
             except SelectorError as error:
                 answers.set(alike, (error.claim, str(error)))
+            except SearchError:
+                answers.hopeless = True
+                answers.set(alike, _TOO_LONG)
             else:
                 answers.set(alike, _TOO_FEW if taken is None else _PASSED)
+        # What claims usually take costs nothing.
+        purse.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 
-    def _allocate(self, wanted: Sequence[Wish], node: int) -> list[Taken] | None:
-        return allocate(wanted, list(self._inventory.on(node)), self._in_use)
+    def _demand(self, claims: Sequence[ResourceClaim], key: bytes) -> Demand:
+        return self._demands.get(key) or self._demand_for(wishes(claims, self._claims.objects), key)
 
-    def _change(self, taken: Sequence[Taken], node: int) -> None:
-        if any(self._inventory.is_shared(each.offer.id) for each in taken):
+    def _demand_for(self, wanted: list[Wish], key: bytes) -> Demand:
+        demand = self._demands.get(key)
+        if demand is None:
+            demand = self._demands[key] = Demand(wanted, self._devices)
+            if len(self._demands) > _MOST_DEMANDS:
+                del self._demands[next(iter(self._demands))]
+        return demand
+
+    def _search(self, demand: Demand, node: int, tries: Purse) -> list[Taken] | None:
+        return allocate(demand, self._inventory.on(node), self._in_use, tries)
+
+    def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
+        for each in taken:
+            if not each.admin:
+                self._in_use[each.device] = in_use
+        if any(self._inventory.is_shared(each.device) for each in taken):
             self._log.append(None)
         elif taken:
             self._log.append(node)
+
+
+def _key(claims: Sequence[ResourceClaim]) -> bytes:
+    """What claims that ask alike agree in."""
+    return msgspec.msgpack.encode([claim.spec for claim in claims])
 
 
 def _missing(named: PodResourceClaim) -> str:

@@ -1,11 +1,15 @@
-"""The devices of each node, as selectors see them."""
+"""The devices of a cluster as rows, and what selectors read of them as columns of numbers.
+
+Slices seldom change, so what was made of them is kept from session to session. Selectors and searches work on distinct
+devices: those that agree in what is asked about count as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +17,24 @@ import numpy.typing as npt
 from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import NodeSelector, Taint
-from stromboli.api.resources import Mask
+from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel import Variables
+from stromboli.kube.dra.cel.device import Path, value_at
 from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, Device, DeviceObjects, ResourceSlice
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.snapshot import Snapshot
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
+
+#: columns, groupings and answers that are kept
+_KEPT = 256
+#: numbers up to this are counted in an array, larger ones are sorted
+_DENSE = 2**20
+#: so many numbers may have gaps
+_FEW = 2**10
 
 
 class DeviceId(NamedTuple):
@@ -44,66 +60,189 @@ class Offer:
         return self.variables["device"][what][domain or self.id.driver].get(bare)
 
 
-class Inventory:
-    """All devices of one session. Those that share counters with others are not offered: nobody counts them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Rows with equal numbers are alike."""
 
-    def __init__(self, objects: DeviceObjects, facts: NodeFacts) -> None:
-        self._facts = facts
-        self._local: dict[int, list[Offer]] = {}
-        #: devices that several nodes reach, and which
-        self._shared: dict[DeviceId, tuple[Offer, Mask]] = {}
-        for resource_slice in objects.slices():
+    #: shape (rows,), less than count
+    of: Rows
+    count: int
+
+    def first(self, rows: Rows) -> Rows:
+        """Of some rows the first of each group that they are in, in order of the groups."""
+        found = np.full(self.count, -1)
+        found[self.of[rows[::-1]]] = rows[::-1]
+        return found[found >= 0]
+
+
+def joined(columns: Iterable[Groups], size: int) -> Groups:
+    """Rows that are alike in all columns; some numbers may have no row."""
+    out, count = np.zeros(size, np.int64), 1
+    for column in columns:
+        out = column.of if count == 1 else out * column.count + column.of
+        count *= column.count
+        if count > _DENSE:
+            out, count = _renumbered(out, count)
+    return Groups(*(_renumbered(out, count) if count > _FEW else (out, count)))
+
+
+def _renumbered(numbers: Rows, count: int) -> tuple[Rows, int]:
+    """The same without gaps, in the same order."""
+    if count > _DENSE:
+        used, out = np.unique(numbers, return_inverse=True)
+        return out, len(used)
+    present = np.zeros(count, np.bool_)
+    present[numbers] = True
+    index = np.cumsum(present) - 1
+    return index[numbers], int(index[-1]) + 1
+
+
+def numbered(values: Iterable[Hashable]) -> Groups:
+    """Rows with equal values are alike."""
+    numbers: dict[Hashable, int] = {}
+    of = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+    return Groups(of, max(1, len(numbers)))
+
+
+class Devices:
+    """All devices of some slices, in order. The last row stands for no device.
+
+    Devices that share counters with others are not offered: nobody counts them.
+    """
+
+    def __init__(self, slices: Sequence[ResourceSlice]) -> None:
+        self.offers: list[Offer] = []
+        #: the row of each
+        self.numbers: dict[DeviceId, int] = {}
+        #: by the name of a node: the rows of the devices of it alone
+        self.of_node: dict[str, list[int]] = {}
+        #: rows of devices that several nodes reach, and which; None for all
+        self.shared: list[tuple[int, NodeSelector | None]] = []
+        self._kept: dict[Hashable, Any] = {}
+        for resource_slice in slices:
             self._add(resource_slice)
 
-    def on(self, row: int) -> Iterator[Offer]:
-        """The devices that pods on a node can use, in order; those of the node alone come first."""
-        yield from self._local.get(row, ())
-        for offer, nodes in self._shared.values():
-            if nodes[row]:
-                yield offer
+    def __len__(self) -> int:
+        return len(self.offers)
 
-    @property
-    def nodes(self) -> Mask:
-        """The nodes with any device, shape (nodes,)."""
-        out = np.zeros(len(self._facts), np.bool_)
-        out[list(self._local)] = True
-        for _, nodes in self._shared.values():
-            out |= nodes
-        return out
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was made of the devices, made once while it is asked for now and then."""
+        found: T | None = self._kept.pop(key, None)
+        if found is None:
+            found = make()
+        self._kept[key] = found
+        for unused in list(self._kept)[:-_KEPT]:
+            self._kept.pop(unused, None)
+        return found
 
-    def alike(self, rows: Sequence[int]) -> Iterator[list[int]]:
-        """Nodes in groups that have the same devices: only those without devices of their own can be alike."""
-        groups: dict[bytes, list[int]] = {}
-        for row in rows:
-            if row in self._local:
-                yield [row]
-            else:
-                groups.setdefault(self._reached[row].tobytes(), []).append(row)
-        yield from groups.values()
+    def column(self, key: Hashable, read: Callable[[Offer], Hashable]) -> Groups:
+        """Devices of which the same is read; `key` says what that is."""
+        return self.kept(("column", key), lambda: numbered([*map(read, self.offers), None]))
+
+    def where(self, key: Hashable, read: Callable[[Offer], H], holds: Callable[[H], bool]) -> Mask:
+        """Devices of which something holds that depends on what is read, shape (devices + 1,)."""
+        groups = self.column(key, read)
+        answers: Mask = np.zeros(groups.count, np.bool_)
+        for row in groups.first(np.arange(len(self))).tolist():
+            answers[groups.of[row]] = holds(read(self.offers[row]))
+        mask: Mask = answers[groups.of]
+        mask[-1] = False
+        return mask
+
+    def alike(self, paths: Iterable[Path]) -> Groups:
+        """Devices that agree in what some paths lead to."""
+        varying = tuple(sorted(path for path in paths if len(path) != 3 or path in self._paths))
+        return self.kept(("alike", varying), lambda: joined(map(self._values, varying), len(self) + 1))
+
+    def _values(self, path: Path) -> Groups:
+        return self.column(path, lambda offer: value_at(offer.variables["device"], path))
 
     @cached_property
-    def _reached(self) -> npt.NDArray[np.uint8]:
-        """Which of the shared devices each node reaches, as bits, shape (nodes, bytes)."""
-        reached = np.array([nodes for _, nodes in self._shared.values()], np.bool_).reshape(-1, len(self._facts))
-        return np.ascontiguousarray(np.packbits(reached, axis=0).T)
-
-    def is_shared(self, device: DeviceId) -> bool:
-        """Whether several nodes reach a device."""
-        return device in self._shared
+    def _paths(self) -> frozenset[Path]:
+        """The paths to attributes and capacities that any device has."""
+        return frozenset(
+            (what, domain, name)
+            for offer in self.offers
+            for what in ("attributes", "capacity")
+            for domain, named in offer.variables["device"][what].items()
+            for name in named
+        )
 
     def _add(self, resource_slice: ResourceSlice) -> None:
         spec = resource_slice.spec
         for device in spec.devices or ():
             place: Any = device if spec.per_device_node_selection else spec
-            if device.consumes_counters:
+            offer = None if device.consumes_counters else _offer(spec.driver, spec.pool.name, device)
+            if offer is None or offer.id in self.numbers:
                 continue
-            offer = _offer(spec.driver, spec.pool.name, device)
+            row = len(self.offers)
             if place.node_name:
-                row = self._facts.index.get(place.node_name)
-                if row is not None:
-                    self._local.setdefault(row, []).append(offer)
+                self.of_node.setdefault(place.node_name, []).append(row)
             elif place.all_nodes or place.node_selector is not None:
-                self._shared[offer.id] = offer, self._reaching(place.node_selector)
+                self.shared.append((row, place.node_selector))
+            else:
+                continue
+            self.numbers[offer.id] = row
+            self.offers.append(offer)
+
+
+def devices_of(snapshot: Snapshot, objects: DeviceObjects) -> Devices:
+    """The devices of a snapshot, those from before while their slices are the same."""
+    plain = snapshot.objects.get("ResourceSlice", {})
+    known: Any = snapshot.derived.get(Devices)
+    if known is None or known[0].keys() != plain.keys() or any(known[0][key] is not plain[key] for key in plain):
+        known = snapshot.derived[Devices] = plain, Devices(objects.slices())
+    found: Devices = known[1]
+    return found
+
+
+class Inventory:
+    """Which nodes reach which devices."""
+
+    def __init__(self, devices: Devices, facts: NodeFacts) -> None:
+        self.devices = devices
+        self._facts = facts
+        self._shared_rows = np.array([row for row, _ in devices.shared], np.int64)
+        #: which of the shared devices each node reaches, shape (shared, nodes)
+        self._reached: npt.NDArray[np.bool_] = np.array(
+            [self._reaching(selector) for _, selector in devices.shared], np.bool_
+        ).reshape(-1, len(facts))
+
+    def on(self, node: int) -> Rows:
+        """The devices that pods on a node can use, in order; those of the node alone come first."""
+        local = self.local[node]
+        return np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]])
+
+    def is_shared(self, device: int) -> bool:
+        """Whether several nodes reach a device."""
+        return device in self._shared_rows
+
+    @cached_property
+    def local(self) -> Rows:
+        """The devices of each node alone, filled up with the row for none, shape (nodes, most)."""
+        index = self._facts.index
+        placed = [(index[name], rows) for name, rows in self.devices.of_node.items() if name in index]
+        out = np.full((len(self._facts), max((len(rows) for _, rows in placed), default=0)), len(self.devices))
+        for node, rows in placed:
+            out[node, : len(rows)] = rows
+        return out
+
+    @cached_property
+    def nodes(self) -> Rows:
+        """The nodes with any device."""
+        some = (self.local < len(self.devices)).any(axis=1) | self.reaching_shared
+        return np.flatnonzero(some)
+
+    @cached_property
+    def reach(self) -> Groups:
+        """Nodes that reach the same shared devices."""
+        packed = np.ascontiguousarray(np.packbits(self._reached, axis=0).T)
+        return numbered(map(bytes, packed)) if len(self._shared_rows) else Groups(np.zeros(len(self._facts), int), 1)
+
+    @cached_property
+    def reaching_shared(self) -> Mask:
+        """The nodes that reach shared devices, shape (nodes,)."""
+        return np.asarray(self._reached.any(axis=0), np.bool_)
 
     def _reaching(self, selector: NodeSelector | None) -> Mask:
         return np.ones(len(self._facts), np.bool_) if selector is None else selected_nodes(selector, self._facts)
@@ -118,7 +257,7 @@ def _offer(driver: str, pool: str, device: Device) -> Offer:
             _put(capacity, driver, name, Quantity(quantity.parse(amount.value)))
         except InvalidQuantityError:
             continue
-    known = {
+    known: Mapping[str, Any] = {
         "driver": driver,
         "allowMultipleAllocations": bool(device.allow_multiple_allocations),
         "attributes": attributes,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import field
@@ -188,32 +188,45 @@ class ResourceSlice(Record, frozen=True):
 R = TypeVar("R", bound=Record)
 
 
+#: the uid of a pod, and the name of one of its claims
+PodClaim: TypeAlias = tuple[str, str]
+
+
+def owning_pod(plain: Mapping[str, Any]) -> PodClaim | None:
+    """For what a claim was made from a template; None when it was not."""
+    metadata = plain.get("metadata") or {}
+    name: str = (metadata.get("annotations") or {}).get(_POD_CLAIM) or ""
+    owners = metadata.get("ownerReferences") or () if name else ()
+    return next(((owner.get("uid") or "", name) for owner in owners if owner.get("controller")), None)
+
+
 class DeviceObjects:
     """The objects of one session; what cannot be read is left out."""
 
     def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
         self._plain = plain
         self._read: dict[tuple[str, str], Record | None] = {}
-        self._generated: dict[tuple[str, str], str] | None = None
+        self._made_for: Mapping[PodClaim, str] | None = None
+
+    def know_made_for(self, made_for: Mapping[PodClaim, str]) -> None:
+        """What `generated_claim` would otherwise look for among all claims."""
+        self._made_for = made_for
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """A claim, None when there is none of that name."""
-        return self._get(ResourceClaim, keys.key(namespace, name))
+        return self.claim_of(keys.key(namespace, name))
+
+    def claim_of(self, key: str) -> ResourceClaim | None:
+        """A claim by its key."""
+        return self._get(ResourceClaim, key)
 
     def generated_claim(self, pod_uid: str, pod_claim: str) -> ResourceClaim | None:
         """The claim that was made from a template for a pod's claim of some name; None when there is none yet."""
-        if self._generated is None:
-            self._generated = dict(self._owners())
-        key = self._generated.get((pod_uid, pod_claim))
+        if self._made_for is None:
+            claims = self._plain.get("ResourceClaim", {}).items()
+            self._made_for = {pod: key for key, plain in claims if (pod := owning_pod(plain)) is not None}
+        key = self._made_for.get((pod_uid, pod_claim))
         return None if key is None else self._get(ResourceClaim, key)
-
-    def allocations(self) -> Iterator[Allocation]:
-        """What all claims have been given."""
-        for key, plain in self._plain.get("ResourceClaim", {}).items():
-            if (plain.get("status") or {}).get("allocation"):
-                claim = self._get(ResourceClaim, key)
-                if claim is not None and claim.status.allocation is not None:
-                    yield claim.status.allocation
 
     def device_class(self, name: str) -> DeviceClass | None:
         """A class, None when there is none of that name."""
@@ -231,14 +244,6 @@ class DeviceObjects:
                 if not of_pool or of_pool[0].spec.pool.generation == each.spec.pool.generation:
                     of_pool.append(each)
         return [each for p in pools.values() if len(p) == p[0].spec.pool.resource_slice_count for each in p]
-
-    def _owners(self) -> Iterator[tuple[tuple[str, str], str]]:
-        for key, plain in self._plain.get("ResourceClaim", {}).items():
-            metadata = plain.get("metadata") or {}
-            name: str = (metadata.get("annotations") or {}).get(_POD_CLAIM) or ""
-            for owner in metadata.get("ownerReferences") or () if name else ():
-                if owner.get("controller"):
-                    yield (owner.get("uid") or "", name), key
 
     def _get(self, kind: type[R], key: str) -> R | None:
         name = kind.__name__

@@ -1,0 +1,129 @@
+"""What claims hold, kept from session to session: only claims that changed are read anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from stromboli.api import keys
+from stromboli.api.pod_state import ON_NODE_STATES
+from stromboli.api.resources import Mask, Rows
+from stromboli.kube.dra.inventory import DeviceId, Devices
+from stromboli.kube.dra.objects import DeviceObjects, PodClaim, owning_pod
+from stromboli.kube.storage import changed_keys
+from stromboli.state.pods import PodRecord
+from stromboli.state.snapshot import Snapshot
+
+
+class Holdings:
+    """The claims of one snapshot."""
+
+    def __init__(self, plain: Mapping[str, Any], objects: DeviceObjects, before: Holdings | None) -> None:
+        self.plain = plain
+        #: by key: the devices of each claim that has any
+        self._devices: dict[str, tuple[DeviceId, ...]] = before._devices.copy() if before else {}
+        self._holders: Counter[DeviceId] = before._holders.copy() if before else Counter()
+        #: by key: those without devices
+        self._waiting: dict[str, None] = before._waiting.copy() if before else {}
+        self._pods: dict[str, PodClaim] = before._pods.copy() if before else {}
+        #: the claim that was made for a pod's claim of some name
+        self.made_for: dict[PodClaim, str] = before.made_for.copy() if before else {}
+        self._touched: set[DeviceId] = set()
+        #: the devices that were asked about last, and which of them are held
+        self._mask: tuple[Devices, Mask] | None = before._mask if before else None
+        for key in changed_keys(before.plain if before else {}, plain):
+            self._forget(key)
+            if key in plain:
+                self._read(key, objects)
+
+    def _forget(self, key: str) -> None:
+        for device in self._devices.pop(key, ()):
+            self._holders[device] -= 1
+            self._touched.add(device)
+            if not self._holders[device]:
+                del self._holders[device]
+        self._waiting.pop(key, None)
+        pod = self._pods.pop(key, None)
+        if pod is not None and self.made_for.get(pod) == key:
+            del self.made_for[pod]
+
+    def _read(self, key: str, objects: DeviceObjects) -> None:
+        pod = owning_pod(self.plain[key])
+        if pod is not None:
+            self._pods[key], self.made_for[pod] = pod, key
+        claim = objects.claim_of(key)
+        if claim is None:
+            return
+        if claim.status.allocation is None:
+            self._waiting[key] = None
+            return
+        results = claim.status.allocation.devices.results or ()
+        held = tuple(DeviceId(each.driver, each.pool, each.device) for each in results if not each.admin_access)
+        self._devices[key] = held
+        self._holders.update(held)
+        self._touched.update(held)
+
+    def held(self, devices: Devices) -> Mask:
+        """Which devices are held, shape (devices + 1,)."""
+        known = self._mask
+        if known is None or known[0] is not devices:
+            mask, changed = np.zeros(len(devices) + 1, np.bool_), set(self._holders)
+        elif self._touched:
+            mask, changed = known[1].copy(), self._touched
+        else:
+            return known[1]
+        numbers = devices.numbers
+        for device in changed & numbers.keys():
+            mask[numbers[device]] = device in self._holders
+        self._mask, self._touched = (devices, mask), set()
+        return mask
+
+    def placed(self, snapshot: Snapshot) -> Rows:
+        """The rows of pods on nodes with claims that have no devices."""
+        column = snapshot.pod_facts.column("resource claims", _named)
+        users = column.index(_Users).of
+        waiting: list[Hashable] = [*self._waiting, *(self._pods[key] for key in self._waiting if key in self._pods)]
+        numbers = [number for named in waiting for number in users.get(named, ())]
+        if not numbers:
+            return np.zeros(0, np.intp)
+        on_node = np.isin(snapshot.pods.state, ON_NODE_STATES) & (snapshot.pods.node >= 0)
+        return np.flatnonzero(on_node & np.isin(column.numbers, numbers))
+
+
+class _Users:
+    """By claim: the numbers of the values that name it."""
+
+    def __init__(self) -> None:
+        self.of: dict[Hashable, list[int]] = {}
+        self._count = 0
+
+    def extend(self, values: Sequence[tuple[Hashable, ...]]) -> None:
+        """More values."""
+        for number, value in enumerate(values, self._count):
+            for named in value:
+                self.of.setdefault(named, []).append(number)
+        self._count += len(values)
+
+
+def _named(pod: PodRecord) -> tuple[Hashable, ...] | None:
+    """The claims that a pod names, by key or by what they are made for."""
+    claims = pod.pod_class.spec.resource_claims
+    if not claims:
+        return None
+    return tuple(
+        keys.key(pod.namespace, each.resource_claim_name) if each.resource_claim_name else (pod.uid, each.name)
+        for each in claims
+    )
+
+
+def holdings_of(snapshot: Snapshot, objects: DeviceObjects) -> Holdings:
+    """What the claims of a snapshot hold."""
+    before = cast("Holdings | None", snapshot.derived.get(Holdings))
+    plain = snapshot.objects.get("ResourceClaim", {})
+    if before is not None and not changed_keys(before.plain, plain):
+        return before
+    found = snapshot.derived[Holdings] = Holdings(plain, objects, before)
+    return found
