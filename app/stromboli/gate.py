@@ -87,32 +87,36 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
 
 def read(kind: str, obj: Any) -> Any:
     """The object as the state takes it. Raises InvalidObjectError, which names the first field that cannot be used."""
-    if kind in KINDS:
+    if isinstance(obj, objects.Pod):
+        _check_pod(obj)
+    elif isinstance(obj, objects.Node):
+        _check_amounts(obj, ("status", "allocatable"), obj.status.allocatable)
+        _check_amounts(obj, ("status", "capacity"), obj.status.capacity)
+    elif kind in KINDS:
         return KINDS[kind].parse(obj)
-    if kind in _SHAPES:
+    elif kind in _SHAPES:
         _check_shape(kind, obj)
-    elif isinstance(obj, objects.Pod | objects.Node):
-        _check_amounts(obj)
-        if isinstance(obj, objects.Pod):
-            _check_time(obj, "metadata.creationTimestamp", obj.metadata.creation_timestamp)
-            _check_time(obj, "status.startTime", obj.status.start_time)
-            _check_conditions(obj)
     return obj
 
 
-def unread(kind: str, obj: Any) -> Iterator[str]:
-    """The annotations of an object that are not what they should be, each with its problem."""
+def unread(kind: str, obj: Any) -> list[str]:
+    """The annotations of an object that are not what they should be, each with its problem, in order."""
     known = _ANNOTATIONS.get(kind)
     annotations: Mapping[str, str] | None = obj.metadata.annotations if known else None
-    if not known or not annotations:
-        return
-    for key in known.keys() & annotations.keys():
-        try:
-            found = known[key](annotations[key])
-        except ValueError:
-            found = None
-        if found is None:
-            yield f"{field_path(('metadata', 'annotations', key))}: cannot be read: {shown(annotations[key])}"
+    if not known or not annotations or known.keys().isdisjoint(annotations):
+        return []
+    return [
+        f"{field_path(('metadata', 'annotations', key))}: cannot be read: {shown(annotations[key])}"
+        for key in sorted(known.keys() & annotations.keys())
+        if not _is_readable(known[key], annotations[key])
+    ]
+
+
+def _is_readable(reader: Reader, text: str) -> bool:
+    try:
+        return reader(text) is not None
+    except ValueError:
+        return False
 
 
 def _check_shape(kind: str, plain: Any) -> None:
@@ -122,14 +126,50 @@ def _check_shape(kind: str, plain: Any) -> None:
         raise misfit(error, f"{kind} {object_key(plain)}") from None
 
 
-def _check_amounts(obj: objects.Pod | objects.Node) -> None:
-    for path, listed in _resource_lists(obj):
-        for name, value in (listed or {}).items():
-            # What the cache keeps is short: no quantity is longer.
-            known = not isinstance(value, str) or len(value) <= _LONGEST
-            problem = (_amount_problem if known else _amount_problem.__wrapped__)(name, value)
-            if problem:
-                raise InvalidObjectError(_described(obj), field_path((*path, name)), problem)
+def _check_pod(pod: objects.Pod) -> None:
+    meta, spec = pod.metadata, pod.spec
+    if spec.overhead:
+        _check_amounts(pod, ("spec", "overhead"), spec.overhead)
+    for container in spec.containers or ():
+        if container.resources is not None:
+            _check_container(pod, "containers", container, container.resources)
+    for container in spec.init_containers or ():
+        if container.resources is not None:
+            _check_container(pod, "initContainers", container, container.resources)
+    _check_time(pod, "metadata.creationTimestamp", meta.creation_timestamp)
+    _check_time(pod, "status.startTime", pod.status.start_time)
+    if spec.affinity is not None or spec.topology_spread_constraints:
+        _check_conditions(pod)
+
+
+def _check_container(
+    pod: objects.Pod, field: str, container: objects.Container, resources: objects.ResourceRequirements
+) -> None:
+    for what, listed in (("requests", resources.requests), ("limits", resources.limits)):
+        if listed and not _are_amounts(listed):
+            containers = pod.spec.containers if field == "containers" else pod.spec.init_containers
+            index = next(at for at, each in enumerate(containers or ()) if each is container)
+            _check_amounts(pod, ("spec", field, index, "resources", what), listed)
+
+
+def _check_amounts(obj: objects.Pod | objects.Node, path: Path, listed: objects.ResourceList | None) -> None:
+    for name, value in (listed or {}).items():
+        problem = _problem(name, value)
+        if problem:
+            raise InvalidObjectError(_described(obj), field_path((*path, name)), problem)
+
+
+def _are_amounts(listed: objects.ResourceList) -> bool:
+    for name, value in listed.items():
+        if (isinstance(value, str) and len(value) > _LONGEST) or _amount_problem(name, value):
+            return False
+    return True
+
+
+def _problem(name: str, value: objects.Quantity) -> str:
+    # What the cache keeps is short: no quantity is longer.
+    known = not isinstance(value, str) or len(value) <= _LONGEST
+    return (_amount_problem if known else _amount_problem.__wrapped__)(name, value)
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -140,19 +180,6 @@ def _amount_problem(name: str, value: objects.Quantity) -> str:
     except InvalidQuantityError as error:
         return str(error)
     return f"should not be negative, but is {shown(value)}" if negative else ""
-
-
-def _resource_lists(obj: objects.Pod | objects.Node) -> Iterator[tuple[Path, objects.ResourceList | None]]:
-    if isinstance(obj, objects.Node):
-        yield ("status", "allocatable"), obj.status.allocatable
-        yield ("status", "capacity"), obj.status.capacity
-        return
-    yield ("spec", "overhead"), obj.spec.overhead
-    for field, containers in (("containers", obj.spec.containers), ("initContainers", obj.spec.init_containers)):
-        for index, container in enumerate(containers or ()):
-            if container.resources is not None:
-                yield ("spec", field, index, "resources", "requests"), container.resources.requests
-                yield ("spec", field, index, "resources", "limits"), container.resources.limits
 
 
 def _check_time(pod: objects.Pod, path: str, time: str | None) -> None:

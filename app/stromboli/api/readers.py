@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -23,13 +24,15 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 #: longer ones are nobody's number
 _LONGEST = 64
+#: digits that are an integer without a closer look
+_SHORT = 10
 #: the Gregorian calendar repeats itself after 400 years of so many seconds
 _CYCLE = 146_097 * 86_400.0
 
 
 def integer(text: str | None, least: int = -INT64, most: int = INT64) -> int | None:
     """A decimal integer within bounds."""
-    if text is None or _INTEGER.fullmatch(text) is None:
+    if text is None or not ((text.isascii() and text.isdigit() and len(text) < _SHORT) or _INTEGER.fullmatch(text)):
         return None
     value = int(text)
     return value if least <= value <= most else None
@@ -50,6 +53,12 @@ def number(text: str | None) -> float | None:
 
 def seconds(timestamp: str) -> float | None:
     """An RFC 3339 time as seconds since the epoch. The year 0, which API servers accept, is one before the year 1."""
+    return _seconds(timestamp) if len(timestamp) <= _LONGEST else _seconds.__wrapped__(timestamp)
+
+
+@lru_cache(maxsize=8192)
+def _seconds(timestamp: str) -> float | None:
+    # Many objects have the same time, and what is read of one it has in the next event, too.
     shift = 0.0
     if timestamp.startswith("0000-"):
         timestamp, shift = f"0400-{timestamp[5:]}", _CYCLE

@@ -83,9 +83,9 @@ class Mirror:
             self._take_what_it_holds(key, obj)
             return
         urgent = self._apply(kind, key, obj)
-        problems = "; ".join(sorted(gate.unread(kind, obj)))
+        problems = gate.unread(kind, obj)
         if problems:
-            self._complain("annotation not used", kind, key, problems, _uid(obj))
+            self._complain("annotation not used", kind, key, "; ".join(problems), _uid(obj))
         else:
             self._problems.pop((kind, key), None)
         self._tell(kind, type, obj, urgent)

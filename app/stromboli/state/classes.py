@@ -77,7 +77,7 @@ class ClassTable:
     def acquire(self, pod: objects.Pod) -> PodClass:
         """The class of a pod, for one more pod."""
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
-        claims = tuple(_claims(spec))
+        claims = tuple(_claims(spec)) if spec.volumes else ()
         local = namespace if _depends_on_namespace(spec, claims) else ""
         key = self._encoder.encode(
             (

@@ -118,7 +118,7 @@ def _index(name: str) -> int:
 
 
 def _priority(priority: int | None, annotation: str | None) -> int:
-    wanted = readers.integer(annotation, -readers.INT32, readers.INT32)
+    wanted = None if annotation is None else readers.integer(annotation, -readers.INT32, readers.INT32)
     if wanted is not None:
         return wanted
     return 1 if priority is None else priority

@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from stromboli.api import objects
 from stromboli.api.errors import StromboliError
 
@@ -90,10 +92,10 @@ class Reads:
 
 
 NOTHING_ELSE = Reads()
+_NOTHING: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ClassReads:
+class ClassReads(Struct, frozen=True):
     """What was declared, as the pods of one class have it."""
 
     labels: Mapping[str, str]
@@ -115,10 +117,15 @@ class Annotations(dict[str, str]):
     """The annotations that are kept with a pod. Asking for one that nobody declares is an error."""
 
     __slots__ = ("_keeper",)
+    _keeper: AnnotationKeeper
 
-    def __init__(self, annotations: Mapping[str, str], keeper: AnnotationKeeper) -> None:
-        super().__init__(annotations)
-        self._keeper = keeper
+    @classmethod
+    def of(cls, annotations: Mapping[str, str], keeper: AnnotationKeeper) -> Annotations:
+        """What a keeper kept."""
+        # One is made with each event: a method __init__ would take longer than all else.
+        made = cls(annotations)
+        made._keeper = keeper
+        return made
 
     def __missing__(self, key: str) -> str:
         self._keeper.expect(key)
@@ -146,14 +153,15 @@ class AnnotationKeeper:
     def __init__(self, keys: frozenset[str], prefixes: tuple[str, ...]) -> None:
         self._keys = keys
         self._prefixes = prefixes
-        self._none = Annotations({}, self)
+        self._none = Annotations.of({}, self)
 
     def keep(self, annotations: Mapping[str, str] | None) -> Annotations:
         """Those of a pod's annotations that are kept."""
         if not annotations:
             return self._none
-        kept = {key: value for key, value in annotations.items() if self._keeps(key)}
-        return Annotations(kept, self) if kept else self._none
+        keys, prefixes = self._keys, self._prefixes
+        kept = {key: value for key, value in annotations.items() if key in keys or key.startswith(prefixes)}
+        return Annotations.of(kept, self) if kept else self._none
 
     def expect(self, key: str) -> None:
         """Raises UndeclaredReadError when an annotation would not be kept if it was there."""
@@ -165,6 +173,6 @@ class AnnotationKeeper:
 
 
 def _among(keys: frozenset[str], given: Mapping[str, str] | None) -> Mapping[str, str]:
-    if not given or not keys:
-        return {}
+    if not given or keys.isdisjoint(given):
+        return _NOTHING
     return {key: given[key] for key in sorted(keys & given.keys())}
