@@ -29,6 +29,9 @@ Listener: TypeAlias = Callable[[str, Any], None]
 """Called with the event's type and the object; for DELETED that is its last state or, from a list, its key."""
 Complaint: TypeAlias = Callable[[str, str, str, str], None]
 """Called with the kind, key and uid of an object, the uid empty when it is not known, and what is wrong with it."""
+Refusal: TypeAlias = Callable[[str, str, Any, str], None]
+"""Called with the kind, key and object, None when nothing of it could be read, and what is wrong with it, empty when it
+can be used again."""
 _FINISHED = ("Succeeded", "Failed")
 _PENDING = int(PodState.Pending)
 _ON_NODE = frozenset(int(state) for state in ON_NODE_STATES)
@@ -45,9 +48,12 @@ class Mirror:
         self._observer = observer
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         self._complaints: list[Complaint] = []
+        self._refusals: list[Refusal] = []
         self._listings: dict[str, Listing] = {}
         #: (kind, key) -> problem of the objects that were not read, or not in full, so that each is told once
         self._problems: dict[tuple[str, str], str] = {}
+        #: those that were not read at all
+        self._aside: set[tuple[str, str]] = set()
 
     def listen(self, kind: str, listener: Listener) -> None:
         """Have all changes of a kind told, after they were applied."""
@@ -56,6 +62,10 @@ class Mirror:
     def complain(self, complaint: Complaint) -> None:
         """Have it told, once, when an object cannot be used as it is."""
         self._complaints.append(complaint)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Have it told each time when an object is set aside, and when one no longer is."""
+        self._refusals.append(refusal)
 
     def listing(self, kind: str) -> Listing:
         """Begin to apply a whole list."""
@@ -79,20 +89,24 @@ class Mirror:
         try:
             obj = gate.read(kind, obj)
         except InvalidObjectError as error:
-            self.set_aside(kind, key, f"{error.path}: {error.problem}" if error.path else error.problem, _uid(obj))
+            problem = f"{error.path}: {error.problem}" if error.path else error.problem
+            self.set_aside(kind, key, problem, obj)
             self._take_what_it_holds(key, obj)
             return
         urgent = self._apply(kind, key, obj)
+        before = self._problems.pop((kind, key), None) if self._problems else None
         problems = gate.unread(kind, obj)
         if problems:
-            self._complain("annotation not used", kind, key, "; ".join(problems), _uid(obj))
-        else:
-            self._problems.pop((kind, key), None)
+            self._complain("annotation not used", kind, key, "; ".join(problems), _uid(obj), before)
+        if self._aside and (kind, key) in self._aside:
+            self._aside.discard((kind, key))
+            self._refuse(kind, key, obj, "")
         self._tell(kind, type, obj, urgent)
 
     def delete(self, kind: str, key: str, obj: Any) -> None:
         """Forget an object."""
         self._problems.pop((kind, key), None)
+        self._aside.discard((kind, key))
         urgent = kind != "Pod" or key in self.state.pods.by_key
         self.state.delete(kind, key)
         self._tell(kind, "DELETED", obj, urgent)
@@ -101,16 +115,23 @@ class Mirror:
         """The state was changed by other means than an object."""
         self._wake(True)
 
-    def set_aside(self, kind: str, key: str, problem: str, uid: str = "") -> None:
+    def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
         """Say, once, that an object cannot be used."""
-        self._complain("object set aside", kind, key, problem, uid)
+        before = self._problems.get((kind, key))
+        self._complain("object set aside", kind, key, problem, "" if obj is None else _uid(obj), before)
+        self._aside.add((kind, key))
+        self._refuse(kind, key, obj, problem)
 
-    def _complain(self, what: str, kind: str, key: str, problem: str, uid: str) -> None:
-        if self._problems.get((kind, key)) == problem:
-            return
+    def _refuse(self, kind: str, key: str, obj: Any, problem: str) -> None:
+        for refusal in self._refusals:
+            refusal(kind, key, obj, problem)
+
+    def _complain(self, what: str, kind: str, key: str, problem: str, uid: str, before: str | None) -> None:
         if len(self._problems) >= _REMEMBERED:
             del self._problems[next(iter(self._problems))]
         self._problems[kind, key] = problem
+        if before == problem:
+            return
         self._observer.malformed(kind, key)
         log.warning(what, kind=kind, key=key, problem=problem)
         for complaint in self._complaints:

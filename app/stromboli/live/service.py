@@ -44,6 +44,7 @@ from stromboli.live.policy import PolicyFile
 from stromboli.live.queues import QueueController, ensure_queues
 from stromboli.live.recall import Recall
 from stromboli.live.reflector import SOURCES, Reflector
+from stromboli.live.set_aside import REASON, SetAside
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.live.takeover import Takeover
@@ -110,6 +111,7 @@ class Service:
         self._evictor = Evictor(self._writer_kube, mirror, self._events, observer, name)
         self._status = StatusWriter(self._writer_kube, mirror, observer, settings.status_writes_per_second)
         self._pod_conditions = PodConditions(self._writer_kube, self.state, settings.pod_conditions_per_second)
+        self._set_aside = SetAside(self._writer_kube, mirror, settings.pod_conditions_per_second)
         # What a queue holds changes with each of its gangs.
         self._queues = QueueController(mirror, self._status, 2 * settings.status_patience)
         inherit = settings.inherit_owner_annotations
@@ -287,7 +289,7 @@ class Service:
             await self._usage.restore()
             tasks.create_task(self._usage.run(), name="usage")
         writers = (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_conditions)
-        for part in (*writers, self._pod_groups):
+        for part in (*writers, self._set_aside, self._pod_groups):
             tasks.create_task(part.run(), name=type(part).__name__)
         tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")
@@ -408,7 +410,7 @@ class Service:
     def _tell_of_problem(self, kind: str, key: str, uid: str, problem: str) -> None:
         namespace, _, name = key.rpartition("/")
         about = Reference(_API_VERSIONS.get(kind, "v1"), kind, namespace, name, uid)
-        self._events.emit(about, "Warning", "CannotBeRead", problem)
+        self._events.emit(about, "Warning", REASON, problem)
 
     def _tell(self, news: Iterable[EmitEvent | SetPodUnscheduled]) -> None:
         for item in news:
