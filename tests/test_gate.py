@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -32,6 +32,7 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.state.cluster import ClusterState, object_key
 from tests.builders import NOON, READS
+from tests.fuzz import tried
 
 Field = tuple[int | str, ...]
 
@@ -235,7 +236,7 @@ ENGINE = Engine(
 )
 
 
-@settings(max_examples=200)
+@tried(200)
 @given(st.sampled_from(fields()), st.sampled_from(VALUES))
 @example(("Pod", ("status", "startTime")), "0000-01-01T00:00:00Z")
 @example(("Pod", ("metadata", "annotations", "volcano.sh/network-topology-highest-tier")), DIGITS)
