@@ -160,3 +160,17 @@ def test_whatever_happens_a_node_holds_what_its_pods_request(log: list[tuple[str
             expected[:, at] += snapshot.requests[record.pod_class.id]
     np.testing.assert_array_equal(snapshot.nodes.used, expected)
     assert (snapshot.nodes.used[PODS] >= 0).all()
+
+
+def test_a_fork_goes_on_apart() -> None:
+    cluster = state(node("n1"), queue("a"), pod_group("job", queue="a"), gang("job", 2), pod("on", node="n1", cpu="2"))
+    fork = cluster.fork()
+    fork.delete("Pod", "default/on")
+    fork.upsert("Node", node("n2", resources={"example.com/gpu": "1"}))
+    fork.upsert("PodGroup", pod_group("other"))
+    fork.delete("Queue", "a")
+    fork.assume("default/job-0", "n2")
+    assert used_cpu(fork) == {"n1": 0, "n2": 1000}
+    assert used_cpu(cluster) == {"n1": 2000}
+    assert (list(cluster.queues), list(cluster.jobs), cluster.assumed) == (["a"], ["default/job"], {})
+    assert cluster.snapshot().dimensions == ("cpu", "memory", "pods")

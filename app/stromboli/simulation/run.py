@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
-from stromboli.api import crds, objects
-from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
+from stromboli.api.decisions import Bind, Evict, Nominate
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, SessionResult, Successive
+from stromboli.explain.rehearsal import advance
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import PluginFailure, Session
 from stromboli.simulation.manifests import FEED_ORDER
@@ -97,7 +94,7 @@ def run(
         pipelined = int((result.session.view.pods.state == PodState.Pipelined).sum())
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
         if cycle + 1 < cycles:
-            _advance(state, result.decisions, moment, nominating=nominating)
+            advance(state, result.decisions, moment, nominating=nominating)
     assert out is not None
     return out
 
@@ -108,45 +105,3 @@ def _decide(successive: Successive, snapshot: Snapshot, now: float) -> SessionRe
         return successive.decide(snapshot, now=now)
     except (Exception, SystemExit) as error:
         raise SessionFailedError(f"the session failed: {error!r}") from error
-
-
-def _advance(state: ClusterState, decisions: Iterable[object], now: float, *, nominating: bool) -> None:
-    for decision in decisions:
-        match decision:
-            case Bind(node=node):
-                started = datetime.fromtimestamp(now, UTC).isoformat()
-                status = objects.PodStatus(phase="Running", start_time=started)
-                state.upsert("Pod", _pod(state, decision.key, node, status))
-            case Nominate(node=node) if nominating:
-                status = objects.PodStatus(phase="Pending", nominated_node_name=node)
-                state.upsert("Pod", _pod(state, decision.key, "", status))
-            case Evict():
-                state.delete("Pod", decision.key)
-            case SetPodGroupStatus(status=shown):
-                pod_group = state.pod_groups[state.jobs[decision.key]]
-                assert isinstance(pod_group, crds.PodGroup)
-                state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
-
-
-def _pod(state: ClusterState, key: str, node: str, status: objects.PodStatus) -> objects.Pod:
-    """A known pod with another node and status; its conditions stay."""
-    record = state.record(key)
-    assert record is not None
-    created = datetime.fromtimestamp(record.created, UTC).isoformat() if record.created else None
-    return objects.Pod(
-        metadata=objects.Metadata(
-            name=record.name,
-            namespace=record.namespace,
-            uid=record.uid,
-            creation_timestamp=created,
-            labels=dict(record.labels),
-            annotations=dict(record.annotations),
-        ),
-        spec=msgspec.structs.replace(
-            record.pod_class.spec,
-            node_name=node,
-            priority=record.spec_priority,
-            scheduler_name=record.scheduler_name,
-        ),
-        status=msgspec.structs.replace(status, conditions=list(record.conditions)),
-    )

@@ -74,6 +74,13 @@ class ClassTable:
         self._requests: Matrix = np.zeros((16, len(dimensions)))
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
 
+    def copy(self) -> ClassTable:
+        """The same classes, to go on with apart."""
+        out = ClassTable(self._dimensions, self._reads)
+        out.classes, out._keys, out._pods = self.classes.copy(), self._keys.copy(), self._pods.copy()
+        out._by_key, out._numbers, out._requests = self._by_key.copy(), self._numbers.copy(), self._requests.copy()
+        return out
+
     def acquire(self, pod: objects.Pod) -> PodClass:
         """The class of a pod, for one more pod."""
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)

@@ -82,6 +82,23 @@ class ClusterState:
             "PriorityClass": _entries(self.priority_classes),
         }
 
+    def fork(self) -> ClusterState:
+        """A state that knows the same and goes on apart, for whoever asks what would be if. Objects are shared."""
+        out = ClusterState(self.scheduler_names, self.extender_scheduler_names, self.reads)
+        out.dimensions, out._offers = self.dimensions, self._offers.copy()
+        out.classes, out.nodes, out.pods = self.classes.copy(), self.nodes.copy(), self.pods.copy()
+        out._pod_columns, out._derived = self._pod_columns.copy(), self._derived.copy()
+        out.queues.update(self.queues)
+        out.priority_classes.update(self.priority_classes)
+        out.hyper_nodes.update(self.hyper_nodes)
+        out.objects.update((kind, objs.copy()) for kind, objs in self.objects.items())
+        out.pod_groups, out.jobs = self.pod_groups.copy(), self.jobs.copy()
+        out._job_keys, out._job_pods = self._job_keys.copy(), self._job_pods.copy()
+        out._job_numbers = self._job_numbers.copy()
+        out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
+        out.assumed = self.assumed.copy()
+        return out
+
     # -- events --------------------------------------------------------------------------------------------------
 
     def upsert(self, kind: str, obj: Any) -> None:

@@ -132,6 +132,12 @@ class KeptColumns:
         #: the time of each column, the one that was asked for last at the end
         self._columns: dict[Hashable, tuple[int, Column[Any]]] = {}
 
+    def copy(self) -> KeptColumns:
+        """The same columns, for a copy of the table that goes on apart."""
+        out = KeptColumns()
+        out._columns = self._columns.copy()
+        return out
+
     def column(
         self, key: Hashable, read: Callable[[R], T | None], records: Sequence[R | None], changed: Rows, now: int
     ) -> Column[T]:

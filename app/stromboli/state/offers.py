@@ -16,6 +16,12 @@ class Offers:
     def __init__(self) -> None:
         self._named: Counter[str] = Counter()
 
+    def copy(self) -> Offers:
+        """The same counts, to go on with apart."""
+        out = Offers()
+        out._named = self._named.copy()
+        return out
+
     @property
     def names(self) -> Iterable[str]:
         """What is offered."""

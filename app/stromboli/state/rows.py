@@ -17,6 +17,12 @@ class RowNumbers:
         #: the free numbers, and some that are no longer free
         self._heap: list[int] = []
 
+    def copy(self) -> RowNumbers:
+        """The same numbers, to go on with apart."""
+        out = RowNumbers()
+        out.size, out._free, out._heap = self.size, self._free.copy(), self._heap.copy()
+        return out
+
     def take(self) -> int:
         """A number that nobody has."""
         while self._heap:

@@ -1,0 +1,150 @@
+"""What sessions would do one after the other, and what a cluster would make of it in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import msgspec
+
+from stromboli.api import crds, objects
+from stromboli.api.decisions import Bind, Decision, Evict, Nominate, SetPodGroupStatus
+from stromboli.engine import Engine, Successive
+from stromboli.framework.environment import Environment
+from stromboli.framework.session import Session
+from stromboli.state.cluster import ClusterState
+from stromboli.state.nodes import NodeRecord
+from stromboli.state.pods import PodRecord
+
+Change: TypeAlias = Callable[[ClusterState], None]
+"""Changes a state that nobody else has."""
+
+#: sessions until what is evicted has gone and others are in its place
+CYCLES = 4
+
+
+def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, nominating: bool = True) -> None:
+    """What a cluster makes of decisions: bound pods run, evicted ones are gone, and statuses are written.
+
+    `nominating` says whether the statuses of pods are, in which the node stands that others leave for them.
+    """
+    for decision in decisions:
+        match decision:
+            case Bind(node=node):
+                started = datetime.fromtimestamp(now, UTC).isoformat()
+                status = objects.PodStatus(phase="Running", start_time=started)
+                state.upsert("Pod", pod_of(_known(state, decision.key), node, status))
+            case Nominate(node=node) if nominating:
+                status = objects.PodStatus(phase="Pending", nominated_node_name=node)
+                state.upsert("Pod", pod_of(_known(state, decision.key), "", status))
+            case Evict():
+                state.delete("Pod", decision.key)
+            case SetPodGroupStatus(status=shown):
+                pod_group = state.pod_groups[state.jobs[decision.key]]
+                assert isinstance(pod_group, crds.PodGroup)
+                state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
+
+
+def _known(state: ClusterState, key: str) -> PodRecord:
+    record = state.record(key)
+    assert record is not None
+    return record
+
+
+def pod_of(record: PodRecord, node: str, status: objects.PodStatus) -> objects.Pod:
+    """A known pod with another node and status; its conditions stay."""
+    created = datetime.fromtimestamp(record.created, UTC).isoformat() if record.created else None
+    return objects.Pod(
+        metadata=objects.Metadata(
+            name=record.name,
+            namespace=record.namespace,
+            uid=record.uid,
+            creation_timestamp=created,
+            labels=dict(record.labels),
+            annotations=dict(record.annotations),
+        ),
+        spec=msgspec.structs.replace(
+            record.pod_class.spec,
+            node_name=node,
+            priority=record.spec_priority,
+            scheduler_name=record.scheduler_name,
+        ),
+        status=msgspec.structs.replace(status, conditions=list(record.conditions)),
+    )
+
+
+def node_of(record: NodeRecord) -> objects.Node:
+    """A known node."""
+    return objects.Node(
+        metadata=objects.Metadata(
+            name=record.name, uid=record.uid, labels=dict(record.labels), annotations=dict(record.annotations)
+        ),
+        spec=objects.NodeSpec(unschedulable=record.unschedulable, taints=list(record.taints)),
+        status=objects.NodeStatus(
+            allocatable=dict(record.allocatable), capacity=dict(record.capacity), images=list(record.images)
+        ),
+    )
+
+
+@dataclass(slots=True)
+class Future:
+    """What sessions would decide, and the last of them."""
+
+    #: node by pod
+    bound: dict[str, str] = field(default_factory=dict)
+    evicted: dict[str, str] = field(default_factory=dict)
+    #: on whose behalf each of those is evicted, and by which action
+    causes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    session: Session | None = None
+    #: whether the last session still decided something
+    unsettled: bool = False
+
+
+class Rehearsal:
+    """Tries changes on forks of a state. Nothing outside of it is touched, and no extender is asked."""
+
+    def __init__(self, engine: Engine, state: ClusterState, environment: Environment, now: float) -> None:
+        """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told."""
+        self.engine = engine
+        self.state = state
+        self._environment = replace(environment, extender=None)
+        self._now = now
+        #: sessions that were run, for whoever counts work
+        self.sessions = 0
+
+    def run(
+        self,
+        change: Change | None = None,
+        *,
+        engine: Engine | None = None,
+        cycles: int = CYCLES,
+        enough: Callable[[Future], bool] = lambda future: False,
+    ) -> Future:
+        """What would be decided after a change, until nothing is, it is `enough`, or `cycles` sessions are over."""
+        state = self.state.fork()
+        if change is not None:
+            change(state)
+        future, sessions = Future(), Successive(engine or self.engine, self._environment)
+        for _ in range(cycles):
+            result = sessions.decide(state.snapshot(), now=self._now)
+            self.sessions += 1
+            future.session = result.session
+            _note(future, result.decisions)
+            future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)
+            admitted = any(isinstance(each, SetPodGroupStatus) for each in result.decisions)
+            if enough(future) or not (future.unsettled or admitted):
+                break
+            advance(state, result.decisions, self._now)
+        return future
+
+
+def _note(future: Future, decisions: Iterable[Decision]) -> None:
+    for decision in decisions:
+        match decision:
+            case Bind(node=node):
+                future.bound[decision.key] = node
+            case Evict(node=node):
+                future.evicted[decision.key] = node
+                future.causes[decision.key] = decision.action, decision.beneficiary
