@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from stromboli.api.decisions import Decision
@@ -100,6 +101,13 @@ class Engine:
         closing.close(session)
         left = replace(environment, nominated_hyper_nodes=session.nominated_hyper_nodes(), left=session.left())
         return SessionResult(session.decisions, session, left)
+
+    def acting(self, actions: Sequence[str]) -> Engine:
+        """The same engine with other actions."""
+        other = copy(self)
+        other.policy = replace(self.policy, actions=tuple(actions))
+        other._actions = {name: self.registry.actions[name]().run for name in actions}
+        return other
 
     def _check_reads(self, snapshot: Snapshot) -> None:
         """Raises StateError when the state does not hold what the policy's plugins read of pods."""

@@ -127,7 +127,7 @@ def _print(name: str, result: Run, format_: Format, explain: bool) -> None:
         return
     console = Console(highlight=False, markup=False)
     console.print(summary.queues(name, result))
-    if explain and any(gauges.steps for gauges in result.session.report.gauges.values()):
+    if explain and any("fair_share" in gauges.amounts for gauges in result.session.report.gauges.values()):
         console.print(summary.fair_shares(result.session))
     console.print(summary.pod_groups(result))
     if explain:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Vector
@@ -45,8 +47,17 @@ def _within(total: Vector, guarantee: Matrix) -> Matrix:
     return scaled
 
 
-def rounds(total: Vector, weight: Vector, request: Matrix, limit: Matrix, guarantee: Matrix) -> Matrix:
+def rounds(
+    total: Vector,
+    weight: Vector,
+    request: Matrix,
+    limit: Matrix,
+    guarantee: Matrix,
+    told: Callable[[Matrix], None] = lambda amounts: None,
+) -> Matrix:
     """Volcano's division: rounds in which the open queues get what is left in proportion to their weights.
+
+    `told` gets what queues have after each round.
 
     A queue is cut to its limit and its request and raised to its guarantee in every round, and closed when it has all
     that it requests or nothing changed. A guarantee above the weighted share lifts the sum above the total.
@@ -65,6 +76,7 @@ def rounds(total: Vector, weight: Vector, request: Matrix, limit: Matrix, guaran
         new = np.where(is_open[:, None], wanted, out)
         is_open &= ~((request < new + TOLERANCE).all(axis=1) | (new == out).all(axis=1))
         out = new
+        told(out)
         before, left = left, np.maximum(left - change.clip(max=0).sum(axis=0) - change.clip(min=0).sum(axis=0), 0)
         if (np.delete(left, PODS) < TOLERANCE).all() or np.array_equal(left, before):
             break

@@ -72,6 +72,8 @@ class Plugin:
     Arguments: ClassVar[type[BaseModel] | None] = None
     #: what predicates and scores read of pods beyond their class; see `Reads`
     reads: ClassVar[Reads] = Reads()
+    #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
+    queue_fields: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises PluginDefinitionError for a public method that is no extension point, or cannot be called as one."""

@@ -19,6 +19,9 @@ class QueueGauges:
     overused: bool | None = None
     #: deserved, allocated, request, capacity, real_capacity, inqueue: vectors of shape (dimensions,)
     amounts: dict[str, Vector] = field(default_factory=dict)
+    #: the plugin that divides, and what the queue may hold at most whatever it deserves; explained, not exported
+    plugin: str = ""
+    limit: Vector | None = None
     #: how the share was found: its amount after each step
     steps: Callable[[], list[tuple[str, Vector]]] | None = None
 

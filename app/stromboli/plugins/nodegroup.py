@@ -89,6 +89,7 @@ class Account:
 
 class NodeGroup(Plugin):
     name = "nodegroup"
+    queue_fields = frozenset(("affinity",))
     Arguments: ClassVar[type[BaseModel]] = NodeGroupArguments
 
     def open(self, view: View) -> None:

@@ -8,6 +8,7 @@ deserved, and never beyond what it deserves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from stromboli.state.pods import PodRecord
 
 class Proportion(Plugin):
     name = "proportion"
+    queue_fields = frozenset(("weight", "capability", "guarantee", "priority"))
 
     def open(self, view: View) -> None:
         self._view = view
@@ -146,6 +148,7 @@ class Proportion(Plugin):
             held = self._allocated[row].copy()
             gauges.amounts.update(allocated=held, request=self._request[row], inqueue=self._inqueue_at_start[row])
             gauges.weight = queue.spec.weight
+            gauges.plugin, gauges.limit, gauges.steps = self.name, self._limit[row], partial(self._steps, row)
             divided = self._weight.any() or queue.name in self._changed
             gauges.share = self._share(queue) if divided else 0.0
             gauges.overused = self._asked_overused.get(queue.name)
@@ -159,13 +162,26 @@ class Proportion(Plugin):
         return shares.dominant_share(self._allocated[row], self._deserved[row])
 
     def _divide(self) -> Matrix:
-        view = self._view
-        if not view.rules.deserved:
-            return division.rounds(view.total, self._weight, self._request, self._limit, self._guarantee)
-        idle = [queue for queue in view.queues.values() if queue.name not in self._row]
+        if not self._view.rules.deserved:
+            return division.rounds(self._view.total, self._weight, self._request, self._limit, self._guarantee)
+        return division.level(self._divided(), self._weight, self._request, self._limit, self._guarantee)
+
+    def _divided(self) -> Vector:
+        """What is divided: what no guarantee of a queue without jobs holds."""
+        queues = self._view.queues.values()
+        idle = [queue for queue in queues if queue.name not in self._row]
         kept = self._amounts(idle, lambda queue: queue.spec.guarantee.resource, 0.0).sum(axis=0)
-        free = np.maximum(view.total - kept, 0)
-        return division.level(free, self._weight, self._request, self._limit, self._guarantee)
+        free: Vector = np.maximum(self._view.total - kept, 0)
+        return free
+
+    def _steps(self, row: int) -> list[tuple[str, Vector]]:
+        """What a queue had after each round; where rounds end elsewhere than the water level, that alone."""
+        told: list[Matrix] = []
+        total = self._divided() if self._view.rules.deserved else self._view.total
+        division.rounds(total, self._weight, self._request, self._limit, self._guarantee, told.append)
+        if not told or not np.allclose(told[-1][row], self._deserved[row], rtol=1e-9, atol=2):
+            return [("water level", self._deserved[row])]
+        return [(f"round {number}", amounts[row]) for number, amounts in enumerate(told, 1)]
 
     # -- opening ---------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,9 @@ def explanation(session: Session) -> dict[str, Any]:
         "pods": {key: reason_as_data(reason) for key, reason in sorted(pending_reasons(session).items())}
     }
     shares = {
-        name: _fair_share(session, gauges) for name, gauges in sorted(session.report.gauges.items()) if gauges.steps
+        name: _fair_share(session, gauges)
+        for name, gauges in sorted(session.report.gauges.items())
+        if gauges.steps and "fair_share" in gauges.amounts
     }
     return out | ({"queues": shares} if shares else {})
 

@@ -71,7 +71,7 @@ def fair_shares(session: Session) -> Table:
     table = _table("queue", "resource", ">quota", ">limit", ">request", ">usage", "steps", ">fair share")
     for queue in session.view.queues.values():
         gauges = session.report.queue(queue.name)
-        steps = gauges.steps() if gauges.steps else []
+        steps = gauges.steps() if gauges.steps and "fair_share" in gauges.amounts else []
         amounts = gauges.amounts
         for column, resource in enumerate(session.view.dimensions):
             told = [amounts[key][column] for key in ("deserved", "request", "fair_share", "allocated")] if steps else []

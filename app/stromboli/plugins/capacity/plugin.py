@@ -8,6 +8,7 @@ fit its queue and every ancestor; flat queues are a tree of depth one whose root
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +50,7 @@ class CapacityArguments(Arguments):
 
 class Capacity(Plugin):
     name = "capacity"
+    queue_fields = frozenset(("capability", "deserved", "guarantee", "priority"))
     Arguments: ClassVar[type[BaseModel]] = CapacityArguments
 
     def open(self, view: View) -> None:
@@ -301,8 +303,13 @@ class Capacity(Plugin):
             )
             if queue.name in self._changed:
                 gauges.export_last("allocated")
+            gauges.plugin, gauges.limit, gauges.steps = self.name, account.limit, partial(self._steps, account)
             gauges.share = account.share
             gauges.overused = gauges.share > 1
+
+    def _steps(self, account: Account) -> list[tuple[str, Vector]]:
+        """What a queue deserves: what its spec says, and what became of it."""
+        return [("spec.deserved", self._view.vector(account.queue.spec.deserved)), ("in force", account.deserved)]
 
     # -- opening ---------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ class _Unit:
 
 class FairShare(Plugin):
     name = "fairshare"
+    queue_fields = frozenset(("weight", "capability", "deserved", "priority", "parent"))
     Arguments: ClassVar[type[BaseModel]] = FairShareArguments
     #: what queues held over time; None at first
     left: UsageHistory | None
@@ -297,6 +298,7 @@ class FairShare(Plugin):
                 saturation=accounts.of_session(over[row]),
                 cluster_part=accounts.of_session(shares.share(self._tree.allocated[row], self._total)),
             )
+            gauges.plugin, gauges.limit = self.name, gauges.amounts["capacity"]
             gauges.steps = partial(self._steps, row)
 
     # -- usage over time -------------------------------------------------------------------------------------------

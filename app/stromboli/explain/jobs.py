@@ -1,0 +1,334 @@
+"""Why a job or a pod waits: one answer over all stages, from what the last session knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Reason, Stage
+from stromboli.api.resources import Vector
+from stromboli.explain import preemption
+from stromboli.explain.answers import Answer, Holding, Step
+from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, places, would_fit
+from stromboli.framework import reasons
+from stromboli.framework.explain import why
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.reasons import describe
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: jobs ahead that are named
+_MOST_AHEAD = 5
+#: states of a pod between a decision and a running container
+_BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
+
+
+def explain_pod(session: Session, pod: PodRecord) -> Answer:
+    """Why a pod waits, or where it is."""
+    state = PodState(int(session.view.pods.state[pod.row]))
+    job = session.view.jobs.get(pod.job)
+    said = Answer(
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        group=pod.job.partition("/")[2],
+        queue=job.queue.name if job else "",
+    )
+    if pod.key in session.evicted:
+        return replace(said, phase="Releasing", message="it is evicted to make room")
+    if state is PodState.Pipelined:
+        node = session.view.nodes.name(int(session.view.pods.node[pod.row]))
+        return _answer(session, said, job, [pod], reasons.waits_for_release(node))
+    if state is not PodState.Pending:
+        return replace(said, phase=state.name, message=_placed(session, pod, state))
+    if job is None:
+        return _answer(session, said, None, [pod], why(session, pod, None))
+    # It goes with its gang: what the others lack keeps it waiting, too.
+    others = [each for each in _waiting(session, job) if each is not pod]
+    return _answer(session, said, job, [pod, *others], why(session, pod, job, session.view.reason(job)))
+
+
+def explain_job(session: Session, key: str) -> Answer | None:
+    """Why a job waits, or how it runs; None when neither a PodGroup nor a pod of that name is there."""
+    view = session.view
+    namespace, _, name = key.partition("/")
+    said = Answer(kind="Job", namespace=namespace, name=name)
+    job = view.jobs.get(key)
+    if job is not None:
+        waiting = _waiting(session, job)
+        return _answer(session, said, job, waiting, _blocking(session, job, waiting))
+    pods = [record for record in view.pods.records if record is not None and record.job == key]
+    if pods:
+        waiting = [pod for pod in pods if view.pods.state[pod.row] == PodState.Pending]
+        return _answer(session, said, None, waiting, why(session, pods[0], None) if waiting else None, len(pods))
+    group = next((group for group in view.snapshot.pod_groups if group is not None and group.key == key), None)
+    if group is None:
+        return None
+    return _answer(session, said, None, [], reasons.queue_not_found(group.spec.queue))
+
+
+def _waiting(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that have no place, or one that others still hold."""
+    state = session.view.pods.state
+    return [pod for pod in session.view.members(job) if state[pod.row] in (PodState.Pending, PodState.Pipelined)]
+
+
+def _blocking(session: Session, job: Job, waiting: Sequence[PodRecord]) -> Reason | None:
+    """The reason of the first stage that blocks a job; None when nothing does."""
+    view = session.view
+    found = view.reason(job)
+    pending = [pod for pod in waiting if view.pods.state[pod.row] == PodState.Pending]
+    if pending:
+        found = found or why(session, pending[0], job, None)
+        gated = [pod for pod in pending if pod.pod_class.gated]
+        return reasons.gated(gated[0]) if len(gated) == len(pending) else found
+    if waiting:
+        return reasons.waits_for_release(view.nodes.name(int(view.pods.node[waiting[0].row])))
+    return found if job.ready_count < job.min_available or not job.size else None
+
+
+def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
+    node = session.bound.get(pod.key) or pod.node_name
+    if not node and (row := int(session.view.pods.node[pod.row])) >= 0:
+        node = session.view.nodes.name(row)
+    if state in _BINDING:
+        return f"it is being bound to {node}" if not pod.node_name else f"it is bound to {node} and starts"
+    return f"{state.name} on {node}" if node else state.name
+
+
+def _answer(
+    session: Session,
+    said: Answer,
+    job: Job | None,
+    waiting: Sequence[PodRecord],
+    reason: Reason | None,
+    size: int = 0,
+) -> Answer:
+    """The answer about some pods that wait, which are of one job if that is given."""
+    sample = _sample(session, waiting, reason)
+    found = places(session, sample, _alike(session, sample, waiting)) if sample is not None else Places()
+    fitting = would_fit(session, waiting) if waiting else 0
+    at_nodes = reason is not None and reason.stage >= Stage.Gang
+    ahead = _ahead(session, job) if job and reason else []
+    request = amounts(session, session.view.request(sample)) if sample is not None else {}
+    return replace(
+        said,
+        queue=job.queue.name if job else "",
+        phase=job.phase if job else "",
+        pods=job.size if job else size,
+        placed=job.ready_count if job else 0,
+        min_member=job.min_available if job else 0,
+        would_fit=fitting,
+        request=request,
+        stage=reason.stage.name if reason else "",
+        reason=reason.reason if reason else "",
+        message=reason.message if reason else _running(job),
+        detail=reason.detail if reason else "",
+        who=str(reason.actionable) if reason else "",
+        steps=_steps(session, job, waiting, sample, reason, fitting, found) if job else [],
+        nodes=found.causes if at_nodes else [],
+        nearest=found.nearest if at_nodes else "",
+        ahead=[_waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
+        ahead_count=len(ahead),
+        holders=_holders(session, job, sample, reason, found),
+    )
+
+
+def _running(job: Job | None) -> str:
+    return f"{job.ready_count} of {job.size} pods have a place" if job else ""
+
+
+def _sample(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
+    """The pod that an answer about nodes is about: one that was refused for the reason, or the first that waits."""
+    trace = session.view.trace.pods
+    return next((pod for pod in waiting if trace.get(pod.row) is reason), None) or next(iter(waiting), None)
+
+
+def _alike(session: Session, sample: PodRecord, waiting: Sequence[PodRecord]) -> int:
+    return sum(pod.pod_class is sample.pod_class for pod in waiting)
+
+
+# -- stages ----------------------------------------------------------------------------------------------------------
+
+
+def _steps(
+    session: Session,
+    job: Job,
+    waiting: Sequence[PodRecord],
+    sample: PodRecord | None,
+    reason: Reason | None,
+    fitting: int,
+    found: Places,
+) -> list[Step]:
+    """Each stage with what it says, up to and beyond the one that blocks."""
+    texts = {
+        Stage.Admission: f"phase {job.phase or 'not set'}",
+        Stage.QueueShare: queue_share(session, job.queue),
+        Stage.Gang: _gang(job, waiting, fitting),
+        Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.cause}" for cause in found.causes),
+        Stage.Preemption: "",
+        Stage.Binding: _binding(session, job),
+    }
+    verdicts = {stage: "passed" if reason is None or stage < reason.stage else "open" for stage in Stage}
+    if reason is not None:
+        verdicts[reason.stage] = "blocks"
+        said = f"{reason.message}{f' ({reason.detail})' if reason.detail else ''}"
+        if not (reason.stage is Stage.Placement and reason.nodes):
+            texts[reason.stage] = f"{said}; {texts[reason.stage]}" if texts[reason.stage] else said
+        if reason.stage is Stage.Placement and sample is not None:
+            verdicts[Stage.Preemption], texts[Stage.Preemption] = preemption.look(session, job, sample, found.willing)
+        if reason.stage is Stage.Admission:
+            texts[Stage.Admission] += claims(session, job.queue)
+    return [Step(stage=stage.name, verdict=verdicts[stage], text=texts[stage]) for stage in Stage if texts[stage]]
+
+
+def queue_share(session: Session, queue: Queue) -> str:
+    """What a queue holds and may have, in a sentence."""
+    gauges = session.report.gauges.get(queue.name)
+    if gauges is None or "deserved" not in gauges.amounts:
+        return f"queue {queue.name}: no plugin of the policy divides the cluster"
+    held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
+    parts = []
+    for column, name in enumerate(session.view.dimensions):
+        if column < len(held) and name != "pods" and (held[column] or deserved[column]):
+            limit = gauges.limit[column] if gauges.limit is not None else np.inf
+            most = f", may have {describe(column, limit)}" if np.isfinite(limit) and limit < 2**60 else ""
+            parts.append(f"{describe(column, held[column])} of {describe(column, deserved[column])} {name}{most}")
+    return (
+        f"queue {queue.name} holds, of what it deserves, {'; '.join(parts)}"
+        if parts
+        else f"queue {queue.name} holds and deserves nothing"
+    )
+
+
+def claims(session: Session, queue: Queue) -> str:
+    """What counts against the limit of a queue beside what its pods hold."""
+    gauges = session.report.gauges.get(queue.name)
+    inqueue = gauges.amounts.get("inqueue") if gauges else None
+    if gauges is None or inqueue is None or not inqueue.any():
+        return ""
+    held, claimed = amounts(session, gauges.amounts["allocated"]), amounts(session, inqueue)
+    return (
+        f"; pods of the queue hold {listed(held)}, jobs that were admitted and do not run yet claim {listed(claimed)}"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(some: dict[str, str]) -> str:
+    """Amounts in a sentence."""
+    return ", ".join(f"{value} {name}" for name, value in some.items()) or "nothing"
+
+
+def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
+    rest = f", and {fitting} of the {len(waiting)} that wait would find room now" if waiting else ""
+    return f"starts with {counted(job.min_available, 'pod')}; {job.size} exist, {job.ready_count} have a place{rest}"
+
+
+def _binding(session: Session, job: Job) -> str:
+    under_way = sum(job.counts[state] for state in _BINDING)
+    return f"{under_way} pods are decided and not running yet" if under_way else ""
+
+
+# -- others ----------------------------------------------------------------------------------------------------------
+
+
+def _ahead(session: Session, job: Job) -> list[Job]:
+    """The jobs that wait and are served before this one, in order."""
+    ask = session.ask
+    mine = ask.job_key(job)
+    before = [
+        (ask.job_key(other), other) for other in job.queue.jobs if other is not job and other.counts[PodState.Pending]
+    ]
+    same = [other for key, other in sorted(before, key=lambda pair: pair[0]) if key < mine]
+    place = ask.queue_key(job.queue)
+    queues = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
+    earlier = [queue for queue in queues if ask.queue_key(queue) < place]
+    others = [other for queue in earlier for other in queue.jobs if other.counts[PodState.Pending]]
+    return same + others
+
+
+def _waiting_for(session: Session, job: Job) -> Holding:
+    pending = session.view.pending(job)
+    asked = session.view.requested(pending)
+    return Holding(
+        namespace=job.namespace, name=job.name, queue=job.queue.name, pods=len(pending), amounts=amounts(session, asked)
+    )
+
+
+def _holders(
+    session: Session, job: Job | None, sample: PodRecord | None, reason: Reason | None, found: Places
+) -> list[Holding]:
+    """Who holds what is missing at the stage that blocks."""
+    if reason is None or sample is None or job is None:
+        return []
+    if reason.stage >= Stage.Placement:
+        return holders(session, found.willing, found.lacking)
+    columns = np.flatnonzero(session.view.request(sample) > 0).tolist()
+    if reason.reason == "ClusterOvercommitted":
+        return in_jobs(session, session.view.jobs.values(), columns, claimed=True)
+    if reason.reason == "ResourceQuotaExceeded":
+        return in_jobs(session, (j for j in session.view.jobs.values() if j.namespace == job.namespace), columns)
+    if reason.stage is Stage.QueueShare or reason.reason == "QueueCapabilityExceeded":
+        return in_jobs(session, jobs_below(session, limiting_queue(session, job, reason)), columns, claimed=True)
+    return holders(session, found.willing, found.lacking) if reason.stage is Stage.Gang else []
+
+
+def limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:
+    """The queue that a reason names: a job's own, or one of its ancestors."""
+    queue: Queue | None = job.queue
+    seen: set[str] = set()
+    while queue is not None and queue.name not in seen:
+        if f"queue {queue.name} " in f"{reason.message} ":
+            return queue
+        seen.add(queue.name)
+        queue = session.view.queues.get(queue.parent)
+    return job.queue
+
+
+def jobs_below(session: Session, queue: Queue) -> list[Job]:
+    """The jobs of a queue and of all queues below it."""
+    queues = session.view.queues
+    out = []
+    for each in queues.values():
+        seen: set[str] = set()
+        at: Queue | None = each
+        while at is not None and at.name not in seen:
+            if at is queue:
+                out += each.jobs
+                break
+            seen.add(at.name)
+            at = queues.get(at.parent)
+    return out
+
+
+def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, claimed: bool = False) -> list[Holding]:
+    """The jobs that hold most of some resources, what they claim with their minResources counted if asked."""
+    now = session.view.membership.allocated_now()
+
+    def held(job: Job) -> Vector:
+        vector: Vector = now[job.index]
+        if claimed and job.min_resources is not None and not job.pending_phase:
+            vector = np.maximum(vector, job.min_resources)
+        return vector
+
+    total = np.maximum(session.view.total, 1)
+    pairs = [(job, held(job)) for job in jobs]
+    ranked = sorted(pairs, key=lambda pair: (-float((pair[1] / total)[list(columns)].max()), pair[0].key))
+    return [
+        Holding(
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue.name,
+            pods=job.allocated_count,
+            amounts=amounts(session, vector, columns),
+        )
+        for job, vector in ranked[:MOST_HOLDERS]
+        if vector[list(columns)].any()
+    ]

@@ -1,0 +1,175 @@
+"""Where a pod would go: nodes by what keeps it from them, the one that comes closest, and who holds the room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stromboli.api.pod_state import ON_NODE_STATES, STATES
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, Vector
+from stromboli.explain.answers import Amounts, Holding, NodeCause
+from stromboli.framework.kernel import copies_that_fit
+from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: holders that are named
+MOST_HOLDERS = 5
+_IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
+
+
+@dataclass(slots=True)
+class Places:
+    """What the nodes have for a pod; masks have shape (nodes,)."""
+
+    causes: list[NodeCause] = field(default_factory=list)
+    nearest: str = ""
+    #: those that would take it if they had room
+    willing: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
+    #: the columns in which it is room that is lacking, on any of those
+    lacking: list[int] = field(default_factory=list)
+    #: the node that comes closest, -1 without one
+    closest: int = -1
+
+
+def amounts(session: Session, vector: Vector, columns: Iterable[int] | None = None) -> Amounts:
+    """Amounts by resource, those of nothing and the pods' own places left out."""
+    names = session.view.dimensions
+    shown = range(len(names)) if columns is None else columns
+    return {names[c]: describe(c, vector[c]) for c in shown if c != PODS and vector[c] >= TOLERANCE}
+
+
+def places(session: Session, pod: PodRecord, count: int) -> Places:
+    """What keeps a pod from each node; `count` pods like it wait."""
+    view, out = session.view, Places()
+    out.willing = np.ones(len(view.nodes), np.bool_)
+    for cause, failed in session.kernel.causes(pod):
+        out.causes.append(NodeCause(cause=str(cause), nodes=int(failed.sum())))
+        out.willing &= ~failed
+    willing = np.flatnonzero(out.willing)
+    if not len(willing):
+        return out
+    request, room = view.request(pod), view.nodes.room(willing)
+    short = _shortage(request, room)
+    out.causes += _lacking(session, pod, short)
+    copies = np.minimum(copies_that_fit(request, room), count)
+    out.causes += [
+        NodeCause(cause=f"room for {number} of {count} pods", nodes=nodes)
+        for number, nodes in sorted(Counter(copies[copies > 0].astype(int).tolist()).items())
+    ]
+    if copies.sum() < count:
+        # What is lacking is what the next pod lacks.
+        left = room - request[:, None] * copies
+        short = _shortage(request, left)
+        out.lacking = np.flatnonzero((short > 0).any(axis=1)).tolist()
+        _find_closest(session, pod, out, short, left, copies)
+    return out
+
+
+def _shortage(request: Vector, room: Matrix) -> Matrix:
+    """What each node lacks of what is asked for, shape (dimensions, nodes)."""
+    asked = request > 0
+    asked[[CPU, MEMORY]] = True
+    short: Matrix = np.where(asked[:, None], request[:, None] - room, 0.0)
+    short[short < TOLERANCE] = 0.0
+    return short
+
+
+def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[NodeCause]:
+    """Nodes that lack the same resources as one cause, with what the nearest of them lacks."""
+    lacks = short > 0
+    patterns, number = np.unique(lacks, axis=1, return_inverse=True)
+    relative = _relative(session, pod, short)
+    out = []
+    for index, pattern in enumerate(patterns.T):
+        at = np.flatnonzero(number.reshape(-1) == index)
+        if pattern.any():
+            nearest = at[np.argmin(relative[at])]
+            amounts = _named(session, pod, short[:, nearest])
+            out.append(NodeCause(cause=f"lacking {'at least ' if len(at) > 1 else ''}{amounts}", nodes=len(at)))
+    return sorted(out, key=lambda cause: (-cause.nodes, cause.cause))
+
+
+def _relative(session: Session, pod: PodRecord, short: Matrix) -> Vector:
+    """How much each node lacks as a part of what is asked for, in the dimension in which it is most."""
+    request = np.maximum(session.view.request(pod), 1)
+    out: Vector = (short / request[:, None]).max(axis=0)
+    return out
+
+
+def _named(session: Session, pod: PodRecord, vector: Vector) -> str:
+    names = session.view.dimensions
+    shown = np.flatnonzero(vector > 0).tolist()
+    return ", ".join(f"{describe(c, vector[c])} {resource_name(names, pod, c)}" for c in shown)
+
+
+def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, room: Matrix, copies: Vector) -> None:
+    """The node that lacks least for one more pod than it has room for."""
+    best = int(np.argmin(_relative(session, pod, short)))
+    out.closest = int(np.flatnonzero(out.willing)[best])
+    name, lack = session.view.nodes.name(out.closest), short[:, best]
+    free = ", ".join(
+        f"{describe(c, max(0.0, float(room[c, best])))} {session.view.dimensions[c]}"
+        for c in np.flatnonzero(lack > 0).tolist()
+    )
+    taken, some = int(copies[best]), "one more" if copies[best] else "one"
+    after = f"takes {taken} and " if taken else ""
+    out.nearest = f"{name} {after}lacks {_named(session, pod, lack)} for {some}: {free} {'left' if taken else 'free'}"
+
+
+def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
+    """How many of some pods find room on nodes now, class by class; rules between them are not considered."""
+    view = session.view
+    idle = view.nodes.room(view.nodes.rows).copy()
+    by_class: dict[int, list[PodRecord]] = {}
+    for pod in pods:
+        if not pod.pod_class.gated:
+            by_class.setdefault(pod.pod_class.id, []).append(pod)
+    placed = 0
+    for alike in by_class.values():
+        request, left = view.request(alike[0]), len(alike)
+        willing = np.flatnonzero(session.kernel.feasible(alike[0]))
+        copies = np.minimum(copies_that_fit(request, idle[:, willing]), left).astype(np.intp)
+        taken = np.minimum(copies, np.maximum(left - np.concatenate([[0], np.cumsum(copies)[:-1]]), 0))
+        idle[:, willing] -= request[:, None] * taken
+        placed += int(taken.sum())
+    return placed
+
+
+def holders(session: Session, nodes: Mask, columns: Sequence[int]) -> list[Holding]:
+    """The jobs that hold most of some resources on some nodes; pods in no job count by namespace."""
+    pods = session.view.pods
+    at = np.flatnonzero(_IS_ON_NODE[pods.state] & (pods.node >= 0))
+    at = at[nodes[pods.node[at]]]
+    if not len(at) or not columns:
+        return []
+    requests = session.view.snapshot.requests[:, : len(session.view.dimensions)]
+    held: dict[tuple[str, str], Vector] = {}
+    number: Counter[tuple[str, str]] = Counter()
+    for row in at.tolist():
+        record = pods.records[row]
+        if record is not None:
+            who = (record.namespace, record.job.partition("/")[2])
+            number[who] += 1
+            held[who] = held.get(who, 0.0) + requests[record.pod_class.id]
+    total = np.maximum(session.view.total[list(columns)], 1)
+    part = {who: float((vector[list(columns)] / total).max()) for who, vector in held.items()}
+    largest = sorted((who for who in held if part[who] > 0), key=lambda who: (-part[who], who))
+    return [
+        Holding(
+            namespace=namespace,
+            name=name,
+            queue=_queue(session, namespace, name),
+            pods=number[namespace, name],
+            amounts=amounts(session, held[namespace, name], columns),
+        )
+        for namespace, name in largest[:MOST_HOLDERS]
+    ]
+
+
+def _queue(session: Session, namespace: str, name: str) -> str:
+    job = session.view.jobs.get(f"{namespace}/{name}")
+    return job.queue.name if job else ""

@@ -1,0 +1,96 @@
+"""Why nobody is evicted for a pod: whether the policy may, whether the job may, and what the others could give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import TOLERANCE, Mask
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.reasons import describe
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+_RECLAIMING = ("reclaim", "gangreclaim")
+_PREEMPTING = ("preempt", "gangpreempt")
+#: queues that are compared in the text
+_MOST_QUEUES = 4
+
+
+def look(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
+    """A verdict (blocks, or open when victims may be found) and what it rests on, for a pod that needs room."""
+    actions = session.policy.actions
+    evicting = [name for name in (*_PREEMPTING, *_RECLAIMING) if name in actions]
+    if not willing.any():
+        return "open", "no room would help: all nodes are ruled out for other causes"
+    if not evicting:
+        return "blocks", "no action of the policy evicts others: there is neither preempt nor reclaim"
+    if not session.ask.job_starving(job):
+        return "blocks", f"PodGroup {job.key} has its minimum, so nobody is evicted for more"
+    if pod.pod_class.spec.preemption_policy == "Never":
+        return "blocks", "its preemptionPolicy is Never"
+    parts: list[tuple[str, str]] = []
+    if any(name in actions for name in _PREEMPTING):
+        parts.append(_preempt(session, job, pod, willing))
+    if any(name in actions for name in _RECLAIMING):
+        parts.append(_reclaim(session, job, pod, willing))
+    verdict = "blocks" if all(verdict == "blocks" for verdict, _ in parts) else "open"
+    return verdict, "; ".join(text for _, text in parts)
+
+
+def _candidates(session: Session, willing: Mask, queues: Sequence[Queue]) -> list[PodRecord]:
+    """The running pods of queues on nodes."""
+    pods, jobs = session.view.pods, {job.row: job for queue in queues for job in queue.jobs}
+    at = np.flatnonzero((pods.state == PodState.Running) & (pods.node >= 0))
+    at = at[willing[pods.node[at]] & np.isin(pods.job[at], list(jobs))]
+    return session.view.records(at)
+
+
+def _preempt(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
+    candidates = [each for each in _candidates(session, willing, [job.queue]) if each.job != job.key]
+    if not candidates:
+        return "blocks", f"preempt: no other job of queue {job.queue.name} runs pods there"
+    victims = session.ask.victims("preemptable", pod, candidates)
+    if not victims:
+        words = f"none of {len(candidates)} pods of queue {job.queue.name} may be evicted for it"
+        highest, lowest = job.priority, min(session.view.jobs[each.job].priority for each in candidates)
+        if lowest >= highest:
+            words += f": no job has a lower priority than its {highest}"
+        return "blocks", f"preempt: {words}"
+    return "open", f"preempt: {len(victims)} of {len(candidates)} pods of queue {job.queue.name} may be evicted for it"
+
+
+def _reclaim(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
+    overused = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
+    if overused is not None:
+        return "blocks", f"reclaim: its queue may take nothing back: {overused.message}"
+    others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
+    giving = [queue for queue in others if queue.spec.reclaimable is not False]
+    kept = [queue.name for queue in others if queue.spec.reclaimable is False]
+    candidates = _candidates(session, willing, giving)
+    victims = session.ask.victims("reclaimable", pod, candidates) if candidates else []
+    if victims:
+        names = sorted({session.view.jobs[victim.job].queue.name for victim in victims})
+        return "open", f"reclaim: {len(victims)} pods of {', '.join(names)} may be evicted for it"
+    words = "; ".join(_not_above(session, queue, pod) for queue in giving[:_MOST_QUEUES])
+    if kept:
+        words += f"{'; ' if words else ''}not reclaimable: {', '.join(kept[:_MOST_QUEUES])}"
+    return "blocks", f"reclaim: no victims: {words or 'no other queue runs pods there'}"
+
+
+def _not_above(session: Session, queue: Queue, pod: PodRecord) -> str:
+    """What a queue holds beside what it deserves, in what a pod asks for."""
+    gauges = session.report.gauges.get(queue.name)
+    if gauges is None or "deserved" not in gauges.amounts:
+        return f"queue {queue.name} has no share to be above"
+    held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
+    columns = [
+        c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if session.view.dimensions[c] != "pods"
+    ]
+    pairs = ", ".join(
+        f"{describe(c, held[c])} {session.view.dimensions[c]} and deserves {describe(c, deserved[c])}" for c in columns
+    )
+    above = bool((held[columns] > deserved[columns] + TOLERANCE).any())
+    return f"queue {queue.name} holds {pairs}" + (", and what it holds above is protected" if above else "")

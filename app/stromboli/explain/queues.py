@@ -1,0 +1,200 @@
+"""How a queue stands: what it deserves and how that was found, what it and those above it hold, what is ignored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import MEMORY, PODS, TOLERANCE, Vector
+from stromboli.explain.answers import Level, QueueAnswer, Round
+from stromboli.explain.jobs import in_jobs, jobs_below
+from stromboli.explain.places import amounts
+from stromboli.framework.explain import why
+from stromboli.framework.job import Queue
+from stromboli.framework.reasons import describe
+from stromboli.framework.report import QueueGauges
+from stromboli.framework.session import Session
+
+#: rounds that are told, the last among them
+_MOST_ROUNDS = 6
+#: what the limit of nobody is
+_UNLIMITED = 2.0**60
+_EVICTING = ("reclaim", "gangreclaim")
+
+
+def explain_queue(session: Session, name: str) -> QueueAnswer | None:
+    """How a queue stands; None when there is none of that name."""
+    queue = session.view.queues.get(name)
+    if queue is None:
+        return None
+    gauges = session.report.gauges.get(name, QueueGauges())
+    jobs = jobs_below(session, queue)
+    columns = [c for c in range(len(session.view.dimensions)) if c != PODS]
+    waiting = [job for job in jobs if job.counts[PodState.Pending]]
+    return QueueAnswer(
+        name=name,
+        state=queue.state,
+        parent=queue.parent,
+        divided_by=gauges.plugin,
+        weight=queue.spec.weight,
+        share=gauges.share,
+        overused=_used_up(gauges),
+        words=list(_words(session, queue, gauges)),
+        levels=[level for each in _path(session, queue) for level in _levels(session, each)],
+        rounds=_rounds(session, gauges),
+        ignored=ignored(session, queue),
+        jobs=dict(sorted(Counter(job.phase or "Pending" for job in jobs).items())),
+        waiting=dict(Counter(_reason(session, job.key) for job in waiting).most_common()),
+        holders=in_jobs(session, jobs, columns),
+    )
+
+
+def _reason(session: Session, key: str) -> str:
+    job = session.view.jobs[key]
+    reason = session.view.reason(job) or why(session, session.view.pending(job)[0], job, None)
+    return reason.reason
+
+
+def _path(session: Session, queue: Queue) -> list[Queue]:
+    """The queue and its ancestors, upwards."""
+    out: list[Queue] = []
+    at: Queue | None = queue
+    while at is not None and at not in out:
+        out.append(at)
+        at = session.view.queues.get(at.parent)
+    return out
+
+
+def _levels(session: Session, queue: Queue) -> Iterator[Level]:
+    """What a queue asks for, holds and may have, by resource; `held` and `requested` count all queues below it."""
+    view = session.view
+    gauges = session.report.gauges.get(queue.name, QueueGauges())
+    held = view.by_queue(view.membership.allocated_now())[queue.name]
+    requested = view.by_queue(view.membership.requested())[queue.name]
+    guarantee = view.vector(queue.spec.guarantee.resource)
+    known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
+    for column, resource in enumerate(view.dimensions):
+        limit = float(gauges.limit[column]) if gauges.limit is not None else _UNLIMITED
+        told = [vector[column] for vector in (held, requested, guarantee, *known.values()) if vector is not None]
+        if column == PODS or not any(told):
+            continue
+        yield Level(
+            queue=queue.name,
+            resource=resource,
+            requested=describe(column, requested[column]),
+            held=describe(column, held[column]),
+            inqueue=_told(column, known["inqueue"]),
+            deserved=_told(column, known["deserved"]),
+            guarantee=describe(column, guarantee[column]) if guarantee[column] else "",
+            limit=describe(column, limit) if limit < _UNLIMITED else "",
+        )
+
+
+def _told(column: int, vector: Vector | None) -> str:
+    if vector is None:
+        return ""
+    return describe(column, np.floor(vector[column]) if column == MEMORY else vector[column])
+
+
+def _used_up(gauges: QueueGauges) -> bool:
+    """Whether a queue holds all that it deserves, in every resource."""
+    held, deserved = gauges.amounts.get("allocated"), gauges.amounts.get("deserved")
+    if held is None or deserved is None:
+        return False
+    return bool((np.delete(deserved, PODS) < np.delete(held, PODS) + TOLERANCE).all())
+
+
+def _rounds(session: Session, gauges: QueueGauges) -> list[Round]:
+    steps = gauges.steps() if gauges.steps else []
+    if len(steps) > _MOST_ROUNDS:
+        steps = [*steps[: _MOST_ROUNDS - 1], steps[-1]]
+    return [Round(step=step, amounts=amounts(session, np.floor(share))) for step, share in steps]
+
+
+def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
+    """How the share was found, and what follows from it, in sentences."""
+    if not queue.open:
+        yield f"takes nothing new: its state is {queue.state or 'not set'}"
+    deserved = gauges.amounts.get("deserved")
+    if gauges.plugin == "proportion" and deserved is not None:
+        yield from _by_weight(session, queue, gauges, deserved)
+    elif gauges.plugin == "capacity" and deserved is not None:
+        named = queue.spec.deserved or {}
+        yield f"deserves what its spec says: {', '.join(f'{v} {k}' for k, v in named.items()) or 'nothing'}"
+    elif not gauges.plugin and not queue.jobs:
+        yield "has no jobs, so nothing is divided to it"
+    elif not gauges.plugin:
+        yield "no plugin of the policy divides the cluster between queues"
+    if deserved is not None and not np.delete(deserved, PODS).any():
+        yield "deserves nothing, so it counts as overused though its share is 0: nothing is placed in it"
+    elif _used_up(gauges):
+        yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
+
+
+def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Vector) -> Iterator[str]:
+    """For each resource which of weight, limit, request and guarantee settles what a queue deserves."""
+    sharing = [each for each in session.view.queues.values() if each.jobs]
+    weights = sum(each.spec.weight for each in sharing)
+    if weights:
+        names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
+        yield f"weight {queue.spec.weight} of {weights} ({names})"
+    guarantee, request = session.view.vector(queue.spec.guarantee.resource), gauges.amounts["request"]
+    others = session.view.vector(None)
+    for each in session.view.queues.values():
+        if each is not queue:
+            others = others + session.view.vector(each.spec.guarantee.resource)
+    for column, resource in enumerate(session.view.dimensions):
+        if column == PODS or not (request[column] or deserved[column]):
+            continue
+        amount = float(deserved[column])
+        limit = float(gauges.limit[column]) if gauges.limit is not None else np.inf
+        if amount >= request[column] - TOLERANCE:
+            why = "all that it requests"
+        elif abs(amount - limit) <= 1:
+            capability = (queue.spec.capability or {}).get(resource)
+            kept = describe(column, others[column])
+            why = (
+                f"its limit: capability {capability}" if capability else f"what guarantees of others leave: {kept} kept"
+            )
+        elif guarantee[column] and abs(amount - guarantee[column]) <= 1:
+            why = "its guarantee, above its part by weight"
+        else:
+            why = f"its part by weight of {describe(column, session.view.total[column])}"
+            why += f", of which guarantees of others keep {describe(column, others[column])}" if others[column] else ""
+        yield f"deserves {_told(column, deserved)} {resource}: {why}"
+
+
+def ignored(session: Session, queue: Queue) -> dict[str, str]:
+    """The fields of a queue's spec that are set and that no plugin or action of the policy heeds."""
+    heeded = frozenset[str]().union(*(plugin.queue_fields for plugin in session.plugins))
+    if any(plugin.hierarchy and "deserved" in plugin.queue_fields for plugin in session.plugins):
+        heeded |= {"parent"}
+    if any(action in session.policy.actions for action in _EVICTING):
+        heeded |= {"reclaimable"}
+    plugins = ", ".join(plugin.name for plugin in session.plugins if plugin.queue_fields) or "none"
+    spec = queue.spec
+    set_fields = {
+        "weight": spec.weight not in (0, 1),
+        "capability": bool(spec.capability),
+        "deserved": bool(spec.deserved),
+        "guarantee": bool(spec.guarantee.resource),
+        "parent": spec.parent not in ("", "root"),
+        "priority": bool(spec.priority),
+        "reclaimable": spec.reclaimable is False and queue.name != "root",
+        "affinity": bool(spec.affinity.node_group_affinity or spec.affinity.node_group_anti_affinity),
+    }
+    why = {
+        "deserved": "is read by the plugins capacity and fairshare",
+        "parent": "is read by capacity with enableHierarchy and by fairshare",
+        "reclaimable": "matters for the actions reclaim and gangreclaim",
+        "affinity": "is read by the plugin nodegroup",
+        "weight": "is read by the plugins proportion and fairshare",
+    }
+    return {
+        name: f"{why.get(name, 'is read by no plugin of the policy')}; the policy has {plugins}"
+        for name, is_set in set_fields.items()
+        if is_set and name not in heeded
+    }

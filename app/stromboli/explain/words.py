@@ -1,0 +1,93 @@
+"""Answers for people: plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from stromboli.explain.answers import Answer, Holding, QueueAnswer
+from stromboli.explain.jobs import counted, listed
+
+_WHO = {"wait": "nobody: it resolves as others finish", "user": "the user", "admin": "an administrator"}
+_VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
+
+
+def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
+    """The answer, the cause first."""
+    yield from _queue(answer) if isinstance(answer, QueueAnswer) else _job(answer)
+
+
+def _job(answer: Answer) -> Iterator[str]:
+    what = f"{answer.kind} {answer.namespace}/{answer.name}"
+    if answer.kind == "Pod" and answer.group:
+        what += f" of PodGroup {answer.group}"
+    if not answer.reason:
+        yield f"{what}: {answer.message}"
+        return
+    yield f"{what} waits at {answer.stage}: {answer.reason}"
+    yield f"  {answer.message}"
+    if answer.detail:
+        yield f"  {answer.detail}"
+    yield f"  Who can change it: {_WHO[answer.who]}"
+    if answer.pods:
+        gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed, {answer.min_member} start together"
+        yield f"  Queue {answer.queue or '-'}; {gang}; a pod asks for {listed(answer.request)}"
+    if answer.steps:
+        yield "Stages"
+        for step in answer.steps:
+            yield f"  {_VERDICTS[step.verdict]:<6} {step.stage}: {step.text}"
+    if answer.nodes:
+        yield "Nodes"
+        yield from (f"  {counted(cause.nodes, 'node')}: {cause.cause}" for cause in answer.nodes)
+        if answer.nearest:
+            yield f"  nearest: {answer.nearest}"
+    if answer.holders:
+        yield "Who holds what is missing"
+        yield from _holdings(answer.holders)
+    if answer.ahead:
+        yield f"Ahead of it: {counted(answer.ahead_count, 'job')}"
+        yield from _holdings(answer.ahead)
+    if answer.remedies:
+        yield "What would help (tried on a copy of the cluster)"
+        yield from (f"  {remedy.who}: {remedy.change} -> {remedy.effect}" for remedy in answer.remedies)
+    elif answer.reason:
+        yield "No single change that was tried would help."
+
+
+def _holdings(some: Iterable[Holding]) -> Iterator[str]:
+    for each in some:
+        name = each.name or "pods in no PodGroup"
+        queue = f" in queue {each.queue}" if each.queue else ""
+        yield f"  {each.namespace}/{name}{queue}: {counted(each.pods, 'pod')}, {listed(each.amounts)}"
+
+
+def _queue(answer: QueueAnswer) -> Iterator[str]:
+    share = "-" if answer.share is None else f"{answer.share:.2f}"
+    by = f", shares by {answer.divided_by}" if answer.divided_by else ""
+    yield f"Queue {answer.name}: {answer.state or 'no state'}, weight {answer.weight}, share {share}{by}"
+    yield from (f"  {sentence}" for sentence in answer.words)
+    if answer.rounds:
+        yield "What it deserves, step by step"
+        yield from (f"  {each.step}: {listed(each.amounts)}" for each in answer.rounds)
+    if answer.levels:
+        yield "Amounts of the queue and those above it"
+        for level in answer.levels:
+            parts = {
+                "holds": level.held,
+                "requests": level.requested,
+                "claimed": level.inqueue if level.inqueue != "0" else "",
+                "deserves": level.deserved,
+                "guarantee": level.guarantee,
+                "may have": level.limit,
+            }
+            told = ", ".join(f"{name} {amount}" for name, amount in parts.items() if amount)
+            yield f"  {level.queue} {level.resource}: {told}"
+    if answer.ignored:
+        yield "Ignored"
+        yield from (f"  spec.{name} {reason}" for name, reason in answer.ignored.items())
+    if answer.jobs:
+        yield "Jobs: " + ", ".join(f"{number} {phase}" for phase, number in answer.jobs.items())
+    if answer.waiting:
+        yield "Waiting: " + ", ".join(f"{number} {reason}" for reason, number in answer.waiting.items())
+    if answer.holders:
+        yield "Held by"
+        yield from _holdings(answer.holders)
