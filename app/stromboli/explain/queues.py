@@ -108,10 +108,11 @@ def _used_up(gauges: QueueGauges) -> bool:
 
 
 def _rounds(session: Session, gauges: QueueGauges) -> list[Round]:
-    steps = gauges.steps() if gauges.steps else []
+    told = [(step, amounts(session, np.floor(share))) for step, share in (gauges.steps() if gauges.steps else ())]
+    steps = [step for at, step in enumerate(told) if not at or step[1] != told[at - 1][1]]
     if len(steps) > _MOST_ROUNDS:
         steps = [*steps[: _MOST_ROUNDS - 1], steps[-1]]
-    return [Round(step=step, amounts=amounts(session, np.floor(share))) for step, share in steps]
+    return [Round(step=step, amounts=share) for step, share in steps]
 
 
 def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
@@ -142,10 +143,11 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
         names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
         yield f"weight {queue.spec.weight} of {weights} ({names})"
     guarantee, request = session.view.vector(queue.spec.guarantee.resource), gauges.amounts["request"]
-    others = session.view.vector(None)
+    others = idle = session.view.vector(None)
     for each in session.view.queues.values():
-        if each is not queue:
-            others = others + session.view.vector(each.spec.guarantee.resource)
+        kept_there = session.view.vector(each.spec.guarantee.resource)
+        others = others + kept_there if each is not queue else others
+        idle = idle if each.jobs else idle + kept_there
     for column, resource in enumerate(session.view.dimensions):
         if column == PODS or not (request[column] or deserved[column]):
             continue
@@ -156,14 +158,13 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
         elif abs(amount - limit) <= 1:
             capability = (queue.spec.capability or {}).get(resource)
             kept = describe(column, others[column])
-            why = (
-                f"its limit: capability {capability}" if capability else f"what guarantees of others leave: {kept} kept"
-            )
+            limited = f"its limit: capability {capability}"
+            why = limited if capability else f"what guarantees of others leave: {kept} are kept"
         elif guarantee[column] and abs(amount - guarantee[column]) <= 1:
             why = "its guarantee, above its part by weight"
         else:
             why = f"its part by weight of {describe(column, session.view.total[column])}"
-            why += f", of which guarantees of others keep {describe(column, others[column])}" if others[column] else ""
+            why += f", of which idle queues keep {describe(column, idle[column])} guaranteed" if idle[column] else ""
         yield f"deserves {_told(column, deserved)} {resource}: {why}"
 
 

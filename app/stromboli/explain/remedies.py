@@ -36,6 +36,10 @@ _MOST_SESSIONS = 60
 _MOST_NODES, _MOST_WEIGHT = 64, 1 << 16
 
 
+#: reasons of pods that wait for others of their gang
+_OF_OTHERS = ("GangNotReady", "SameRoleFailed")
+
+
 @dataclass(slots=True)
 class Candidate:
     """A change that may help, in words."""
@@ -66,6 +70,9 @@ class _Case:
     needed: int
     #: what is decided without any change
     before: Future
+    #: what blocks; of a pod that waits for its gang, what blocks that
+    reason: str
+    stage: str
 
     @property
     def exhausted(self) -> bool:
@@ -95,6 +102,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
     if case is None:
         return answer
     found: dict[str, Remedy] = {}
+    future: Future | None
     if len(case.keys & case.before.bound.keys()) >= case.needed:
         future = case.before
         found["wait"] = Remedy(change=_NOTHING.words, who=_NOTHING.who, effect=_effect(case, future))
@@ -141,8 +149,22 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> _Case | Non
     if not pods:
         return None
     keys = frozenset([key] if answer.kind == "Pod" else [pod.key for pod in pods])
-    before = rehearsal.run()
-    return _Case(session, rehearsal, answer, job, session.ask.in_task_order(pods), keys, min(needed, len(keys)), before)
+    word, stage = answer.reason, answer.stage
+    root = view.reason(job) if job and word in _OF_OTHERS else None
+    if root is not None:
+        word, stage = root.reason, root.stage.name
+    return _Case(
+        session=session,
+        rehearsal=rehearsal,
+        answer=answer,
+        job=job,
+        pods=session.ask.in_task_order(pods),
+        keys=keys,
+        needed=min(needed, len(keys)),
+        before=rehearsal.run(),
+        reason=word,
+        stage=stage,
+    )
 
 
 def _effect(case: _Case, future: Future) -> str:
@@ -207,7 +229,7 @@ def set_queue(name: str, **spec: object) -> Change:
 
 def _groups(case: _Case) -> Iterator[Candidate]:
     """A PodGroup that is missing, and scheduling gates."""
-    reason, state = case.answer.reason, case.rehearsal.state
+    reason, state = case.reason, case.rehearsal.state
     if reason in ("PodGroupNotFound", "NoPodGroup"):
         first = case.pods[0]
         name = first.job.partition("/")[2] or first.name
@@ -233,7 +255,7 @@ def _groups(case: _Case) -> Iterator[Candidate]:
 
 def _queues(case: _Case) -> Iterator[Candidate]:
     """A queue that is not there, not open, not a leaf or has no place in the tree."""
-    reason, state, view = case.answer.reason, case.rehearsal.state, case.session.view
+    reason, state, view = case.reason, case.rehearsal.state, case.session.view
     key = case.pods[0].job
     if reason == "QueueNotFound":
         wanted = _group(state, key).spec.queue
@@ -280,7 +302,7 @@ def _needs(case: _Case) -> Vector:
 
 def _limits(case: _Case) -> Iterator[Candidate]:
     """A limit that is raised to what is held and asked for together, in the queue and those above it."""
-    if case.answer.reason not in ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused") or case.job is None:
+    if case.reason not in ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused") or case.job is None:
         return
     view, report, needs = case.session.view, case.session.report, _needs(case)
     raised: list[tuple[str, dict[str, str]]] = []
@@ -310,7 +332,7 @@ def _limits(case: _Case) -> Iterator[Candidate]:
 def _weights(case: _Case) -> Iterator[Candidate]:
     """The smallest weight, or amount that is deserved, with which the queue gets enough."""
     evicting = {"reclaim", "gangreclaim"} & set(case.session.policy.actions)
-    at_stake = case.answer.stage == "QueueShare" or (case.answer.reason == "Unschedulable" and evicting)
+    at_stake = case.stage == "QueueShare" or (case.reason == "Unschedulable" and evicting)
     if case.job is None or not at_stake:
         return
     queue, gauges = case.job.queue, case.session.report.gauges.get(case.job.queue.name)
@@ -333,7 +355,7 @@ def _weights(case: _Case) -> Iterator[Candidate]:
 def _quotas(case: _Case) -> Iterator[Candidate]:
     """ResourceQuotas of the namespace, raised by what is asked for."""
     job = case.job
-    if case.answer.reason != "ResourceQuotaExceeded" or job is None:
+    if case.reason != "ResourceQuotaExceeded" or job is None:
         return
     asked = job.pod_group.spec.min_resources or {}
     quotas = case.rehearsal.state.objects.get("ResourceQuota", {})
@@ -361,7 +383,7 @@ def _sum(one: str | int | float, other: str | int | float) -> str:
 def _gangs(case: _Case) -> Iterator[Candidate]:
     """The largest minMember with which the gang starts, and the pods that it lacks."""
     job = case.job
-    if job is None or job.min_available <= 1 or case.answer.stage == "Admission":
+    if job is None or job.min_available <= 1 or case.stage == "Admission":
         return
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
@@ -370,7 +392,7 @@ def _gangs(case: _Case) -> Iterator[Candidate]:
         change = set_group(job.key, min_member=number, min_task_member={})
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
         yield Candidate(f"set minMember: {number} in PodGroup {job.key}", "user", change, needed=start)
-    if case.answer.reason == "NotEnoughPods":
+    if case.reason == "NotEnoughPods":
         missing = job.min_available - job.valid_count
         yield Candidate(f"create {counted(missing, 'more pod')} of PodGroup {job.key}", "user", _more(case, missing))
 
@@ -401,7 +423,7 @@ def _respec(case: _Case, **spec: object) -> Change:
 
 def _predicates(case: _Case) -> Iterator[Candidate]:
     """What rules nodes out: taints, cordons, labels, rules between pods."""
-    if case.answer.stage != "Placement" or case.answer.reason not in ("NoMatchingNode", "Unschedulable", "NeverFits"):
+    if case.stage != "Placement" or case.reason not in ("NoMatchingNode", "Unschedulable", "NeverFits"):
         return
     spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
     taints = dict.fromkeys(
@@ -451,7 +473,7 @@ def _put_node(state: ClusterState, node: objects.Node) -> None:
 
 def _requests(case: _Case) -> Iterator[Candidate]:
     """Requests of what the largest node has."""
-    if case.answer.reason != "NeverFits":
+    if case.reason != "NeverFits":
         return
     view, pod = case.session.view, case.pods[0]
     request = view.request(pod)
@@ -476,7 +498,7 @@ def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
 
 def _nodes(case: _Case) -> Iterator[Candidate]:
     """The fewest nodes that would have to be added, like one that is there."""
-    if case.answer.reason not in ("Unschedulable", "NeverFits", "NoMatchingNode", "ClusterOvercommitted", "NoNodes"):
+    if case.reason not in ("Unschedulable", "NeverFits", "NoMatchingNode", "ClusterOvercommitted", "NoNodes"):
         return
     facts, nodes = case.session.view.nodes.facts, case.session.view.nodes
     if not len(facts):
@@ -510,7 +532,7 @@ def _add_nodes(state: ClusterState, like: objects.Node, number: int) -> None:
 
 def _topology(case: _Case) -> Iterator[Candidate]:
     """The lowest tier of HyperNodes that has room."""
-    if case.job is None or case.answer.reason not in ("NoHyperNodeFits", "NoHyperNode"):
+    if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode"):
         return
     topology = case.job.pod_group.spec.network_topology
     if topology is None:
@@ -527,7 +549,7 @@ def _topology(case: _Case) -> Iterator[Candidate]:
 
 def _actions(case: _Case) -> Iterator[Candidate]:
     """Actions that make room and are not in the policy, and queues that give nothing back."""
-    if case.answer.stage not in ("Placement", "Gang"):
+    if case.stage not in ("Placement", "Gang"):
         return
     policy, engine = case.session.policy, case.rehearsal.engine
     for action in ("preempt", "reclaim"):

@@ -1,0 +1,186 @@
+"""What an answer about a job or a pod says: what blocks, nodes by cause, who is in the way, what would help."""
+
+from __future__ import annotations
+
+import pytest
+
+from stromboli.explain.answers import Holding
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.state.cluster import ClusterState
+from tests.builders import gang, node, pod, pod_group, policy, queue, racks, state
+from tests.explain.asking import answer, said, why
+
+TAINT = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
+QUOTA = {
+    "kind": "ResourceQuota",
+    "metadata": {"name": "small", "namespace": "default"},
+    "status": {"hard": {"cpu": "4"}, "used": {"cpu": "2"}},
+}
+TOPOLOGY = policy("gang", "predicates network-topology-aware proportion")
+
+
+def with_quota() -> ClusterState:
+    cluster = state(
+        *(node("n"), queue("default"), pod_group("job", 3, phase="Pending", minResources={"cpu": "3"}), gang("job", 3))
+    )
+    cluster.upsert("ResourceQuota", QUOTA)
+    return cluster
+
+
+def overcommitted() -> ClusterState:
+    more = {"minResources": {"cpu": "8"}}
+    return state(
+        *(node("n"), queue("a"), queue("b")),
+        *(pod_group("first", queue="a", **more), pod_group("second", queue="b", phase="Pending", **more)),
+        *(pod("first-0", "first", cpu="8", scheduling_gates=None), pod("second-0", "second", cpu="8")),
+    )
+
+
+def gang_of_8() -> ClusterState:
+    return state(
+        *(node("n1", cpu="4"), node("n2", cpu="4"), node("gpu", cpu="8", taints=[TAINT])),
+        *(queue("default"), pod_group("job", 8), gang("job", 8)),
+        *(pod_group("run", phase="Running"), pod("run-0", "run", cpu="3", node="n1")),
+    )
+
+
+def one(**more: object) -> list[object]:
+    """A queue and a job of one pod."""
+    return [queue("default"), pod_group("job"), pod("job-0", "job", **more)]  # type: ignore[arg-type]
+
+
+CASES = {
+    "QueueNotFound": (
+        lambda: state(node("n"), queue("research"), pod_group("job", queue="reserch"), pod("job-0", "job")),
+        DEFAULT_POLICY,
+        ["user: set queue: research in PodGroup default/job", "admin: create queue reserch"],
+    ),
+    "QueueNotOpen": (
+        lambda: state(node("n"), queue("default", state="Closed"), pod_group("job"), pod("job-0", "job")),
+        DEFAULT_POLICY,
+        ["admin: open queue default"],
+    ),
+    "PodGroupNotFound": (
+        lambda: state(node("n"), queue("default"), pod("job-0", "job")),
+        DEFAULT_POLICY,
+        ["user: create PodGroup default/job in queue default with minMember 1"],
+    ),
+    "SchedulingGated": (
+        lambda: state(node("n"), *one(schedulingGates=[{"name": "example.com/wait"}])),
+        DEFAULT_POLICY,
+        ["user: remove the scheduling gates example.com/wait"],
+    ),
+    "NotEnoughPods": (
+        lambda: state(node("n"), queue("default"), pod_group("job", 4), gang("job", 3)),
+        DEFAULT_POLICY,
+        ["user: set minMember: 3 in PodGroup default/job"],
+    ),
+    "NoMatchingNode": (
+        lambda: state(node("n", taints=[TAINT]), *one()),
+        DEFAULT_POLICY,
+        ["user: tolerate taint gpu=only:NoSchedule", "admin: add 1 node like n without taints"],
+    ),
+    "NeverFits": (
+        lambda: state(node("n", cpu="4"), *one(cpu="6")),
+        policy("gang", "predicates"),
+        ["user: ask for no more than 4 cpu a pod", "admin: add 1 node like n with 6 cpu"],
+    ),
+    "Unschedulable": (
+        gang_of_8,
+        DEFAULT_POLICY,
+        [
+            "user: tolerate taint gpu=only:NoSchedule",
+            "admin: add 1 node like n1",
+            "wait: wait until default/run ends",
+        ],
+    ),
+    "ResourceQuotaExceeded": (
+        with_quota,
+        policy("gang resourcequota", "predicates", actions="enqueue, allocate"),
+        ["admin: raise ResourceQuota default/small by 3 cpu"],
+    ),
+    "ClusterOvercommitted": (
+        overcommitted,
+        policy("gang overcommit", "predicates", actions="enqueue"),
+        [],
+    ),
+    "NoHyperNodeFits": (
+        lambda: state(
+            *racks(2, 2),
+            queue("default"),
+            pod_group("job", 4, networkTopology={"mode": "hard", "highestTierAllowed": 1}),
+            gang("job", 4, cpu="2"),
+        ),
+        TOPOLOGY,
+        ["user: set highestTierAllowed: 2 in PodGroup default/job"],
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_the_smallest_change_that_helps_is_found_by_trying(reason: str) -> None:
+    made, with_policy, helps = CASES[reason]
+    key = "default/second" if reason == "ClusterOvercommitted" else "default/job"
+    found = why(made(), f"job {key}", with_policy)
+    assert found.reason == reason
+    assert found.message
+    told = [f"{remedy.who}: {remedy.change}" for remedy in found.remedies]
+    assert [change for change in helps if change not in told] == [], told
+
+
+def test_nodes_are_counted_by_cause_with_the_nearest_miss() -> None:
+    found = why(gang_of_8(), "job default/job")
+    assert {cause.cause: cause.nodes for cause in found.nodes} == {
+        "node(s) had untolerated taint {gpu: only}": 1,
+        "room for 1 of 8 pods": 1,
+        "room for 4 of 8 pods": 1,
+    }
+    assert found.would_fit == 5
+    assert found.nearest.endswith("lacks 1 cpu for one more: 0 cpu left")
+    assert found.holders == [
+        Holding(namespace="default", name="run", queue="default", pods=1, amounts={"cpu": "3"}),
+    ]
+
+
+def test_nodes_that_lack_the_same_are_one_cause() -> None:
+    nodes = [node(f"n{i}", cpu="4") for i in range(3)]
+    held = [pod(f"held-{i}", cpu=str(1 + i), node=f"n{i}") for i in range(3)]
+    found = why(state(nodes, held, one(cpu="4")), "job default/job")
+    assert [(cause.nodes, cause.cause) for cause in found.nodes] == [(3, "lacking at least 1 cpu")]
+    assert found.nearest == "n0 lacks 1 cpu for one: 3 cpu free"
+
+
+def test_a_pod_is_explained_with_its_gang() -> None:
+    found = why(gang_of_8(), "pod default/job-7")
+    assert (found.kind, found.group, found.min_member) == ("Pod", "job", 8)
+    assert any(remedy.change == "add 1 node like n1" for remedy in found.remedies)
+
+
+def test_jobs_that_are_served_before_are_named() -> None:
+    names = ("first", "second", "third")
+    groups, pods = [pod_group(name, 3, created=at) for at, name in enumerate(names)], [gang(name, 3) for name in names]
+    found = why(state(node("n", cpu="2"), queue("default"), groups, *pods), "job default/third")
+    assert [ahead.name for ahead in found.ahead] == ["first", "second"]
+    assert found.ahead[0].amounts["cpu"] == "3"
+
+
+def test_what_runs_has_no_reason() -> None:
+    cluster = state(node("n"), queue("default"), pod_group("job", phase="Running"), pod("job-0", "job", node="n"))
+    assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pods have a place"
+    assert said(cluster, "pod default/job-0") == "Pod default/job-0 of PodGroup job: Running on n"
+    assert answer(cluster, "job default/none") is None
+    assert answer(cluster, "pod default/none") is None
+    assert answer(cluster, "queue none") is None
+
+
+def test_fields_of_a_queue_that_nobody_reads_are_named() -> None:
+    cluster = state(node("n"), queue("q", deserved={"cpu": "4"}, parent="team", reclaimable=False))
+    text = said(cluster, "queue q")
+    for field in ("deserved", "parent", "reclaimable"):
+        assert f"spec.{field} " in text.partition("Ignored")[2]
+    heeding = policy("gang", "capacity", actions="allocate, reclaim").replace(
+        "- name: capacity", "- name: capacity\n    enableHierarchy: true"
+    )
+    assert "Ignored" not in said(
+        state(node("n"), queue("root"), queue("team"), *cluster.queues.values()), "queue q", heeding
+    )
