@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import uvicorn
-from fastapi import FastAPI, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -30,14 +30,17 @@ def make_app(
     stuck: Callable[[], Sequence[str]] = list,
     scheduler_names: Collection[str] = ("stromboli",),
     extender_scheduler_names: Collection[str] = (),
+    more: Sequence[APIRouter] = (),
 ) -> FastAPI:
     """The application.
 
     `published` gives what the last session left; `ready` names what the service waits for, and nothing when it is
-    ready; `stuck` names what makes no progress, and nothing while all does.
+    ready; `stuck` names what makes no progress, and nothing while all does. `more` are further routes.
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
     app.include_router(extender_routes(Extender(published, scheduler_names, extender_scheduler_names)))
+    for router in more:
+        app.include_router(router)
 
     @app.get("/healthz", tags=["probes"])
     async def healthz() -> PlainTextResponse:

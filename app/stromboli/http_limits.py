@@ -24,6 +24,8 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _PROBES = frozenset(("/healthz", "/readyz"))
 #: what may be read without a certificate where one is asked for: kubelets and Prometheus have none
 _OPEN = _PROBES | {"/metrics"}
+#: what asks for a token, or for loopback, itself
+_API = "/api/"
 
 
 class _GoneError(Exception):
@@ -59,7 +61,13 @@ class Bounded:
         return self.settings.http_max_body
 
     def _may_ask(self, scope: Scope) -> bool:
-        return self.settings.client_ca_file is None or scope["path"] in _OPEN or scope["extensions"]["tls"]["client"]
+        path = scope["path"]
+        return (
+            self.settings.client_ca_file is None
+            or path in _OPEN
+            or path.startswith(_API)
+            or scope["extensions"]["tls"]["client"]
+        )
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")

@@ -18,6 +18,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "run": "run:run",
         "simulate": "simulate:simulate",
         "demo": "demo:demo",
+        "why": "why:why",
+        "whatif": "whatif:whatif",
     },
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "config": {"check": "config:check", "default": "config:default"},

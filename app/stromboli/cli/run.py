@@ -21,12 +21,16 @@ from stromboli.api.errors import StromboliError
 from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
+from stromboli.explain.rehearsal import Rehearsal
 from stromboli.extender import Published
 from stromboli.framework.environment import Environment
 from stromboli.framework.registry import Registry
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
+from stromboli.http_api import api_routes
 from stromboli.live import node_load, queue_usage
+from stromboli.live.access import AccessReviews
+from stromboli.live.client import Credentials, Kube
 from stromboli.live.extender_transport import HttpExtenderTransport
 from stromboli.live.logs import Logger
 from stromboli.live.service import Service
@@ -185,6 +189,30 @@ class _Usage:
         self._sessions.environment = replace(environment, left={**environment.left, FairShare.name: history})
 
 
+class _Live:
+    """The cluster as the service knows it, for whoever asks what would be."""
+
+    def __init__(
+        self, service: Service, sessions: Successive, registry: Registry, compatibility: Compatibility | None
+    ) -> None:
+        self._service = service
+        self._sessions = sessions
+        self._registry = registry
+        self._compatibility = compatibility
+
+    def rehearsal(self) -> Rehearsal | None:
+        """A fork of the cluster as it is now."""
+        if not self._service.ready:
+            return None
+        sessions = self._sessions
+        told = replace(sessions.environment, node_usage=sessions.node_usage, queue_usage=sessions.queue_usage)
+        return Rehearsal(sessions.engine, self._service.state.fork(), told, time.time())
+
+    def engine(self, policy: str) -> Engine:
+        """An engine for another policy."""
+        return Engine(policy, registry=self._registry, compatibility=self._compatibility, source="policy")
+
+
 class _Scheduler:
     """The service and its HTTP side, put together."""
 
@@ -197,7 +225,11 @@ class _Scheduler:
             return sessions
 
         watcher = _Watcher()
-        watcher.service = self._service = Service(settings, load, watcher, reads=registry.reads, usage=_Usage(sessions))
+        credentials = Credentials.load(settings.kubeconfig, settings.context)
+        watcher.service = self._service = Service(
+            settings, load, watcher, credentials, reads=registry.reads, usage=_Usage(sessions)
+        )
+        self._reviews = Kube(credentials)
         self._settings = settings
         self._sessions = sessions
         self._app = make_app(
@@ -207,6 +239,7 @@ class _Scheduler:
             stuck=self._service.stuck,
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
+            more=[api_routes(_Live(self._service, sessions, registry, compatibility), AccessReviews(self._reviews))],
         )
 
     async def run(self, listening: socket.socket) -> None:
@@ -229,6 +262,7 @@ class _Scheduler:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self._reviews.close()
 
     def _tell(self, loads: node_load.Loads) -> None:
         self._sessions.node_usage = loads

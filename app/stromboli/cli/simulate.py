@@ -13,6 +13,7 @@ from rich.console import Console
 
 from stromboli.api.errors import PolicyError, StromboliError
 from stromboli.api.validation import readable
+from stromboli.cli.clusters import scheduler_names
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
 from stromboli.engine import Engine
@@ -99,7 +100,7 @@ def simulate(
 
 
 def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | None) -> Run:
-    scheduled = names or _scheduler_names(loaded)
+    scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled))
     return run(engine, state, cycles=cycles)
@@ -110,12 +111,6 @@ def _failures(result: Run) -> list[str]:
     return list(
         dict.fromkeys(f"plugin {f.plugin} failed in {f.where}: {readable(repr(f.error))}" for f in result.failures)
     )
-
-
-def _scheduler_names(loaded: Loaded) -> list[str]:
-    """Manifests are simulated whoever is to schedule them: all names that occur, but kube-scheduler's only alone."""
-    names = {obj.spec.scheduler_name or "" for kind, obj in loaded.objects if kind == "Pod"}
-    return sorted(names - {"default-scheduler"}) or sorted(names)
 
 
 def _print(name: str, result: Run, format_: Format, explain: bool) -> None:

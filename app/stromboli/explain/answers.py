@@ -48,6 +48,8 @@ class Remedy(_Part, frozen=True, kw_only=True):
     #: wait, user or admin
     who: str
     effect: str
+    #: the jobs that it names, `NAMESPACE/NAME`
+    jobs: list[str] = field(default_factory=list)
 
 
 class Answer(_Part, frozen=True, kw_only=True):

@@ -97,6 +97,8 @@ class Future:
     evicted: dict[str, str] = field(default_factory=dict)
     #: on whose behalf each of those is evicted, and by which action
     causes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: the job of each pod that is bound or evicted
+    jobs: dict[str, str] = field(default_factory=dict)
     session: Session | None = None
     #: whether the last session still decided something
     unsettled: bool = False
@@ -131,7 +133,7 @@ class Rehearsal:
             result = sessions.decide(state.snapshot(), now=self._now)
             self.sessions += 1
             future.session = result.session
-            _note(future, result.decisions)
+            _note(future, result.decisions, state)
             future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)
             admitted = any(isinstance(each, SetPodGroupStatus) for each in result.decisions)
             if enough(future) or not (future.unsettled or admitted):
@@ -140,7 +142,7 @@ class Rehearsal:
         return future
 
 
-def _note(future: Future, decisions: Iterable[Decision]) -> None:
+def _note(future: Future, decisions: Iterable[Decision], state: ClusterState) -> None:
     for decision in decisions:
         match decision:
             case Bind(node=node):
@@ -148,3 +150,7 @@ def _note(future: Future, decisions: Iterable[Decision]) -> None:
             case Evict(node=node):
                 future.evicted[decision.key] = node
                 future.causes[decision.key] = decision.action, decision.beneficiary
+            case _:
+                continue
+        record = state.record(decision.key)
+        future.jobs[decision.key] = record.job if record else ""

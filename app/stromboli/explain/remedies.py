@@ -48,6 +48,8 @@ class Candidate:
     who: str
     change: Change | None = None
     engine: Engine | None = None
+    #: the jobs that it names
+    jobs: Sequence[str] = ()
     #: how many of the pods have to be bound; 0 for as many as the case needs
     needed: int = 0
 
@@ -114,7 +116,9 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
                 future = case.tried(candidate)
                 if future is not None:
                     effect = _effect(case, future)
-                    found[candidate.who] = Remedy(change=candidate.words, who=candidate.who, effect=effect)
+                    found[candidate.who] = Remedy(
+                        change=candidate.words, who=candidate.who, effect=effect, jobs=list(candidate.jobs)
+                    )
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
     return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]))
 
@@ -574,7 +578,7 @@ def _ends(case: _Case) -> Iterator[Candidate]:
     groups += [named[:count] for count in range(2, len(named) + 1)]
     for group in groups:
         words = f"{' and '.join(group)} {'ends' if len(group) == 1 else 'end'}"
-        yield Candidate(f"wait until {words}", "wait", partial(_end, jobs=group))
+        yield Candidate(f"wait until {words}", "wait", partial(_end, jobs=group), jobs=group)
 
 
 def _end(state: ClusterState, jobs: Sequence[str]) -> None:

@@ -1,0 +1,169 @@
+"""Which cluster a command is about: files or a dump, a cluster that is read with one's own rights, or a service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.api.errors import StromboliError
+from stromboli.discovery import discover
+from stromboli.engine import Engine
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.framework.environment import Environment
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.policy.rules import Compatibility
+from stromboli.simulation.admission import admit
+from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
+from stromboli.simulation.manifests import Loaded, load
+from stromboli.simulation.run import feed
+from stromboli.state.cluster import ClusterState
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+#: seconds for an answer of the service
+_PATIENCE = 60.0
+
+Files = Annotated[
+    list[str] | None, typer.Option("-f", "--filename", help="Files, folders or - for stdin instead of a service.")
+]
+Url = Annotated[str, typer.Option(envvar="STROMBOLI_URL", help="The service's port.")]
+Token = Annotated[str, typer.Option(envvar="STROMBOLI_TOKEN", help="A token of the cluster, for a service elsewhere.")]
+CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Authorities (PEM) of the service.")]
+Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster that is read instead of a service.")]
+Context = Annotated[str | None, typer.Option(help="The same, by a context of the kubeconfig.")]
+PolicyFile = Annotated[Path | None, typer.Option(help="Policy file, for files and clusters that are read.")]
+SchedulerNames = Annotated[list[str] | None, typer.Option(help="Names in spec.schedulerName of pods to schedule.")]
+
+
+class RemoteError(StromboliError):
+    """The service did not answer, or refused."""
+
+    def __init__(self, problem: str, status: int = 0) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+@dataclass(slots=True)
+class Known:
+    """A cluster that is known here: an engine, and a state that nobody else has."""
+
+    engine: Engine
+    state: ClusterState
+    loaded: Loaded
+
+    def rehearsal(self) -> Rehearsal:
+        """Sessions on it; its state is not to be used otherwise."""
+        return Rehearsal(self.engine, self.state, Environment(), time.time())
+
+
+def scheduler_names(loaded: Loaded) -> list[str]:
+    """Manifests are simulated whoever is to schedule them: all names that occur, but kube-scheduler's only alone."""
+    names = {obj.spec.scheduler_name or "" for kind, obj in loaded.objects if kind == "Pod"}
+    return sorted(names - {"default-scheduler"}) or sorted(names)
+
+
+def known_from(
+    paths: list[str] | None,
+    *,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    policy: Path | None = None,
+    names: list[str] | None = None,
+    compatibility: Compatibility | None = None,
+    plugins_dir: Path | None = None,
+) -> Known | None:
+    """The cluster in files, or one that is read; None when neither is asked for. Raises StromboliError."""
+    if not paths and kubeconfig is None and context is None:
+        return None
+    text = read_text(policy, LARGEST_POLICY) if policy else DEFAULT_POLICY
+    registry = discover(plugins_dir)
+    engine = Engine(text, registry=registry, compatibility=compatibility, source=str(policy or "default policy"))
+    if paths:
+        loaded = load(paths, sys.stdin.buffer, lenient=True, largest=LARGEST_FILE)
+    else:
+        dumped = asyncio.run(dump(kubeconfig, context))
+        loaded = load(["-"], BytesIO(dumped), lenient=True, largest=len(dumped))
+        names = names or ["stromboli"]
+    if not loaded.objects:
+        raise StromboliError("; ".join(loaded.problems) or f"{', '.join(paths or ())}: no objects")
+    scheduled = names or scheduler_names(loaded)
+    state = ClusterState(scheduled, reads=registry.reads)
+    feed(state, admit(loaded, scheduled))
+    for line in loaded.problems:
+        print(line, file=sys.stderr)
+    return Known(engine, state, loaded)
+
+
+async def dump(kubeconfig: Path | None, context: str | None) -> bytes:
+    """All that sessions look at, as a list in JSON, read with one's own rights. Raises StromboliError."""
+    from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
+    from stromboli.live.reflector import SOURCES
+
+    kube = Kube(Credentials.load(kubeconfig, context))
+    items: list[msgspec.Raw] = []
+    try:
+        for source in SOURCES:
+            try:
+                async for page in kube.pages(source.path, {}):
+                    items += [_with_kind(item, source.kind) for item in page.items or ()]
+            except ApiError as error:
+                if source.required or error.status != 404:
+                    print(f"{source.kind} is not read: {error}", file=sys.stderr)
+    except CONNECTION_ERRORS as error:
+        raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
+    finally:
+        await kube.close()
+    return msgspec.json.encode({"kind": "List", "items": items})
+
+
+def _with_kind(item: msgspec.Raw, kind: str) -> msgspec.Raw:
+    """An object of a list, which names its kind only once."""
+    return msgspec.Raw(b'{"kind":"%s",%s' % (kind.encode(), bytes(item).lstrip().removeprefix(b"{")))
+
+
+def ask(url: str, path: str, *, token: str = "", ca_file: Path | None = None, body: bytes | None = None) -> Any:
+    """The service's answer. Raises RemoteError."""
+    address = f"{url.rstrip('/')}/api/v1/{path}"
+    if not address.startswith(("http://", "https://")):
+        raise RemoteError(f"--url: {url!r} is not an address such as {DEFAULT_URL}")
+    headers = {"Accept": "application/json", "Content-Type": "application/yaml"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        tls = ssl.create_default_context(cafile=ca_file) if url.startswith("https") else None
+        # Not by a proxy of the environment: the port is in the cluster or here.
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=tls)] if tls else [])
+        )
+        with opener.open(urllib.request.Request(address, body, headers), timeout=_PATIENCE) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise RemoteError(_refusal(error.read()) or f"{url}: {error.code} {error.reason}", error.code) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        hint = " (--url names a service, --context a cluster)" if url == DEFAULT_URL else ""
+        raise RemoteError(f"{url}: {why}{hint}") from None
+
+
+def _refusal(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def quoted(*parts: str) -> str:
+    """Parts of a path."""
+    return "/".join(urllib.parse.quote(part, safe="") for part in parts)

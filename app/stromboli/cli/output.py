@@ -1,0 +1,35 @@
+"""How answers are printed: for people, or as JSON or YAML with the same fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import yaml
+
+
+class Output(StrEnum):
+    """Forms of output."""
+
+    text = "text"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+Format = Annotated[Output, typer.Option("-o", "--output", help="text, wide, json or yaml.")]
+
+
+def show(answer: Any, form: Output, lines: Iterable[str]) -> None:
+    """Print an answer; `lines` are what people get."""
+    match form:
+        case Output.json:
+            print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+        case Output.yaml:
+            print(yaml.safe_dump(msgspec.to_builtins(answer), sort_keys=False, allow_unicode=True), end="")
+        case _:
+            for line in lines:
+                print(line)

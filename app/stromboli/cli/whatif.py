@@ -1,0 +1,70 @@
+"""`stromboli whatif`: what would be otherwise after a change, before it is made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli import clusters
+from stromboli.cli.clusters import CaFile, Context, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
+from stromboli.cli.output import Format, Output, show
+from stromboli.cli.problems import quit_with
+from stromboli.engine import Engine
+from stromboli.explain.whatif import WhatIf, lines, what_if
+from stromboli.simulation.changes import read_changes
+from stromboli.simulation.files import LARGEST_FILE, bounded_text, read_text
+
+#: the exit code when pods of the change would wait and that is not wanted
+PENDING = 1
+
+
+def whatif(
+    change: Annotated[
+        list[Path], typer.Option("-f", "--filename", help="Objects to add, change or remove, or a policy; - for stdin.")
+    ],
+    output: Format = Output.text,
+    on: Annotated[
+        list[str] | None, typer.Option("--on", help="Files or folders with the cluster, instead of a service.")
+    ] = None,
+    url: Url = clusters.DEFAULT_URL,
+    token: Token = "",
+    certificate_authority: CaFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    policy: PolicyFile = None,
+    scheduler_name: SchedulerNames = None,
+    fail_on_pending: Annotated[
+        bool, typer.Option("--fail-on-pending", help="Exit with 1 when pods wait that do not wait without the change.")
+    ] = False,
+) -> None:
+    """Tell what a change would bind and evict, and how shares move, as a diff. Nothing is written.
+
+    An object is laid over the one of its name; with `$patch: delete` that is removed. A document with actions and
+    tiers is a policy to try.
+
+    Example: stromboli whatif -f queue.yaml --fail-on-pending
+    """
+    text = "\n---\n".join(_text(path) for path in change)
+    known = clusters.known_from(on, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    if known is None:
+        answer = msgspec.convert(
+            clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=text.encode()), WhatIf
+        )
+    else:
+        changes = read_changes(", ".join(map(str, change)), text, known.state)
+        if changes.problems and not (changes.objects or changes.removed or changes.policy):
+            quit_with(changes.problems)
+        other = Engine(changes.policy, registry=known.engine.registry, source="policy") if changes.policy else None
+        answer = what_if(known.rehearsal(), changes.apply, engine=other, about=changes.pods)
+        answer = msgspec.structs.replace(answer, problems=changes.problems)
+    show(answer, output, lines(answer))
+    if fail_on_pending and answer.waiting:
+        raise typer.Exit(PENDING)
+
+
+def _text(path: Path) -> str:
+    return bounded_text("standard input", sys.stdin.buffer, LARGEST_FILE) if str(path) == "-" else read_text(path)

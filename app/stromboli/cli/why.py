@@ -1,0 +1,96 @@
+"""`stromboli why`: what keeps a pod, a job or a queue from going on, and what would help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.api.errors import StromboliError
+from stromboli.api.validation import did_you_mean
+from stromboli.cli import clusters
+from stromboli.cli.clusters import CaFile, Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
+from stromboli.cli.output import Format, Output, show
+from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.queues import explain_queue
+from stromboli.explain.remedies import explained
+from stromboli.explain.words import lines
+
+#: the exit code when what is asked about is not there
+NOT_FOUND = 1
+
+
+class Kind(StrEnum):
+    """What can be asked about."""
+
+    pod = "pod"
+    job = "job"
+    queue = "queue"
+
+
+class NotFoundError(StromboliError):
+    """There is no such object."""
+
+
+def why(
+    kind: Annotated[Kind, typer.Argument(help="pod, job (a PodGroup) or queue.", metavar="pod|job|queue")],
+    name: Annotated[str, typer.Argument(help="Its name, or NAMESPACE/NAME.")],
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Its namespace.")] = "default",
+    output: Format = Output.text,
+    files: Files = None,
+    url: Url = clusters.DEFAULT_URL,
+    token: Token = "",
+    certificate_authority: CaFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    policy: PolicyFile = None,
+    scheduler_name: SchedulerNames = None,
+    try_changes: Annotated[bool, typer.Option("--try/--no-try", help="Try what would help.")] = True,
+) -> None:
+    """Say why a pod or a job waits, or how a queue stands: the stage that blocks, who is in the way, what would help.
+
+    The service is asked, or with -f or --context a session is run here. Nothing is written.
+
+    Example: stromboli why job train -n research
+    """
+    if "/" in name and kind is not Kind.queue:
+        namespace, _, name = name.partition("/")
+    known = clusters.known_from(files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    try:
+        if known is not None:
+            found = _here(known, kind, namespace, name, try_changes)
+        else:
+            parts = ("explain", str(kind), *((name,) if kind is Kind.queue else (namespace, name)))
+            path = clusters.quoted(*parts) + ("" if try_changes or kind is Kind.queue else "?remedies=false")
+            told = clusters.ask(url, path, token=token, ca_file=certificate_authority)
+            found = _converted(kind, told)
+    except (NotFoundError, clusters.RemoteError) as error:
+        if isinstance(error, clusters.RemoteError) and error.status != 404:
+            raise
+        typer.echo(str(error), err=True)
+        raise typer.Exit(NOT_FOUND) from None
+    show(found, output, lines(found))
+
+
+def _converted(kind: Kind, told: Any) -> Answer | QueueAnswer:
+    return msgspec.convert(told, QueueAnswer) if kind is Kind.queue else msgspec.convert(told, Answer)
+
+
+def _here(known: Known, kind: Kind, namespace: str, name: str, try_changes: bool) -> Answer | QueueAnswer:
+    rehearsal = known.rehearsal()
+    session = rehearsal.run(cycles=1).session
+    assert session is not None
+    if kind is Kind.queue:
+        answer = explain_queue(session, name)
+        names = list(session.view.queues)
+        if answer is None:
+            raise NotFoundError(f"there is no queue {name}{did_you_mean(name, names)}")
+        return answer
+    key = f"{namespace}/{name}"
+    found = explained(session, str(kind), key, rehearsal if try_changes else None)
+    if found is None:
+        keys = known.state.pods.by_key if kind is Kind.pod else session.view.jobs
+        raise NotFoundError(f"there is no {kind} {key}{did_you_mean(key, list(keys))}")
+    return found

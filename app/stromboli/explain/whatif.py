@@ -1,0 +1,188 @@
+"""What would be otherwise after a change: two rehearsals, one with it and one without, and their difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from msgspec import Struct, field
+
+from stromboli.api.resources import MEMORY, PODS, Vector
+from stromboli.engine import Engine
+from stromboli.explain.jobs import counted
+from stromboli.explain.rehearsal import Change, Future, Rehearsal
+from stromboli.framework.explain import pending_reasons
+from stromboli.framework.reasons import describe
+from stromboli.framework.session import Session
+
+#: lines of a kind that people are shown
+_MOST_LINES = 20
+
+
+class Moved(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A pod that is bound or evicted."""
+
+    pod: str
+    node: str
+    queue: str = ""
+    #: for evictions: the action, and the PodGroup on whose behalf
+    action: str = ""
+    beneficiary: str = ""
+
+
+class Waiting(Struct, frozen=True, rename="camel"):
+    """A pod that has no place."""
+
+    pod: str
+    stage: str
+    reason: str
+    message: str
+
+
+class Shift(Struct, frozen=True, rename="camel"):
+    """What of a queue is another amount after the change, in one resource: held, deserved or requested."""
+
+    queue: str
+    resource: str
+    amount: str
+    before: str
+    after: str
+
+
+class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The difference that a change makes. Nothing of it was carried out."""
+
+    #: bound or evicted with the change only
+    bound: list[Moved] = field(default_factory=list)
+    evicted: list[Moved] = field(default_factory=list)
+    #: bound or evicted without the change only
+    no_longer_bound: list[Moved] = field(default_factory=list)
+    no_longer_evicted: list[Moved] = field(default_factory=list)
+    #: bound in both cases, on another node with the change
+    elsewhere: list[Moved] = field(default_factory=list)
+    queues: list[Shift] = field(default_factory=list)
+    #: pods of the change that wait, and others that wait with it only
+    waiting: list[Waiting] = field(default_factory=list)
+    #: how many wait in all after the change, by reason
+    pending: dict[str, int] = field(default_factory=dict)
+    #: whether sessions would still decide something when they were no longer followed
+    unsettled: bool = False
+    #: what of the change could not be used
+    problems: list[str] = field(default_factory=list)
+
+
+def what_if(
+    rehearsal: Rehearsal, change: Change, *, engine: Engine | None = None, about: Collection[str] = (), cycles: int = 6
+) -> WhatIf:
+    """The difference between what happens anyway and after a change; `about` are the pods that it brings."""
+    before, after = rehearsal.run(cycles=cycles), rehearsal.run(change, engine=engine, cycles=cycles)
+    assert before.session is not None
+    assert after.session is not None
+    waited, waits = pending_reasons(before.session), pending_reasons(after.session)
+    mine = set(about)
+    moved = [pod for pod in after.bound if pod in before.bound and before.bound[pod] != after.bound[pod]]
+    return WhatIf(
+        bound=list(_moves(after, after.bound.keys() - before.bound.keys())),
+        evicted=list(_moves(after, after.evicted.keys() - before.evicted.keys())),
+        no_longer_bound=list(_moves(before, before.bound.keys() - after.bound.keys())),
+        no_longer_evicted=list(_moves(before, before.evicted.keys() - after.evicted.keys())),
+        elsewhere=list(_moves(after, moved)),
+        queues=list(_shifts(before.session, after.session)),
+        waiting=[
+            Waiting(pod, reason.stage.name, reason.reason, reason.message)
+            for pod, reason in sorted(waits.items())
+            if pod in mine or pod not in waited
+        ],
+        pending=dict(Counter(reason.reason for reason in waits.values()).most_common()),
+        unsettled=after.unsettled,
+    )
+
+
+def _moves(future: Future, pods: Collection[str]) -> Iterator[Moved]:
+    session = future.session
+    assert session is not None
+    for pod in sorted(pods):
+        job = session.view.jobs.get(future.jobs.get(pod, ""))
+        queue = job.queue.name if job else ""
+        if pod in future.causes:
+            action, beneficiary = future.causes[pod]
+            yield Moved(pod, future.evicted[pod], queue, action, beneficiary)
+        else:
+            yield Moved(pod, future.bound[pod], queue)
+
+
+def _shifts(before: Session, after: Session) -> Iterator[Shift]:
+    old, new = _amounts(before), _amounts(after)
+    for queue in dict.fromkeys([*old, *new]):
+        for amount in ("held", "deserved", "requested"):
+            was, now = (side.get(queue, {}).get(amount, {}) for side in (old, new))
+            for resource in dict.fromkeys([*was, *now]):
+                if was.get(resource, "0") != now.get(resource, "0"):
+                    yield Shift(queue, resource, amount, was.get(resource, "0"), now.get(resource, "0"))
+
+
+def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
+    """What queues hold, deserve and ask for, by resource."""
+    view = session.view
+    held, requested = view.by_queue(view.membership.allocated_now()), view.by_queue(view.membership.requested())
+
+    def named(vector: Vector | None) -> dict[str, str]:
+        pairs = [] if vector is None else enumerate(np.floor(vector + 1e-6).tolist())
+        return {view.dimensions[c]: describe(c, value) for c, value in pairs if value and c != PODS}
+
+    def deserved(queue: str) -> Vector | None:
+        gauges = session.report.gauges.get(queue)
+        return None if gauges is None else gauges.amounts.get("deserved")
+
+    return {
+        queue: {
+            "held": named(held[queue]),
+            "deserved": named(_in_mebibytes(deserved(queue))),
+            "requested": named(requested[queue]),
+        }
+        for queue in view.queues
+    }
+
+
+def _in_mebibytes(vector: Vector | None) -> Vector | None:
+    """Amounts whose memory is cut to whole MiB: a share is hardly ever a round number of bytes."""
+    if vector is None:
+        return None
+    out = vector.copy()
+    out[MEMORY] = np.floor(out[MEMORY] / 2**20) * 2**20
+    return out
+
+
+def lines(answer: WhatIf) -> Iterator[str]:
+    """The difference for people, as a diff: + for what the change brings about, - for what it does away with."""
+    yield from answer.problems
+    parts = [
+        *(f"+ bind {each.pod} to {each.node}{_in(each)}" for each in answer.bound),
+        *(f"- bind {each.pod} to {each.node}{_in(each)}" for each in answer.no_longer_bound),
+        *(f"~ bind {each.pod} to {each.node} instead{_in(each)}" for each in answer.elsewhere),
+        *(f"+ evict {each.pod} from {each.node}{_in(each)}{_for(each)}" for each in answer.evicted),
+        *(f"- evict {each.pod} from {each.node}{_in(each)}{_for(each)}" for each in answer.no_longer_evicted),
+    ]
+    waiting = [f"! {each.pod} waits at {each.stage}: {each.reason}: {each.message}" for each in answer.waiting]
+    for some in (parts, waiting):
+        yield from some[:_MOST_LINES]
+        if len(some) > _MOST_LINES:
+            yield f"  and {len(some) - _MOST_LINES} more"
+    for shift in answer.queues:
+        yield f"  queue {shift.queue} {shift.amount} {shift.resource}: {shift.before} -> {shift.after}"
+    if not (parts or answer.queues):
+        yield "no difference"
+    total = sum(answer.pending.values())
+    made = f"{counted(len(answer.bound), 'pod')} bound, {len(answer.evicted)} evicted by the change"
+    yield f"{made}; {total} wait after it"
+    if answer.unsettled:
+        yield "sessions would go on to decide: what follows was not followed to its end"
+
+
+def _in(each: Moved) -> str:
+    return f" (queue {each.queue})" if each.queue else ""
+
+
+def _for(each: Moved) -> str:
+    return f" by {each.action}" + (f" for {each.beneficiary}" if each.beneficiary else "") if each.action else ""

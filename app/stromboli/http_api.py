@@ -1,0 +1,208 @@
+"""The questions that people and tools ask over HTTP: why something waits, and what would be if.
+
+On loopback they are answered to whoever asks. Everybody else needs HTTPS and a token of the cluster; the API server
+says whom it belongs to and what he may read, and he learns of no other pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Protocol, TypeVar
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Request, Response
+
+from stromboli.api.errors import PolicyError, StromboliError
+from stromboli.engine import Engine
+from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.queues import explain_queue
+from stromboli.explain.redaction import namespaces, redacted
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.remedies import explained
+from stromboli.explain.whatif import WhatIf, what_if
+from stromboli.framework.session import Session
+from stromboli.live.access import AccessReviews, User
+from stromboli.live.client import CONNECTION_ERRORS, ApiError
+from stromboli.simulation.changes import read_changes
+
+T = TypeVar("T")
+
+_SCHEDULING = "scheduling.volcano.sh"
+#: headers that a proxy adds: then loopback is the proxy, and who asks is somebody else
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+#: bytes of a change
+_LARGEST_CHANGE = 4 << 20
+
+
+class Source(Protocol):
+    """What answers rest on."""
+
+    def rehearsal(self) -> Rehearsal | None:
+        """A fork of the cluster as it is now; None while it is not known yet. Called in the event loop."""
+
+    def engine(self, policy: str) -> Engine:
+        """An engine for a policy. Raises PolicyError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks; None is whoever may do everything."""
+
+    user: User | None
+    reviews: AccessReviews | None
+
+    async def may(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
+        """Whether he may read something."""
+        if self.user is None or self.reviews is None:
+            return True
+        try:
+            return await self.reviews.may(self.user, verb, group, resource, namespace)
+        except (ApiError, *CONNECTION_ERRORS):
+            raise HTTPException(503, "the API server did not say what you may read") from None
+
+    async def demand(self, verb: str, group: str, resource: str, namespace: str = "") -> None:
+        """Raises HTTPException when he may not."""
+        if not await self.may(verb, group, resource, namespace):
+            where = f" in namespace {namespace}" if namespace else ""
+            raise HTTPException(403, f"you may not {verb} {resource}{where}")
+
+
+class Questions:
+    """Answers one question at a time: each may cost some dozen sessions."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._turn = asyncio.Lock()
+
+    async def ask(self, question: Callable[[Rehearsal], T]) -> T:
+        """An answer, worked out in a thread. Raises HTTPException while nothing is known."""
+        async with self._turn:
+            rehearsal = self._source.rehearsal()
+            if rehearsal is None:
+                raise HTTPException(503, "the cluster is not known yet")
+            return await asyncio.to_thread(question, rehearsal)
+
+    def engine(self, policy: str | None) -> Engine | None:
+        """The engine of another policy, if there is one."""
+        return None if policy is None else self._source.engine(policy)
+
+
+def api_routes(source: Source, reviews: AccessReviews | None) -> APIRouter:
+    """`/api/v1`; without `reviews` only loopback is answered."""
+    router, questions = APIRouter(prefix="/api/v1", tags=["explain"]), Questions(source)
+
+    @router.get("/explain/job/{namespace}/{name}")
+    async def explain_job(request: Request, namespace: str, name: str, remedies: bool = True) -> Response:
+        """Why a job waits."""
+        who = await _caller(request, reviews)
+        await who.demand("get", _SCHEDULING, "podgroups", namespace)
+        return await _explain(questions, who, "job", namespace, name, remedies=remedies)
+
+    @router.get("/explain/pod/{namespace}/{name}")
+    async def explain_pod(request: Request, namespace: str, name: str, remedies: bool = True) -> Response:
+        """Why a pod waits."""
+        who = await _caller(request, reviews)
+        return await _explain(questions, who, "pod", namespace, name, remedies=remedies)
+
+    @router.get("/explain/queue/{name}")
+    async def explain_the_queue(request: Request, name: str) -> Response:
+        """How a queue stands."""
+        who = await _caller(request, reviews)
+        await who.demand("get", _SCHEDULING, "queues")
+        found = await questions.ask(lambda rehearsal: explain_queue(_session(rehearsal), name))
+        return await _answer(found, f"there is no queue {name}", who)
+
+    @router.post("/whatif")
+    async def whatif(request: Request) -> Response:
+        """What would be otherwise after the change in the body; nothing is written."""
+        who = await _caller(request, reviews)
+        # It tells of pods wherever they are.
+        await who.demand("list", "", "pods")
+        body = await request.body()
+        if len(body) > _LARGEST_CHANGE:
+            raise HTTPException(413, f"a change has no more than {_LARGEST_CHANGE} bytes")
+        try:
+            text = body.decode()
+            return _json(await questions.ask(lambda rehearsal: _what_if(questions, rehearsal, text)))
+        except (UnicodeDecodeError, PolicyError, StromboliError) as error:
+            raise HTTPException(400, str(error)) from None
+
+    return router
+
+
+def _what_if(questions: Questions, rehearsal: Rehearsal, text: str) -> WhatIf:
+    changes = read_changes("the request", text, rehearsal.state)
+    if changes.problems and not (changes.objects or changes.removed or changes.policy):
+        raise StromboliError("; ".join(changes.problems))
+    engine = questions.engine(changes.policy)
+    found = what_if(rehearsal, changes.apply, engine=engine, about=changes.pods)
+    return msgspec.structs.replace(found, problems=changes.problems)
+
+
+def _session(rehearsal: Rehearsal) -> Session:
+    session = rehearsal.run(cycles=1).session
+    assert session is not None
+    return session
+
+
+async def _explain(
+    questions: Questions, who: Caller, kind: str, namespace: str, name: str, *, remedies: bool
+) -> Response:
+    await who.demand("get", "", "pods", namespace)
+
+    def question(rehearsal: Rehearsal) -> Answer | None:
+        return explained(_session(rehearsal), kind, f"{namespace}/{name}", rehearsal if remedies else None)
+
+    return await _answer(await questions.ask(question), f"there is no {kind} {namespace}/{name}", who)
+
+
+async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller) -> Response:
+    """The answer without what he who asks may not know."""
+    if found is None:
+        raise HTTPException(404, missing)
+    allowed = {each: await who.may("list", "", "pods", each) for each in namespaces(found)}
+    return _json(redacted(found, frozenset(name for name, may in allowed.items() if may)))
+
+
+def _json(answer: object) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+# -- who asks --------------------------------------------------------------------------------------------------------
+
+
+async def _caller(request: Request, reviews: AccessReviews | None) -> Caller:
+    """Raises HTTPException for a stranger."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if not scheme and _on_loopback(request):
+        return Caller(None, None)
+    if reviews is None:
+        raise HTTPException(403, "only requests on loopback are answered")
+    if request.url.scheme != "https":
+        raise HTTPException(403, "tokens are taken by HTTPS only: serve with a certificate, or ask on loopback")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
+    try:
+        user = await reviews.user(token.strip())
+    except (ApiError, msgspec.ValidationError, *CONNECTION_ERRORS):
+        raise HTTPException(503, "the API server did not say whose token it is") from None
+    if user is None:
+        raise HTTPException(401, "the token is not valid", {"WWW-Authenticate": "Bearer"})
+    return Caller(user, reviews)
+
+
+def _on_loopback(request: Request) -> bool:
+    """Whether a request comes from this machine and names it; a web page that was led here names another host."""
+    if any(header in request.headers for header in _FORWARDED) or request.client is None:
+        return False
+    return _is_loopback(request.client.host) and _is_loopback(request.url.hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,168 @@
+"""Changes to a cluster that are tried and not made: objects to add, change or remove, or another policy.
+
+A document is an object, which is added or, where one of its name is there, laid over that; null removes a field. With
+`$patch: delete` the object is removed. A document with `actions` or `tiers` is a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import msgspec
+
+from stromboli.api.documents import read_yaml
+from stromboli.api.errors import DocumentError
+from stromboli.api.objects import PodStatus
+from stromboli.api.validation import shown
+from stromboli.explain.rehearsal import node_of, pod_of
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import FEED_ORDER, load
+from stromboli.state.cluster import ClusterState, object_key
+
+_DELETE = "delete"
+_MADE_WHERE_MISSING = frozenset(("root", "default"))
+
+
+@dataclass(slots=True)
+class Changes:
+    """What was read: objects and keys, by kind, and the text of a policy."""
+
+    objects: list[tuple[str, Any]] = field(default_factory=list)
+    removed: list[tuple[str, str]] = field(default_factory=list)
+    policy: str | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def apply(self, state: ClusterState) -> None:
+        """Make the changes."""
+        for kind, key in self.removed:
+            state.delete(kind, key)
+        for kind, obj in self.objects:
+            state.upsert(kind, obj)
+
+    @property
+    def pods(self) -> list[str]:
+        """The keys of the pods that are added or changed."""
+        return [object_key(obj) for kind, obj in self.objects if kind == "Pod"]
+
+
+def read_changes(source: str, text: str, state: ClusterState, *, lenient: bool = False) -> Changes:
+    """Read changes to a state from a text of YAML or JSON; what is wrong is in `problems`."""
+    out = Changes()
+    manifests: list[dict[str, Any]] = []
+    try:
+        for number, document in enumerate(read_yaml(text), 1):
+            where = f"{source}: document {number}"
+            for each in _flat(document):
+                _sort(out, manifests, each, where, state)
+    except DocumentError as error:
+        out.problems.append(f"{source}: {error}")
+    _decode(out, manifests, source, state, lenient)
+    if not (out.objects or out.removed or out.policy or out.problems):
+        out.problems.append(f"{source}: no changes")
+    return out
+
+
+def _flat(document: Any) -> Iterable[Any]:
+    if isinstance(document, dict) and document.get("kind") == "List":
+        return document.get("items") or ()
+    return () if document is None else (document,)
+
+
+def _sort(out: Changes, manifests: list[dict[str, Any]], document: Any, where: str, state: ClusterState) -> None:
+    if not isinstance(document, dict):
+        out.problems.append(f"{where}: an object or a policy is needed, not {shown(document)}")
+    elif "kind" not in document and not {"actions", "tiers"}.isdisjoint(document):
+        # JSON is YAML, and what is read from it again is the same.
+        out.policy = msgspec.json.encode(document).decode()
+    elif "$patch" in document:
+        _remove(out, document, where, state)
+    else:
+        manifests.append(_laid_over(document, state))
+
+
+def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterState) -> None:
+    kind, key = str(document.get("kind")), _key(document, state)
+    if document["$patch"] != _DELETE:
+        out.problems.append(f"{where}: $patch: should be {_DELETE}, not {shown(document['$patch'])}")
+    elif key not in state.keys(kind):
+        out.problems.append(f"{where}: there is no {kind} {key} to remove")
+    else:
+        out.removed.append((kind, key))
+
+
+def _key(document: dict[str, Any], state: ClusterState) -> str:
+    """The key under which an object may be known: kinds without namespaces are known by name."""
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name, namespace = str(metadata.get("name", "")), metadata.get("namespace")
+    if namespace is None and name in state.keys(str(document.get("kind"))):
+        return name
+    return f"{namespace or 'default'}/{name}"
+
+
+def _laid_over(document: dict[str, Any], state: ClusterState) -> dict[str, Any]:
+    known = _known(str(document.get("kind")), _key(document, state), state)
+    return document if known is None else _merged(known, document)
+
+
+def _known(kind: str, key: str, state: ClusterState) -> dict[str, Any] | None:
+    """The manifest of an object that is there, as far as it was read."""
+    if key not in state.keys(kind):
+        return None
+    found: dict[str, Any]
+    if kind in ("Queue", "PodGroup"):
+        model = state.queues[key] if kind == "Queue" else state.pod_group(key)
+        assert model is not None
+        return model.model_dump(by_alias=True, exclude_unset=True, mode="json")
+    if kind == "Node" and (node := state.nodes.record(key)) is not None:
+        found = msgspec.to_builtins(node_of(node))
+    elif kind == "Pod" and (pod := state.record(key)) is not None:
+        found = msgspec.to_builtins(
+            pod_of(pod, pod.node_name, PodStatus(phase="Running" if pod.node_name else "Pending"))
+        )
+    elif kind in state.objects and isinstance(state.objects[kind][key], dict):
+        return dict(state.objects[kind][key])
+    else:
+        return None
+    out: dict[str, Any] = _without_nothing(found)
+    return out
+
+
+def _without_nothing(value: Any) -> Any:
+    """Plain data without fields that are null or empty texts, which objects that were read are full of."""
+    if isinstance(value, dict):
+        return {key: _without_nothing(each) for key, each in value.items() if each not in (None, "")}
+    return [_without_nothing(each) for each in value] if isinstance(value, list) else value
+
+
+def _merged(known: Any, change: Any) -> Any:
+    """A JSON merge patch applied."""
+    if not isinstance(change, dict):
+        return change
+    base = known if isinstance(known, dict) else {}
+    rest = {key: value for key, value in base.items() if change.get(key, ...) is not None}
+    return rest | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
+
+
+def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: ClusterState, lenient: bool) -> None:
+    if not manifests:
+        return
+    text = msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": manifests})
+    loaded = load(["-"], BytesIO(text), lenient=lenient)
+    loaded.objects += [("PriorityClass", known) for known in state.priority_classes.values()]
+    admitted = admit(loaded, state.scheduler_names)
+    named = {manifest.get("metadata", {}).get("name") for manifest in manifests if manifest.get("kind") == "Queue"}
+    out.problems += [problem.replace("standard input", source, 1) for problem in loaded.problems]
+    rank = {kind: number for number, kind in enumerate(FEED_ORDER)}
+    for kind, obj in sorted(admitted, key=lambda entry: rank.get(entry[0], len(rank))):
+        made = kind == "Queue" and obj.key in _MADE_WHERE_MISSING and obj.key not in named and obj.key in state.queues
+        if not made and kind != "PriorityClass":
+            out.objects.append((kind, obj))
+    foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]
+    names = ", ".join(sorted(state.scheduler_names))
+    for obj in foreign:
+        served = f"{obj.spec.scheduler_name} is not served here, but {names}"
+        out.problems.append(f"{source}: Pod {obj.metadata.key}: spec.schedulerName: {served}")
