@@ -7,8 +7,9 @@ says whom it belongs to and what he may read, and he learns of no other pods.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Protocol, TypeVar
 
@@ -16,7 +17,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from stromboli.api.errors import PolicyError, StromboliError
-from stromboli.engine import Engine
+from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
@@ -24,8 +25,9 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.framework.session import Session
-from stromboli.live.access import AccessReviews, User
+from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
+from stromboli.live.service import Service
 from stromboli.simulation.changes import read_changes
 
 T = TypeVar("T")
@@ -47,12 +49,37 @@ class Source(Protocol):
         """An engine for a policy. Raises PolicyError."""
 
 
+class LiveCluster:
+    """The cluster as the service knows it."""
+
+    def __init__(self, service: Service, sessions: Successive, engine: Callable[[str], Engine]) -> None:
+        self._service = service
+        self._sessions = sessions
+        self.engine = engine
+
+    def rehearsal(self) -> Rehearsal | None:
+        """A fork of the cluster, with what the next session would be told."""
+        if not self._service.ready:
+            return None
+        sessions = self._sessions
+        told = replace(sessions.environment, node_usage=sessions.node_usage, queue_usage=sessions.queue_usage)
+        return Rehearsal(sessions.engine, self._service.state.fork(), told, time.time())
+
+
+class Reviews(Protocol):
+    """Says who asks and what he may read; see `AccessReviews`."""
+
+    async def user(self, token: str) -> User | None: ...
+
+    async def may(self, user: User, verb: str, group: str, resource: str, namespace: str = "") -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks; None is whoever may do everything."""
 
     user: User | None
-    reviews: AccessReviews | None
+    reviews: Reviews | None
 
     async def may(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
         """Whether he may read something."""
@@ -90,7 +117,7 @@ class Questions:
         return None if policy is None else self._source.engine(policy)
 
 
-def api_routes(source: Source, reviews: AccessReviews | None) -> APIRouter:
+def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
     """`/api/v1`; without `reviews` only loopback is answered."""
     router, questions = APIRouter(prefix="/api/v1", tags=["explain"]), Questions(source)
 
@@ -174,7 +201,7 @@ def _json(answer: object) -> Response:
 # -- who asks --------------------------------------------------------------------------------------------------------
 
 
-async def _caller(request: Request, reviews: AccessReviews | None) -> Caller:
+async def _caller(request: Request, reviews: Reviews | None) -> Caller:
     """Raises HTTPException for a stranger."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if not scheme and _on_loopback(request):

@@ -112,12 +112,12 @@ async def dump(kubeconfig: Path | None, context: str | None) -> bytes:
     from stromboli.live.reflector import SOURCES
 
     kube = Kube(Credentials.load(kubeconfig, context))
-    items: list[msgspec.Raw] = []
+    lists: list[dict[str, Any]] = []
     try:
         for source in SOURCES:
             try:
-                async for page in kube.pages(source.path, {}):
-                    items += [_with_kind(item, source.kind) for item in page.items or ()]
+                kind = f"{source.kind}List"
+                lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(source.path, {})]
             except ApiError as error:
                 if source.required or error.status != 404:
                     print(f"{source.kind} is not read: {error}", file=sys.stderr)
@@ -125,12 +125,7 @@ async def dump(kubeconfig: Path | None, context: str | None) -> bytes:
         raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
     finally:
         await kube.close()
-    return msgspec.json.encode({"kind": "List", "items": items})
-
-
-def _with_kind(item: msgspec.Raw, kind: str) -> msgspec.Raw:
-    """An object of a list, which names its kind only once."""
-    return msgspec.Raw(b'{"kind":"%s",%s' % (kind.encode(), bytes(item).lstrip().removeprefix(b"{")))
+    return msgspec.json.encode({"kind": "List", "items": lists})
 
 
 def ask(url: str, path: str, *, token: str = "", ca_file: Path | None = None, body: bytes | None = None) -> Any:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -21,13 +22,12 @@ from stromboli.api.errors import StromboliError
 from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
-from stromboli.explain.rehearsal import Rehearsal
 from stromboli.extender import Published
 from stromboli.framework.environment import Environment
 from stromboli.framework.registry import Registry
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
-from stromboli.http_api import api_routes
+from stromboli.http_api import LiveCluster, api_routes
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
@@ -189,39 +189,16 @@ class _Usage:
         self._sessions.environment = replace(environment, left={**environment.left, FairShare.name: history})
 
 
-class _Live:
-    """The cluster as the service knows it, for whoever asks what would be."""
-
-    def __init__(
-        self, service: Service, sessions: Successive, registry: Registry, compatibility: Compatibility | None
-    ) -> None:
-        self._service = service
-        self._sessions = sessions
-        self._registry = registry
-        self._compatibility = compatibility
-
-    def rehearsal(self) -> Rehearsal | None:
-        """A fork of the cluster as it is now."""
-        if not self._service.ready:
-            return None
-        sessions = self._sessions
-        told = replace(sessions.environment, node_usage=sessions.node_usage, queue_usage=sessions.queue_usage)
-        return Rehearsal(sessions.engine, self._service.state.fork(), told, time.time())
-
-    def engine(self, policy: str) -> Engine:
-        """An engine for another policy."""
-        return Engine(policy, registry=self._registry, compatibility=self._compatibility, source="policy")
-
-
 class _Scheduler:
     """The service and its HTTP side, put together."""
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
         environment = Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names))
-        sessions = Successive(Engine(registry=registry, compatibility=compatibility), environment, time.perf_counter)
+        engine_of = partial(Engine, registry=registry, compatibility=compatibility)
+        sessions = Successive(engine_of(), environment, time.perf_counter)
 
         def load(text: str | None) -> Successive:
-            sessions.engine = Engine(text or DEFAULT_POLICY, registry=registry, compatibility=compatibility)
+            sessions.engine = engine_of(text or DEFAULT_POLICY)
             return sessions
 
         watcher = _Watcher()
@@ -239,7 +216,7 @@ class _Scheduler:
             stuck=self._service.stuck,
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
-            more=[api_routes(_Live(self._service, sessions, registry, compatibility), AccessReviews(self._reviews))],
+            more=[api_routes(LiveCluster(self._service, sessions, engine_of), AccessReviews(self._reviews))],
         )
 
     async def run(self, listening: socket.socket) -> None:

@@ -19,7 +19,7 @@ from stromboli.api.objects import PodStatus
 from stromboli.api.validation import shown
 from stromboli.explain.rehearsal import node_of, pod_of
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import FEED_ORDER, load
+from stromboli.simulation.manifests import CLUSTER_KINDS, FEED_ORDER, load
 from stromboli.state.cluster import ClusterState, object_key
 
 _DELETE = "delete"
@@ -84,7 +84,7 @@ def _sort(out: Changes, manifests: list[dict[str, Any]], document: Any, where: s
 
 
 def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterState) -> None:
-    kind, key = str(document.get("kind")), _key(document, state)
+    kind, key = str(document.get("kind")), _key(document)
     if document["$patch"] != _DELETE:
         out.problems.append(f"{where}: $patch: should be {_DELETE}, not {shown(document['$patch'])}")
     elif key not in state.keys(kind):
@@ -93,18 +93,16 @@ def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterSt
         out.removed.append((kind, key))
 
 
-def _key(document: dict[str, Any], state: ClusterState) -> str:
-    """The key under which an object may be known: kinds without namespaces are known by name."""
+def _key(document: dict[str, Any]) -> str:
+    """The key under which an object is known, if it is."""
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    name, namespace = str(metadata.get("name", "")), metadata.get("namespace")
-    if namespace is None and name in state.keys(str(document.get("kind"))):
-        return name
-    return f"{namespace or 'default'}/{name}"
+    name = str(metadata.get("name", ""))
+    return name if document.get("kind") in CLUSTER_KINDS else f"{metadata.get('namespace') or 'default'}/{name}"
 
 
 def _laid_over(document: dict[str, Any], state: ClusterState) -> dict[str, Any]:
-    known = _known(str(document.get("kind")), _key(document, state), state)
+    known = _known(str(document.get("kind")), _key(document), state)
     return document if known is None else _merged(known, document)
 
 
@@ -158,7 +156,7 @@ def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: C
     out.problems += [problem.replace("standard input", source, 1) for problem in loaded.problems]
     rank = {kind: number for number, kind in enumerate(FEED_ORDER)}
     for kind, obj in sorted(admitted, key=lambda entry: rank.get(entry[0], len(rank))):
-        made = kind == "Queue" and obj.key in _MADE_WHERE_MISSING and obj.key not in named and obj.key in state.queues
+        made = kind == "Queue" and obj.key in _MADE_WHERE_MISSING and obj.key not in named
         if not made and kind != "PriorityClass":
             out.objects.append((kind, obj))
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]

@@ -28,7 +28,7 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
     "PriorityClass": objects.PriorityClass,
 }
 #: kinds that do not belong to a namespace
-_CLUSTER_KINDS = frozenset(
+CLUSTER_KINDS = frozenset(
     (
         *("CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
         *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "StorageClass"),
@@ -104,7 +104,7 @@ def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
             raise InvalidObjectError(where, f"metadata.{key}", problem)
     if not metadata.get("name"):
         raise InvalidObjectError(where, "metadata.name", "is required")
-    if kind in _CLUSTER_KINDS:
+    if kind in CLUSTER_KINDS:
         return manifest
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or "default"}}
 

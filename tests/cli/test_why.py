@@ -1,0 +1,132 @@
+"""`stromboli why` and `stromboli whatif` on files, on a cluster that is read, and what they do with wrong input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from stromboli.cli import make_app
+from tests.live.cluster import Cluster
+from tests.live.conftest import bare_cluster, cluster, definitions, options
+
+__all__ = ["bare_cluster", "cluster", "definitions", "options"]
+
+CLUSTER = """
+{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
+---
+{kind: Queue, metadata: {name: small}, spec: {weight: 1, capability: {cpu: "1"}}}
+---
+{kind: PodGroup, metadata: {name: train}, spec: {minMember: 2, queue: small}}
+---
+kind: Pod
+metadata: {name: train-0, annotations: {scheduling.k8s.io/group-name: train}}
+spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+---
+kind: Pod
+metadata: {name: train-1, annotations: {scheduling.k8s.io/group-name: train}}
+spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+"""
+LARGER = "{kind: Queue, metadata: {name: small}, spec: {capability: {cpu: 2}}}"
+
+
+def stromboli(*arguments: object, stdin: str = "") -> Result:
+    return CliRunner().invoke(make_app(), [str(each) for each in arguments], input=stdin)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def test_why_tells_the_cause_and_what_would_help(files: Path) -> None:
+    told = stromboli("why", "job", "train", "-f", files)
+    assert told.exit_code == 0, told.output
+    assert "waits at QueueShare: QueueShareExceeded" in told.output
+    assert "admin: raise capability of queue small to 2 cpu -> 2 pods bound" in told.output
+    assert "Pod default/train-0 of PodGroup train waits" in stromboli("why", "pod", "train-0", "-f", files).output
+    assert "deserves 1 cpu: its limit: capability 1" in stromboli("why", "queue", "small", "-f", files).output
+
+
+def test_programs_get_json_and_yaml(files: Path) -> None:
+    arguments = ("why", "job", "default/train", "-f", files, "--no-try")
+    told = json.loads(stromboli(*arguments, "-o", "json").output)
+    assert (told["stage"], told["minMember"], told["remedies"]) == ("QueueShare", 2, [])
+    assert yaml.safe_load(stromboli(*arguments, "-o", "yaml").output) == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (("job", "trian"), 1, "there is no job default/trian, did you mean 'default/train'?"),
+        (("queue", "smal"), 1, "there is no queue smal, did you mean 'small'?"),
+        (("pod", "train-0", "-n", "other"), 1, "there is no pod other/train-0"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(files: Path, arguments: tuple[str, ...], status: int, line: str) -> None:
+    told = stromboli("why", *arguments, "-f", files)
+    assert told.exit_code == status
+    assert line in told.output
+    assert "Traceback" not in told.output
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--url", "http://127.0.0.1:1"), "http://127.0.0.1:1: [Errno 111] Connection refused"),
+        (("--url", "127.0.0.1:1"), "--url: '127.0.0.1:1' is not an address such as http://127.0.0.1:8080"),
+        (("-f", "none.yaml"), "none.yaml: No such file or directory"),
+        (("--kubeconfig", "none"), "none: Invalid kube-config file"),
+    ],
+)
+def test_a_cluster_that_cannot_be_read_is_said_in_one_line(options: tuple[str, str], line: str) -> None:
+    told = stromboli("why", "job", "train", *options)
+    assert told.exit_code == 2
+    assert line in told.output
+    assert len(told.output.splitlines()) == 1
+
+
+def test_a_change_is_shown_as_a_diff(files: Path) -> None:
+    told = stromboli("whatif", "-f", "-", "--on", files, stdin=LARGER)
+    assert told.exit_code == 0, told.output
+    assert told.output.splitlines() == [
+        "+ bind default/train-0 to n (queue small)",
+        "+ bind default/train-1 to n (queue small)",
+        "  queue small held cpu: 0 -> 2",
+        "  queue small deserved cpu: 1 -> 2",
+        "  queue root held cpu: 0 -> 2",
+        "2 pods bound, 0 evicted by the change; 0 wait after it",
+    ]
+
+
+def test_objects_are_added_removed_and_another_policy_is_tried(files: Path) -> None:
+    without_nodes = f'{LARGER}\n---\n{{kind: Node, metadata: {{name: n}}, "$patch": delete}}'
+    removed = stromboli("whatif", "-f", "-", "--on", files, stdin=without_nodes)
+    assert removed.output.splitlines()[-1] == "0 pods bound, 0 evicted by the change; 2 wait after it"
+    backfill = 'actions: "allocate"\ntiers: [{plugins: [{name: gang}, {name: predicates}]}]'
+    other = stromboli("whatif", "-f", "-", "--on", files, stdin=backfill)
+    assert "+ bind default/train-0 to n (queue small)" in other.output
+    missing = stromboli("whatif", "-f", "-", "--on", files, stdin='{kind: Node, metadata: {name: m}, "$patch": delete}')
+    assert (missing.exit_code, missing.output) == (2, "-: document 1: there is no Node m to remove\n")
+
+
+def test_pods_that_would_wait_fail_a_gate(files: Path) -> None:
+    container = "{name: c, image: i, resources: {requests: {cpu: 9}}}"
+    pod = f"{{kind: Pod, metadata: {{name: big}}, spec: {{schedulerName: stromboli, containers: [{container}]}}}}"
+    gate = stromboli("whatif", "-f", "-", "--on", files, "--fail-on-pending", stdin=pod)
+    assert gate.exit_code == 1
+    assert "! default/big waits at" in gate.output
+    assert stromboli("whatif", "-f", "-", "--on", files, "--fail-on-pending", stdin=LARGER).exit_code == 0
+
+
+def test_a_cluster_is_read_with_ones_own_rights(cluster: Cluster) -> None:
+    cluster.gang("large", 3, cpu="5")
+    told = stromboli("why", "job", "large", "--kubeconfig", cluster.kubeconfig)
+    assert told.exit_code == 0, told.output
+    assert "Who can change it" in told.output
+    assert "2 nodes" in told.output

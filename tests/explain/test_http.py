@@ -1,0 +1,146 @@
+"""The questions over HTTP: who is answered, and what he does not learn."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from stromboli.engine import Engine, Successive
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.http_api import LiveCluster, Source, api_routes
+from stromboli.live.access import User
+from stromboli.state.cluster import ClusterState
+from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.conftest import StartService, bare_cluster, cluster, definitions, options, start, until
+
+__all__ = ["bare_cluster", "cluster", "definitions", "options", "start"]
+
+
+class Offline:
+    """A cluster in memory."""
+
+    def __init__(self, known: ClusterState) -> None:
+        self._known = known
+        self.engine = Engine
+
+    def rehearsal(self) -> Rehearsal:
+        return Rehearsal(Engine(), self._known.fork(), OFFLINE, NOON)
+
+
+class Book:
+    """Tokens with the namespaces that their owners may read."""
+
+    def __init__(self, **readable: str) -> None:
+        self._readable = readable
+
+    async def user(self, token: str) -> User | None:
+        return User(token, "", (), ()) if token in self._readable else None
+
+    async def may(self, user: User, verb: str, group: str, resource: str, namespace: str = "") -> bool:
+        return verb in ("get", "list") and (resource == "queues" or self._readable[user.name] == namespace)
+
+
+def asking(
+    source: Source, client: str = "127.0.0.1", host: str = "127.0.0.1", scheme: str = "http"
+) -> httpx.AsyncClient:
+    app = FastAPI()
+    app.include_router(api_routes(source, Book(ann="research", bob="default")))
+    transport = httpx.ASGITransport(app, client=(client, 4711))
+    return httpx.AsyncClient(transport=transport, base_url=f"{scheme}://{host}/api/v1")
+
+
+def two_namespaces() -> ClusterState:
+    """A job of research waits for one of default, and both are in one queue."""
+    return state(
+        *(node("n", cpu="4"), queue("default")),
+        *(pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="4", node="n")),
+        *(pod_group("waits", namespace="research"), pod("waits-0", "waits", cpu="2", namespace="research")),
+    )
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_on_loopback_everybody_is_answered_in_full() -> None:
+    async with asking(Offline(two_namespaces())) as http:
+        job = (await http.get("/explain/job/research/waits")).json()
+        assert (job["reason"], job["holders"][0]["name"]) == ("QueueShareExceeded", "runs")
+        assert {remedy["change"] for remedy in job["remedies"]} >= {"wait until default/runs ends"}
+        pod = (await http.get("/explain/pod/research/waits-0?remedies=false")).json()
+        assert (pod["reason"], pod["remedies"]) == ("QueueShareExceeded", [])
+        assert (await http.get("/explain/queue/default")).json()["name"] == "default"
+        missing = await http.get("/explain/job/research/none")
+        assert (missing.status_code, missing.json()["detail"]) == (404, "there is no job research/none")
+
+
+async def test_nobody_learns_of_pods_that_he_may_not_read() -> None:
+    async with asking(Offline(two_namespaces()), "10.0.0.1", "stromboli", "https") as http:
+        answer = await http.get("/explain/job/research/waits", headers=bearer("ann"))
+        assert answer.json()["reason"] == "QueueShareExceeded"
+        assert "runs" not in answer.text
+        refused = await http.get("/explain/job/default/runs", headers=bearer("ann"))
+        assert refused.status_code == 403
+        assert refused.json()["detail"] == "you may not get podgroups in namespace default"
+        assert (await http.get("/explain/pod/default/none", headers=bearer("ann"))).status_code == 403
+        assert "waits" not in (await http.get("/explain/queue/default", headers=bearer("bob"))).text
+        assert (await http.post("/whatif", headers=bearer("bob"))).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "scheme", "headers", "status"),
+    [
+        ("10.0.0.1", "stromboli", "https", {}, 401),
+        ("10.0.0.1", "stromboli", "https", bearer("eve"), 401),
+        ("10.0.0.1", "stromboli", "https", {"Authorization": "Basic YW5uOmFubg=="}, 401),
+        ("10.0.0.1", "stromboli", "http", bearer("ann"), 403),
+        # A page that names this machine, and somebody behind a proxy on it.
+        ("127.0.0.1", "evil.example.com", "http", {}, 403),
+        ("127.0.0.1", "localhost", "http", {"X-Forwarded-For": "10.0.0.1"}, 403),
+        ("::1", "localhost", "http", {}, 200),
+    ],
+)
+async def test_strangers_are_refused(client: str, host: str, scheme: str, headers: dict[str, str], status: int) -> None:
+    async with asking(Offline(two_namespaces()), client, host, scheme) as http:
+        assert (await http.get("/explain/job/research/waits?remedies=false", headers=headers)).status_code == status
+
+
+async def test_a_change_is_tried_and_not_made() -> None:
+    known = two_namespaces()
+    async with asking(Offline(known)) as http:
+        change = "kind: Pod\nmetadata: {name: runs-0}\n$patch: delete"
+        answer = (await http.post("/whatif", content=change)).json()
+        assert [(each["pod"], each["node"]) for each in answer["bound"]] == [("research/waits-0", "n")]
+        assert "default/runs-0" in known.pods.by_key
+        for body, problem in (
+            ("kind: [", "the request: "),
+            ("kind: Queeu\nmetadata: {name: q}", "did you mean 'Queue'"),
+        ):
+            refused = await http.post("/whatif", content=body)
+            assert refused.status_code == 400
+            assert problem in refused.json()["detail"]
+
+
+async def test_a_running_service_answers(cluster: Cluster, start: StartService) -> None:
+    sessions = Successive(Engine(), Environment())
+    service = await start(lambda _: sessions)
+    cluster.create(
+        f"{SCHEDULING}/queues",
+        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "small"}}
+        | {"spec": {"weight": 1, "capability": {"cpu": "1"}}},
+    )
+    cluster.group("train", 2, queue="small")
+    for number in range(2):
+        cluster.pod(f"train-{number}", "train", cpu="1")
+    async with asking(LiveCluster(service, sessions, Engine)) as http:
+        known = service.state
+        await until(lambda: "default/train-1" in known.pods.by_key and known.queues["small"].status.state == "Open")
+        job = (await http.get("/explain/job/default/train")).json()
+        assert (job["stage"], job["reason"]) == ("QueueShare", "QueueShareExceeded")
+        assert {remedy["who"]: remedy["change"] for remedy in job["remedies"]} == {
+            "user": "set minMember: 1 in PodGroup default/train",
+            "admin": "raise capability of queue small to 2 cpu",
+        }
