@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Rows, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework import reasons
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import NOWHERE, Job, Queue
@@ -31,6 +31,7 @@ from stromboli.framework.statement import Statement
 from stromboli.framework.topology import Topology
 from stromboli.tactics import domains
 from stromboli.tactics.group_placement import place_as_nominated, place_group
+from stromboli.tactics.lending import lend
 from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 
 _PENDING = int(PodState.Pending)
@@ -70,6 +71,7 @@ class Allocate(Action):
                 heapq.heappush(jobs, (session.ask.job_key(job), job))
             # Whoever is left alone stays so, and needs no place in an order.
             heapq.heappush(queues, (session.ask.queue_key(queue) if queues else (), queue))
+        lend(session, [session.view.jobs[key] for key in worksheets], partial(self._lend, session))
 
     def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
         """The pods of a job that may be placed; None when the job has to wait."""
@@ -106,6 +108,20 @@ class Allocate(Action):
             return False
         solution.commit(session.view.topology, job)
         return bool(solution.sheet)
+
+    def _lend(self, session: Session, job: Job, sheet: JobWorksheet, spare: Mask) -> None:
+        """Try a job on spare nodes only; what is only promised a place gives it back."""
+        if needs_domain(job):
+            if spare.all():
+                self._take_turn(session, job, {job.key: sheet})
+            return
+        statement = place_group(session, sheet.pop(), session.view.topology.top, on=spare)
+        if statement is None:
+            return
+        if session.ask.job_missing(job) > 0:
+            statement.discard()
+        else:
+            statement.commit()
 
     def _place_anywhere(self, session: Session, job: Job, sheet: JobWorksheet) -> bool:
         group = sheet.pop()

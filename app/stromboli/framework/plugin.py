@@ -164,6 +164,14 @@ class Plugin:
         """How many of `count` pods like this one a queue may take, and why not all. The smallest answer counts."""
         raise NotImplementedError
 
+    def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """Why a queue may not take some pods, all of them together, beyond its share, though nobody can use the room.
+
+        Asked when no share reaches what is left. Whoever answers is not asked `allocatable` about these pods; a plugin
+        that leaves this alone still is. Switched by `enabledAllocatable`.
+        """
+        raise NotImplementedError
+
     # -- victims: running pods that may be evicted -----------------------------------------------------------------
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:

@@ -28,6 +28,7 @@ Beneficiary: TypeAlias = PodRecord | Job
 _SWITCH = {
     "job_enqueueable": "job_enqueued",
     "job_missing": "job_ready",
+    "lendable": "allocatable",
     "sub_job_missing": "sub_job_ready",
     "batch_node_order": "node_order",
     "one_by_one": "node_order",
@@ -151,10 +152,18 @@ class Points:
         ]
         return max(numbers, default=0)
 
-    def room(self, point: str, queue: Queue, pod: PodRecord, most: int) -> tuple[int, Reason | None]:
-        """The smallest number of pods, `most` at most, and whose reason it is."""
+    def room(
+        self, point: str, queue: Queue, pod: PodRecord, most: int, *, unless: str = ""
+    ) -> tuple[int, Reason | None]:
+        """The smallest number of pods, `most` at most, and whose reason it is.
+
+        Plugins that take part in the point `unless` are not asked.
+        """
         least, why = most, None
+        silent = {method.__self__ for method in self.all(unless)} if unless else ()
         for method in self.all(point):
+            if method.__self__ in silent:
+                continue
             room, reason = answers.room(method, method(queue, pod, least), least)
             if room < least:
                 least, why = room, reason

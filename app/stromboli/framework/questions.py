@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from stromboli.state.pods import PodRecord
 class Questions:
     """How the answers of several plugins become one is a property of the point, see `Points`."""
 
-    __slots__ = ("_points", "_rules")
+    __slots__ = ("_lending", "_points", "_rules")
 
     def __init__(self, points: Points, rules: Rules) -> None:
         self._points = points
         self._rules = rules
+        self._lending = False
 
     # -- orders: smaller comes first ---------------------------------------------------------------------------------
 
@@ -105,7 +107,25 @@ class Questions:
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one a queue may take, and why not all."""
-        return self._points.room("allocatable", queue, pod, count)
+        return self._points.room("allocatable", queue, pod, count, unless="lendable" if self._lending else "")
+
+    @property
+    def may_lend(self) -> bool:
+        """Whether anybody lends room beyond shares."""
+        return self._rules.indivisible_shares and bool(self._points.all("lendable"))
+
+    def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """Why a queue may not take some pods, all of them together, beyond its share."""
+        return self._points.objection("lendable", queue, pods)
+
+    @contextmanager
+    def beyond_shares(self) -> Iterator[None]:
+        """While this holds, `allocatable` asks only those who never lend."""
+        self._lending = True
+        try:
+            yield
+        finally:
+            self._lending = False
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take back what others hold for some of its pods, all of them together."""

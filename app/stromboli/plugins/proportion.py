@@ -78,6 +78,21 @@ class Proportion(Plugin):
         columns = shares.exceeded(held + (room + 1) * request, limit, request)
         return room, Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
 
+    def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
+        """Beyond what it deserves goes who has less than that, in each dimension in which it then has more."""
+        if not queue.open:
+            return reasons.queue_not_open(queue)
+        row, request = self._row[queue.name], self._view.requested(pods)
+        held = self._allocated[row]
+        columns = shares.exceeded(held + request, self._limit[row], request)
+        if columns:
+            return Excess(queue.name, held, request, self._limit[row], columns).reason(self._view, Limit.Capability)
+        deserved = self._deserved[row]
+        columns = [c for c in shares.exceeded(held + request, deserved, request) if held[c] > deserved[c] - TOLERANCE]
+        if columns:
+            return Excess(queue.name, held, request, deserved, columns).reason(self._view, Limit.Deserved)
+        return None
+
     # -- victims ---------------------------------------------------------------------------------------------------
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:

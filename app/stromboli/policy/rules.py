@@ -37,6 +37,8 @@ class Rules:
     deserved: bool = True
     #: queues whose weights are all zero share equally
     all_weights_zero: bool = True
+    #: room that no share reaches, because shares do not divide, is lent to the queue furthest below its own
+    indivisible_shares: bool = True
     #: fair shares are rounded to base units, so that no pod is refused over a rounding error
     tolerance: bool = True
     #: a broken queue is set aside, everything else goes on

@@ -19,9 +19,12 @@ from stromboli.state.pods import PodRecord
 from stromboli.tactics.worksheets import Worksheet
 
 
-def place_group(session: Session, sheet: Worksheet, hyper_node: int) -> Statement | None:
-    """Place pods of a group until it is ready; None when it stays neither ready nor promised a place."""
-    return _GroupPlacement(session, sheet, hyper_node).run()
+def place_group(session: Session, sheet: Worksheet, hyper_node: int, *, on: Mask | None = None) -> Statement | None:
+    """Place pods of a group until it is ready; None when it stays neither ready nor promised a place.
+
+    With `on` only on those nodes, shape (nodes,).
+    """
+    return _GroupPlacement(session, sheet, hyper_node, on).run()
 
 
 def place_as_nominated(session: Session, sheet: Worksheet) -> Statement | None:
@@ -53,12 +56,14 @@ class _GroupPlacement:
 
     __slots__ = ("_everywhere", "_session", "_sheet", "_statement", "_within")
 
-    def __init__(self, session: Session, sheet: Worksheet, hyper_node: int) -> None:
+    def __init__(self, session: Session, sheet: Worksheet, hyper_node: int, on: Mask | None) -> None:
         self._session = session
         self._sheet = sheet
         self._statement = session.statement()
-        self._everywhere = hyper_node == session.view.topology.top
+        self._everywhere = hyper_node == session.view.topology.top and on is None
         self._within: Mask | None = None if self._everywhere else session.view.topology.masks[hyper_node]
+        if on is not None:
+            self._within = on & session.view.topology.masks[hyper_node]
         sheet.sub_job.anchor = sheet.sub_job.allocated_hyper_node
 
     def run(self) -> Statement | None:
