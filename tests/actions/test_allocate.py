@@ -157,7 +157,8 @@ def test_a_role_that_found_no_node_is_not_tried_again() -> None:
     role = {"volcano.sh/task-spec": "big"}
     cluster = builders.state(
         builders.queue("default"),
-        builders.node("n", cpu="2"),
+        builders.node("n", cpu="3"),
+        builders.pod("alien", scheduler="other", node="n", cpu="1"),
         builders.pod_group("j", 1),
         [builders.pod(f"big-x-{i}", "j", cpu="3", annotations=role) for i in range(3)],
         builders.pod("small-x-9", "j"),
@@ -165,7 +166,7 @@ def test_a_role_that_found_no_node_is_not_tried_again() -> None:
     result = decide(cluster, builders.policy("gang", "predicates"))
     assert list(bound(result)) == ["small-x-9"]
     reasons = [result.session.view.trace.pods[cluster.pods.by_key[f"default/big-x-{i}"]].reason for i in range(3)]
-    assert reasons == ["NeverFits", "SameRoleFailed", "SameRoleFailed"]
+    assert reasons == ["Unschedulable", "SameRoleFailed", "SameRoleFailed"]
 
 
 # -- nominated nodes -------------------------------------------------------------------------------------------------

@@ -11,17 +11,21 @@ POLICY = policy("priority gang", "predicates proportion nodeorder")
 
 def test_nine_of_ten_fit_and_none_is_bound() -> None:
     cluster = state(
-        [node(f"n{i}", cpu="3") for i in range(3)], queue("default"), pod_group("ten", min_member=10), gang("ten", 10)
+        [node(f"n{i}", cpu="3") for i in range(4)],
+        pod("alien", scheduler="other", node="n3", cpu="3"),
+        queue("default"),
+        pod_group("ten", min_member=10),
+        gang("ten", 10),
     )
     result = decide(cluster, POLICY)
     assert result.session.bound == {}
     reasons = pending_reasons(result.session)
-    assert {reason.stage.name for reason in reasons.values()} == {"QueueShare", "Gang"}
+    assert {reason.stage.name for reason in reasons.values()} == {"Placement", "Gang"}
     status = next(d.status for d in result.decisions if isinstance(d, SetPodGroupStatus))
     assert [(c.type, c.status, c.reason) for c in status.conditions] == [
         ("Unschedulable", "True", "NotEnoughResources")
     ]
-    cluster.upsert("Node", node("n3", cpu="3"))
+    cluster.delete("Pod", "default/alien")
     assert len(decide(cluster, POLICY).session.bound) == 10
 
 

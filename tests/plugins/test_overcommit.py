@@ -24,8 +24,10 @@ def enqueue(*objs: Any, factor: float | None = None, compatibility: Any = "stric
     [(None, 12), (1.0, 10), (1.5, 15), (pytest.param(0.5, 12, id="below 1 is the default"))],
 )
 def test_jobs_are_admitted_up_to_a_multiple_of_the_cluster(compatibility: Any, factor: float | None, most: int) -> None:
-    for wanted, expected in ((most, ["job"]), (most + 1, [])):
-        assert admitted(enqueue(asks("job", str(wanted)), factor=factor, compatibility=compatibility)) == expected
+    before = asks("before", "6", phase="Inqueue")
+    for wanted, expected in ((most - 6, ["before", "job"]), (most - 5, ["before"])):
+        result = enqueue(before, asks("job", str(wanted), created=1), factor=factor, compatibility=compatibility)
+        assert admitted(result) == expected
 
 
 @BOTH
@@ -41,8 +43,8 @@ def test_each_admission_leaves_less_for_the_next(compatibility: Any) -> None:
 
 @BOTH
 def test_a_job_without_min_resources_is_always_admitted(compatibility: Any) -> None:
-    jobs = [asks("large", "12"), asks("any", None, created=1)]
-    assert admitted(enqueue(*jobs, compatibility=compatibility)) == ["any", "large"]
+    jobs = [asks("large", "10"), asks("small", "2", created=1), asks("any", None, created=2)]
+    assert admitted(enqueue(*jobs, compatibility=compatibility)) == ["any", "large", "small"]
 
 
 @BOTH
@@ -66,3 +68,10 @@ def test_only_what_a_job_asks_for_is_compared() -> None:
     """The node is full in cpu; a job that asks for memory alone comes in."""
     job = asks("job", None, minResources={"memory": "1Gi"})
     assert admitted(enqueue(holds("default", 13), job)) == ["job"]
+
+
+def test_the_only_job_is_told_of_nobody_else_and_the_numbers() -> None:
+    """12 of 10 CPUs may be claimed, and 9 are in use."""
+    why = refused(enqueue(holds("default", 9), asks("x", "4")), "x")
+    assert why.message == "running pods leave less of the cluster's cpu than PodGroup default/x starts with"
+    assert why.detail == "cpu: 3 to be claimed, 0 claimed, 4 more asked"

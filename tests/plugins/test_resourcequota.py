@@ -29,7 +29,7 @@ def group(name: str, created: int = 0, **amounts: str):
 def test_only_what_the_quota_names_is_compared() -> None:
     limit = quota({"requests.cpu": "4"}, {"requests.cpu": "3500m"})
     jobs, why = outcome(
-        group("fits", requests_cpu="500m", memory="1Ti"), group("not", created=1, requests_cpu="1m"), quotas=[limit]
+        group("fits", requests_cpu="500m", memory="32Gi"), group("not", created=1, requests_cpu="1m"), quotas=[limit]
     )
     assert jobs == {"fits"}
     assert why == {"not": "ResourceQuotaExceeded"}

@@ -13,17 +13,18 @@ CREATED = 1_704_067_200.0
 
 
 def group(name: str, waiting_time: str = "", **spec: object):
-    made = pod_group(name, phase="Pending", minResources={"cpu": "100"}, **spec)
+    made = pod_group(name, phase="Pending", minResources={"cpu": "8"}, **spec)
     made.metadata.annotations.update({"sla-waiting-time": waiting_time} if waiting_time else {})
     return made
 
 
 def admitted(*groups, now: float, arguments=None) -> set[str]:
-    """The jobs that are admitted though the cluster is far too small for them."""
+    """The jobs that are admitted though the cluster is full."""
     text = policy("overcommit", actions="enqueue").replace(
         "- name: gang\n", "- name: gang\n  - name: sla\n" + _arguments(arguments)
     )
-    session = decide(node("n1"), *groups, by=text, now=now).session
+    full = node("n1", cpu="8"), pod("alien", scheduler="other", node="n1", cpu="8")
+    session = decide(*full, *groups, by=text, now=now).session
     return {job.name for job in session.view.jobs.values() if job.phase == "Inqueue"}
 
 

@@ -76,7 +76,7 @@ class Allocate(Action):
     def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
         """The pods of a job that may be placed; None when the job has to wait."""
         if job.pending_phase:
-            if "enqueue" in session.policy.actions:
+            if "enqueue" in session.policy.actions or job.key in session.view.never_fits:
                 return None
             job.phase = "Inqueue"
         pods = competing(session, job)

@@ -24,7 +24,7 @@ class Enqueue(Action):
         for job in session.view.jobs.values():
             if anew and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
                 job.phase = "Pending"
-            if job.pending_phase:
+            if job.pending_phase and job.key not in session.view.never_fits:
                 waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
         queues: list[tuple[Any, Queue]] = []
         for name in waiting:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector
-from stromboli.framework.job import Job
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.framework.job import Job, Queue
 from stromboli.framework.view import View
 
 
@@ -46,6 +46,15 @@ def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> i
         while count > 0 and have + count * want > top:
             count -= 1
     return count
+
+
+def capability(view: View, queue: Queue) -> Vector:
+    """What a queue is limited to, shape (dimensions,); infinite where nothing is said, as for cpu or memory of 0."""
+    amounts = view.vector(queue.spec.capability, np.inf)
+    for column in (CPU, MEMORY):
+        if amounts[column] <= 0:
+            amounts[column] = np.inf
+    return amounts
 
 
 def reserved(view: View, job: Job, *, beyond_allocated: bool) -> Vector:

@@ -168,6 +168,17 @@ def scores(method: Method, answer: Any, nodes: int) -> Vector | None:
     raise AnswerError(method, f"scores of shape ({nodes},) or None", answer)
 
 
+def amounts(method: Method, answer: Any, dimensions: int) -> Vector | None:
+    """An amount of each dimension, infinite where it does not matter; None for no opinion."""
+    if answer is None:
+        return None
+    if isinstance(answer, np.ndarray) and answer.shape == (dimensions,) and answer.dtype.kind in _REAL:
+        found: Vector = answer.astype(np.float64, copy=False)
+        if not np.isnan(found).any():
+            return found
+    raise AnswerError(method, f"amounts of shape ({dimensions},) or None", answer)
+
+
 def numbers(total: Vector) -> bool:
     """Whether no score is NaN or plus infinity; minus infinity says that a node cannot be scored."""
     if len(total) <= _FEW:

@@ -9,7 +9,8 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
-from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.never_fits import larger_than_any_node
+from stromboli.framework.reasons import resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -84,16 +85,7 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
     if (whole[:, nodes] > request[:, None] - TOLERANCE).all(axis=0).any():
         message = f"no node has room: {_listed(counts)}"
         return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts)
-    largest = whole[:, nodes].max(axis=1)
-    lacking = np.flatnonzero(request > largest).tolist()
-    names = ", ".join(resource_name(view.dimensions, pod, column) for column in lacking)
-    detail = "; ".join(
-        f"{resource_name(view.dimensions, pod, column)}: asks for {describe(column, request[column])}, "
-        f"the largest node has {describe(column, largest[column])}"
-        for column in lacking
-    )
-    message = f"no node is large enough in {names}" if names else "no node is large enough"
-    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, counts)
+    return larger_than_any_node(view, pod, whole[:, nodes], counts)
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -84,6 +84,11 @@ class Membership:
         rows = self._pending.get(job)
         return NO_ROWS if rows is None else rows[self._pods.state[rows] == PodState.Pending]
 
+    def all_pending(self) -> tuple[Rows, Rows]:
+        """The pods of all jobs that had no place at the start, job by job, and the index of the job of each."""
+        rows = self._all_pending()
+        return rows, self._index[rows]
+
     def _all_pending(self) -> Rows:
         return np.concatenate([NO_ROWS, *self._pending.values()])
 

@@ -154,6 +154,13 @@ class Plugin:
         """Whether a group may keep places that become free later."""
         raise NotImplementedError
 
+    def ceiling(self, view: View, queue: Queue) -> Vector | None:
+        """The most that a queue may ever hold, shape (dimensions,); None when nothing limits it.
+
+        Asked before `open`: a job that needs more than that is set aside before anybody counts it.
+        """
+        raise NotImplementedError
+
     # -- shares --------------------------------------------------------------------------------------------------
 
     def overused(self, queue: Queue) -> Reason | None:

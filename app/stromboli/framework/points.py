@@ -41,6 +41,7 @@ _WITHOUT_SWITCH = frozenset(
         "gang_preemptable",
         "gang_reclaimable",
         "victim_queue_order",
+        "ceiling",
         "job_valid",
         "varies",
         "identity",
@@ -160,9 +161,9 @@ class Points:
         Plugins that take part in the point `unless` are not asked.
         """
         least, why = most, None
-        silent = {method.__self__ for method in self.all(unless)} if unless else ()
+        silent = {getattr(method, "__self__", None) for method in self.all(unless)} if unless else ()
         for method in self.all(point):
-            if method.__self__ in silent:
+            if getattr(method, "__self__", None) in silent:
                 continue
             room, reason = answers.room(method, method(queue, pod, least), least)
             if room < least:

@@ -12,6 +12,7 @@ from stromboli.api.resources import Rows, Vector
 from stromboli.framework import answers, reasons
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.points import Points
+from stromboli.framework.view import View
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 
@@ -130,6 +131,15 @@ class Questions:
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take back what others hold for some of its pods, all of them together."""
         return self._points.objection("preemptive", queue, pods)
+
+    def ceiling(self, view: View, queue: Queue) -> Vector | None:
+        """The most that a queue may ever hold; None when nobody limits it."""
+        found = None
+        for method in self._points.all("ceiling"):
+            amounts = answers.amounts(method, method(view, queue), len(view.dimensions))
+            if amounts is not None:
+                found = amounts if found is None else np.minimum(found, amounts)
+        return found
 
     # -- victims -----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger, PluginLeftError
+from stromboli.framework.never_fits import judge
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Plugin
@@ -101,12 +103,28 @@ class Session:
 
     def run(self, actions: Mapping[str, Callable[[Session], None]], clock: Callable[[], float]) -> None:
         """Open the plugins, run the policy's actions in order, close the plugins."""
+        if self.rules.never_fits:
+            self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
         for name in self.policy.actions:
             started = clock()
             self._run_action(name, actions[name])
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
         self._each_plugin("close", self.report, clock)
+
+    def _set_aside_what_never_fits(self) -> None:
+        """Take what could not run even on the empty cluster out of the competition."""
+        view, found = self.view, None
+        while found is None:
+            try:
+                found = judge(view, partial(self.ask.ceiling, view))
+            except BaseException as error:
+                self._leave_out(error, "ceiling")
+        view.never_fits, view.too_large, view.job_requested = found.reasons, frozenset(found.pods), found.requested
+        view.trace.pods.update(found.pods)
+        for key, reason in found.reasons.items():
+            view.jobs[key].phase = "Pending"
+            view.trace.job(key, reason)
 
     def _each_plugin(self, what: str, subject: object, clock: Callable[[], float]) -> None:
         for plugin in [p for p in self.plugins if p in self.points]:

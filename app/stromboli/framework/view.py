@@ -6,7 +6,7 @@ columns below, so what is read is always what holds now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,9 +64,13 @@ class View:
             if pod_group is not None and (pod_group.spec.queue or "default") in self.queues
         ]
         self.membership = Membership(snapshot, [row for row, _ in included])
-        #: what pods request that held a place at the start, and those and the pending ones, shape (jobs, dimensions)
+        #: what pods request that held a place at the start, and those and the ones that may get one, shape (jobs,
+        #: dimensions)
         self.job_allocated: Matrix = self.membership.allocated
         self.job_requested: Matrix = self.membership.requested()
+        #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
+        self.never_fits: Mapping[str, Reason] = {}
+        self.too_large: Collection[int] = ()
         #: smaller is placed first; set once the plugins that order pods are known
         self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
         self._sub_job_of_row: dict[int, SubJob] = {}

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Matrix, ResourceAmounts, Vector
+from stromboli.api.resources import TOLERANCE, Matrix, ResourceAmounts, Vector
 from stromboli.fairness import division, shares
 from stromboli.fairness.limits import Excess, Limit
 from stromboli.framework import reasons
@@ -49,6 +49,9 @@ class Proportion(Plugin):
         self._asked_overused: dict[str, bool] = {}
         #: queues whose allocated amount was changed, even if it was changed back
         self._changed: set[str] = set()
+
+    def ceiling(self, view: View, queue: Queue) -> Vector | None:
+        return shares.capability(view, queue) if queue.spec.capability else None
 
     # -- order and limits ------------------------------------------------------------------------------------------
 
@@ -213,8 +216,10 @@ class Proportion(Plugin):
         guaranteed = self._amounts(
             list(self._view.queues.values()), lambda queue: queue.spec.guarantee.resource, 0.0
         ).sum(axis=0)
-        capability = self._amounts(queues, lambda queue: queue.spec.capability, np.inf)
-        capability[:, [CPU, MEMORY]] = np.where(capability[:, [CPU, MEMORY]] > 0, capability[:, [CPU, MEMORY]], np.inf)
+        capability = self._amounts(queues, lambda queue: None, np.inf)
+        for row, queue in enumerate(queues):
+            if queue.spec.capability:
+                capability[row] = shares.capability(self._view, queue)
         free: Matrix = np.maximum(self._view.total - guaranteed, 0) + self._guarantee
         return np.minimum(free, capability)
 

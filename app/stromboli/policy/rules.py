@@ -43,6 +43,8 @@ class Rules:
     tolerance: bool = True
     #: a broken queue is set aside, everything else goes on
     broken_queue: bool = True
+    #: a job that could not run even on the empty cluster is not admitted and lays claim to nothing
+    never_fits: bool = True
     #: PodGroups without running pods are admitted anew, whatever their phase says
     admission: bool = True
     #: predicate answers are shared within an identity class only

@@ -105,12 +105,14 @@ class JobWorksheet:
 
 
 def competing(session: Session, job: Job) -> list[PodRecord]:
-    """The pods of a job that are to find nodes, those with scheduling gates as well.
+    """The pods of a job that are to find nodes and could, those with scheduling gates as well.
 
     Pods that request nothing are left to backfill, unless the job lacks them to be ready and none is placed without
     the others.
     """
     waiting = session.view.pending(job)
+    if session.view.too_large:
+        waiting = [pod for pod in waiting if pod.row not in session.view.too_large]
     requesting = [pod for pod in waiting if not pod.pod_class.best_effort]
     if not requesting or len(requesting) == len(waiting) or not session.rules.readiness:
         return requesting

@@ -77,6 +77,16 @@ class Capacity(Plugin):
         for account in self._accounts.values():
             account.derive()
 
+    def ceiling(self, view: View, queue: Queue) -> Vector | None:
+        """The capability, and with a hierarchy those of all ancestors."""
+        limits, seen, at = [], set[str](), queue
+        while at.name not in seen:
+            seen.add(at.name)
+            if at.spec.capability:
+                limits.append(shares.capability(view, at))
+            at = view.queues.get(at.parent, at) if self.hierarchy else at
+        return np.min(limits, axis=0) if limits else None
+
     # -- order and limits ------------------------------------------------------------------------------------------
 
     def queue_order(self, queue: Queue) -> tuple[int, PlaceInTree]:
@@ -315,10 +325,7 @@ class Capacity(Plugin):
 
     def _account(self, queue: Queue) -> Account:
         view = self._view
-        capability = view.vector(queue.spec.capability, np.inf)
-        for column in (CPU, MEMORY):
-            if capability[column] <= 0:
-                capability[column] = np.inf
+        capability = shares.capability(view, queue)
         deserved = view.vector(queue.spec.deserved)
         named = queue.spec.deserved or {}
         guarantee = view.vector(queue.spec.guarantee.resource)

@@ -1,0 +1,254 @@
+"""What could not run even on the empty cluster: a pod larger than any node, a gang larger than all of them, or one that
+its queue may never hold.
+
+Such jobs are not admitted and lay claim to nothing. Every session judges anew, so larger nodes or another capability
+are all it takes. What is found is certain: only amounts are compared, and a gang whose pods might be packed is let
+through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, fits
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.kernel import copies_that_fit
+from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.view import View
+from stromboli.state.pods import PodRecord
+
+#: phases in which a job waits, or may have to wait again
+_WAITING = frozenset(("", "Pending", "Inqueue", "Running", "Unknown"))
+#: more kinds of pods than that are not compared with each other
+_MANY_KINDS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """What can never run."""
+
+    #: by key of the job
+    reasons: dict[str, Reason]
+    #: by row, of pods that other jobs have
+    pods: dict[int, Reason]
+    #: what pods request that hold a place or could get one, shape (jobs, dimensions)
+    requested: Matrix
+
+
+def judge(view: View, ceiling: Callable[[Queue], Vector | None]) -> Judgement:
+    """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,)."""
+    if not len(view.nodes):
+        return Judgement({}, {}, view.job_requested)
+    return _Judge(view, ceiling).judge()
+
+
+def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
+    """The reason of a pod that has room on none of some nodes, be they empty; `whole` is what they can allocate."""
+    request, largest = view.request(pod), whole.max(axis=1)
+    lacking = np.flatnonzero(request > largest).tolist()
+    names = ", ".join(resource_name(view.dimensions, pod, column) for column in lacking)
+    detail = "; ".join(
+        f"{resource_name(view.dimensions, pod, column)}: asks for {describe(column, request[column])}, "
+        f"the largest node has {describe(column, largest[column])}"
+        for column in lacking
+    )
+    message = f"no node is large enough in {names}" if names else "no node is large enough"
+    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, nodes or {})
+
+
+class _Shapes:
+    """The kinds of nodes that there are, empty."""
+
+    def __init__(self, view: View) -> None:
+        known = view.nodes.facts.cache.get(_Shapes)
+        if not (isinstance(known, tuple) and known[0] == view.dimensions):
+            shapes, counts = np.unique(view.nodes.allocatable, axis=1, return_counts=True)
+            known = view.nodes.facts.cache[_Shapes] = (view.dimensions, shapes, counts)
+        #: shape (dimensions, kinds)
+        self.amounts: Matrix = known[1]
+        self._counts: Rows = known[2]
+
+    def holds(self, requests: Matrix) -> Mask:
+        """Which requests, shape (requests, dimensions), some node has room for."""
+        held = np.zeros(len(requests), np.bool_)
+        for shape in np.unique(self.amounts.argmax(axis=1)):
+            held |= (requests < self.amounts[:, shape] + TOLERANCE).all(axis=1)
+        for row in np.flatnonzero(~held):
+            held[row] = fits(requests[row], self.amounts).any()
+        return held
+
+    def copies(self, request: Vector) -> float:
+        """For how many pods of one request all nodes together have room."""
+        return float(np.maximum(copies_that_fit(request, self.amounts), 0) @ self._counts)
+
+
+class _Judge:
+    def __init__(self, view: View, ceiling: Callable[[Queue], Vector | None]) -> None:
+        self._view = view
+        self._shapes = _Shapes(view)
+        self._rows, self._job_of = view.membership.all_pending()
+        #: class of each pending pod, job by job, and whether a class has room on some node
+        self._class = view.pods.pod_class[self._rows].astype(np.intp)
+        self._requests = view.snapshot.requests[:, : len(view.dimensions)]
+        self._fits = np.ones(len(self._requests), np.bool_)
+        used = np.unique(self._class)
+        self._fits[used] = self._shapes.holds(self._requests[used])
+        self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.jobs}
+        self._copies: dict[int, float] = {}
+        self._too_large: dict[int, Reason] = {}
+        #: gangs of equal pods that could run: class, number and queue
+        self._possible: set[tuple[int, int, str]] = set()
+
+    def judge(self) -> Judgement:
+        reasons: dict[str, Reason] = {}
+        spans = self._spans()
+        large = set(self._job_of[~self._fits[self._class]].tolist())
+        for job in self._view.jobs.values():
+            if job.phase not in _WAITING or job.ready_count or job.waiting_count:
+                continue
+            limited = self._ceilings[job.queue.name] is not None
+            if job.min_available > 1 or limited or job.index in large or job.min_resources is not None:
+                why = self._why(job, *spans.get(job.index, (0, 0)))
+                if why is not None:
+                    reasons[job.key] = why
+        never = ~self._fits[self._class]
+        aside = np.zeros(len(self._view.jobs), np.bool_)
+        aside[[self._view.jobs[key].index for key in reasons]] = True
+        others = np.flatnonzero(never & ~aside[self._job_of]).tolist()
+        pods = {int(self._rows[at]): self._larger_than_any_node(at) for at in others}
+        return Judgement(reasons, pods, self._requested(never | aside[self._job_of]))
+
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """Where the pending pods of each job begin and end."""
+        if not len(self._job_of):
+            return {}
+        bounds = np.flatnonzero(np.diff(self._job_of, prepend=-1, append=-1))
+        starts, ends = bounds[:-1], bounds[1:]
+        return dict(zip(self._job_of[starts].tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+
+    def _requested(self, never: Mask) -> Matrix:
+        """What jobs hold and may get, without those pods that never can, shape (pending pods,)."""
+        if not never.any():
+            return self._view.job_requested
+        requested = self._view.job_requested.copy()
+        np.subtract.at(requested, self._job_of[never], self._requests[self._class[never]])
+        return requested
+
+    # -- one job -----------------------------------------------------------------------------------------------------
+
+    def _why(self, job: Job, start: int, end: int) -> Reason | None:
+        """Why a job that holds nothing can never run; its pending pods are those from `start` to `end`."""
+        need = max(1, job.min_available)
+        if end - start < need:
+            # The pods are still to come: all that is known of them is what they start with.
+            return self._beyond_cluster(job, job.min_resources) or self._beyond_queue(job, job.min_resources)
+        classes = self._class[start:end]
+        first = int(classes[0])
+        if end - start > 1 and (classes != first).any():
+            return self._why_mixed(job, start, classes, need) or self._beyond_queue(job, job.min_resources)
+        gang = (first, need, job.queue.name)
+        if gang not in self._possible:
+            if not self._fits[first]:
+                return self._larger_than_any_node(start)
+            why = self._beyond_room(job, need, self._room(first)) or self._beyond_queue(
+                job, need * self._requests[first]
+            )
+            if why is not None:
+                return why
+            self._possible.add(gang)
+        return self._beyond_queue(job, job.min_resources)
+
+    def _why_mixed(self, job: Job, start: int, classes: Rows, need: int) -> Reason | None:
+        fitting = self._fits[classes]
+        if fitting.sum() < need:
+            return self._larger_than_any_node(start + int(np.argmin(fitting)))
+        kinds, counts = np.unique(classes[fitting], return_counts=True)
+        if self._ceilings[job.queue.name] is None and self._shapes.copies(self._requests[kinds].max(axis=0)) >= need:
+            return None
+        least = self._least_amount(kinds, counts, need)
+        return (
+            self._beyond_room(job, need, self._most_of(kinds, counts, need))
+            or self._beyond_cluster(job, least)
+            or self._beyond_queue(job, least)
+        )
+
+    def _larger_than_any_node(self, at: int) -> Reason:
+        pod_class = int(self._class[at])
+        if pod_class not in self._too_large:
+            pod = self._view.record(int(self._rows[at]))
+            self._too_large[pod_class] = larger_than_any_node(self._view, pod, self._shapes.amounts)
+        return self._too_large[pod_class]
+
+    def _beyond_room(self, job: Job, need: int, room: float) -> Reason | None:
+        if room >= need:
+            return None
+        message = f"PodGroup {job.key} starts with {need} pods together, and the empty cluster has room for fewer"
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, f"it has room for {room:.0f} of them")
+
+    def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:
+        total = self._view.total
+        if amount is None or not (amount > total + TOLERANCE).any():
+            return None
+        columns = np.flatnonzero(amount > total + TOLERANCE).tolist()
+        message = f"PodGroup {job.key} starts with more than the whole cluster has in {self._names(columns)}"
+        detail = self._compared(columns, amount, "the cluster has", total)
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail)
+
+    def _beyond_queue(self, job: Job, amount: Vector | None) -> Reason | None:
+        ceiling = self._ceilings[job.queue.name]
+        if amount is None or ceiling is None:
+            return None
+        above = amount > ceiling
+        above[PODS] = False
+        if not above.any():
+            return None
+        columns = np.flatnonzero(above).tolist()
+        message = (
+            f"PodGroup {job.key} starts with more than queue {job.queue.name} may ever hold in {self._names(columns)}"
+        )
+        detail = self._compared(columns, amount, "the queue may have", ceiling)
+        return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
+
+    def _names(self, columns: list[int]) -> str:
+        return ", ".join(self._view.dimensions[column] for column in columns)
+
+    def _compared(self, columns: list[int], asked: Vector, verb: str, bound: Vector) -> str:
+        return "; ".join(
+            f"{self._view.dimensions[c]}: asks for {describe(c, asked[c])}, {verb} {describe(c, bound[c])}"
+            for c in columns
+        )
+
+    # -- bounds ------------------------------------------------------------------------------------------------------
+
+    def _room(self, pod_class: int) -> float:
+        found = self._copies.get(pod_class)
+        if found is None:
+            found = self._copies[pod_class] = self._shapes.copies(self._requests[pod_class])
+        return found
+
+    def _most_of(self, kinds: Rows, counts: Rows, need: int) -> float:
+        """How many pods of several kinds all nodes together have room for, at most."""
+        room = np.array([self._room(kind) for kind in kinds.tolist()])
+        most = float(np.minimum(room, counts).sum())
+        if len(kinds) > _MANY_KINDS:
+            return most
+        requests, size = self._requests[kinds], int(counts.sum())
+        for kind, request in enumerate(requests):
+            # Wherever this kind has no room, none that asks for as much or more of everything has.
+            as_large = int(counts[(requests >= request).all(axis=1)].sum())
+            most = min(most, size - as_large + float(room[kind]))
+        return most if most < need else float(need)
+
+    def _least_amount(self, kinds: Rows, counts: Rows, need: int) -> Vector:
+        """What so many pods of several kinds request, at least, whichever they are."""
+        requests = self._requests[kinds]
+        least = np.zeros(requests.shape[1])
+        for column, amounts in enumerate(requests.T):
+            order = np.argsort(amounts, kind="stable")
+            taken = np.diff(np.minimum(np.cumsum(counts[order]), need), prepend=0)
+            least[column] = amounts[order] @ taken
+        return least
