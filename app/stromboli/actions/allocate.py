@@ -78,11 +78,15 @@ class Allocate(Action):
         if job.pending_phase:
             if "enqueue" in session.policy.actions or job.key in session.view.never_fits:
                 return None
+            closed = session.ask.closed(job.queue)
+            if closed is not None:
+                session.view.trace.job(job.key, closed)
+                return None
             job.phase = "Inqueue"
         pods = competing(session, job)
         if not pods:
             return None
-        invalid = session.ask.job_valid(job)
+        invalid = session.ask.job_valid(job) or session.ask.closed(job.queue)
         if invalid is not None:
             session.view.trace.job(job.key, invalid)
             return None

@@ -39,11 +39,18 @@ class Queue:
     resource: crds.Queue
     #: its jobs in the session
     jobs: list[Job] = field(default_factory=list)
+    #: the nearest queue above it that is closed or closing, which closes it, too
+    closed_by: Queue | None = None
 
     @property
     def open(self) -> bool:
         """Whether it takes new work."""
-        return self.state == "Open"
+        return self.state == "Open" and self.closed_by is None
+
+    @property
+    def closed(self) -> bool:
+        """Whether somebody closed it. The root cannot be closed, and what nobody has set is not closed."""
+        return self.state in ("Closed", "Closing") and self.name != "root"
 
     @property
     def parent(self) -> str:

@@ -15,10 +15,11 @@ from stromboli.state.pods import PodRecord
 
 def queue_not_open(queue: Queue) -> Reason:
     """A queue that takes nothing new."""
-    state = queue.state or "not set"
-    return Reason(
-        Stage.Admission, "QueueNotOpen", f"queue {queue.name} takes no new work: its state is {state}", Actionable.Admin
-    )
+    why = f"its state is {queue.state or 'not set'}"
+    if queue.state == "Open" and queue.closed_by is not None:
+        why = f"queue {queue.closed_by.name}, above it, is {queue.closed_by.state}"
+    message = f"queue {queue.name} takes no new work: {why}"
+    return Reason(Stage.Admission, "QueueNotOpen", message, Actionable.Admin)
 
 
 def gated(pod: PodRecord) -> Reason:

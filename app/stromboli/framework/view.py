@@ -57,6 +57,8 @@ class View:
         if environment.sharding is not None:
             self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), nodes.facts)
         self.queues: dict[str, Queue] = _queues(snapshot)
+        if rules.closed_queue:
+            _close_below(self.queues)
         self.jobs: dict[str, Job] = {}
         included = [
             (row, pod_group)
@@ -244,6 +246,20 @@ def _queues(snapshot: Snapshot) -> dict[str, Queue]:
         )
         for index, (name, queue) in enumerate(snapshot.queues.items())
     }
+
+
+def _close_below(queues: Mapping[str, Queue]) -> None:
+    """Close what is below queues that are closed, whatever it says of itself."""
+    if not any(queue.closed for queue in queues.values()):
+        return
+    for queue in queues.values():
+        seen, above = {queue.name}, queues.get(queue.parent)
+        while above is not None and above.name not in seen:
+            if above.closed:
+                queue.closed_by = above
+                break
+            seen.add(above.name)
+            above = queues.get(above.parent)
 
 
 def _by_arrival(pod: PodRecord) -> tuple[Any, ...]:
