@@ -1,11 +1,11 @@
-"""What plugins report when a session closes: gauges of queues and conditions of PodGroups."""
+"""What plugins report when a session closes: gauges and conditions of queues, and conditions of PodGroups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stromboli.api.crds import PodGroupCondition
+from stromboli.api.crds import Condition, PodGroupCondition
 from stromboli.api.resources import PODS, Vector
 from stromboli.framework.job import Job
 
@@ -38,15 +38,24 @@ class QueueGauges:
 class Report:
     """See the module's docstring."""
 
-    __slots__ = ("gauges",)
+    __slots__ = ("gauges", "queue_conditions")
 
     def __init__(self) -> None:
         #: by name of the queue
         self.gauges: dict[str, QueueGauges] = {}
+        #: by name of the queue and type of the condition; a condition that nobody reports is over
+        self.queue_conditions: dict[str, dict[str, Condition]] = {}
 
     def queue(self, name: str) -> QueueGauges:
         """The gauges of a queue, to be set."""
         return self.gauges.setdefault(name, QueueGauges())
+
+    def queue_condition(self, name: str, condition: Condition) -> None:
+        """A condition that a queue has from now on, until a session does not report it; of each type the last counts.
+
+        The message holds no number that changes by itself: every change of it is written.
+        """
+        self.queue_conditions.setdefault(name, {})[condition.type] = condition
 
     def condition(self, job: Job, condition: PodGroupCondition) -> None:
         """A condition that a PodGroup has from now on; one that says what the one of its type says changes nothing."""
