@@ -68,10 +68,3 @@ def test_only_what_a_job_asks_for_is_compared() -> None:
     """The node is full in cpu; a job that asks for memory alone comes in."""
     job = asks("job", None, minResources={"memory": "1Gi"})
     assert admitted(enqueue(holds("default", 13), job)) == ["job"]
-
-
-def test_the_only_job_is_told_of_nobody_else_and_the_numbers() -> None:
-    """12 of 10 CPUs may be claimed, and 9 are in use."""
-    why = refused(enqueue(holds("default", 9), asks("x", "4")), "x")
-    assert why.message == "running pods leave less of the cluster's cpu than PodGroup default/x starts with"
-    assert why.detail == "cpu: 3 to be claimed, 0 claimed, 4 more asked"

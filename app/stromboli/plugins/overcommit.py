@@ -10,7 +10,6 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
 
 _DEFAULT_FACTOR = 1.2
@@ -48,15 +47,12 @@ class Overcommit(Plugin):
         if not columns:
             return Vote.Permit
         names = ", ".join(self._view.dimensions[c] for c in columns)
-        message = f"running pods leave less of the cluster's {names} than PodGroup {job.key} starts with"
-        if self._inqueue[columns].any():
-            message = f"jobs that were admitted before already lay claim to all of the cluster's {names}"
-        detail = "; ".join(
-            f"{self._view.dimensions[c]}: {describe(c, max(self._idle[c], 0.0))} to be claimed, "
-            f"{describe(c, self._inqueue[c])} claimed, {describe(c, job.min_resources[c])} more asked"
-            for c in columns
+        return Reason(
+            Stage.Admission,
+            "ClusterOvercommitted",
+            f"jobs that were admitted before already lay claim to all of the cluster's {names}",
+            Actionable.Wait,
         )
-        return Reason(Stage.Admission, "ClusterOvercommitted", message, Actionable.Wait, detail)
 
     def job_enqueued(self, job: Job) -> None:
         if job.min_resources is not None:
