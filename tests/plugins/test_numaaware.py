@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from stromboli.plugins.numaaware.kinds import REFUSED, UNCLEAR, kind_of
 from stromboli.plugins.numaaware.topology import parse_cpus, read
 from tests.builders import node, pod, pod_group
 from tests.plugins.sessions import bound, policy
@@ -104,3 +106,25 @@ def test_lists_of_processors() -> None:
     assert parse_cpus("") == frozenset()
     with pytest.raises(ValueError, match="'a' is not the number"):
         parse_cpus("a-b")
+
+
+@pytest.mark.parametrize("policy_", ["best-effort", "restricted", "single-numa-node"])
+def test_numbers_of_free_processors_say_what_trying_every_container_says(policy_: str) -> None:
+    chance = random.Random(5)
+    for _ in range(150):
+        cells, free = chance.choice((1, 2, 4)), {cpu for cpu in range(16) if chance.random() < 0.7}
+        detail = {str(cpu): {"numa": cpu * cells // 16, "socket": cpu // 8, "core": cpu // 2} for cpu in range(16)}
+        manifest = topology("n1", policy_, ",".join(map(str, sorted(free))), cpuDetail=detail)
+        manifest["spec"]["resReserved"] = {"cpu": str(chance.randrange(3))}
+        known = read(manifest)
+        assert known is not None
+        wanted = tuple(chance.choice((1, 2, 3, 5, 9)) for _ in range(chance.randrange(1, 4)))
+        taken: frozenset[int] | None = frozenset()
+        for count in wanted:
+            cpus = known.assign(count, known.free - taken)
+            taken = None if cpus is None else taken | cpus
+            if taken is None:
+                break
+        said = kind_of(known, known.free).spread(wanted)
+        if said != UNCLEAR:
+            assert said == (REFUSED if taken is None else known.numa_nodes(taken)), (wanted, known)

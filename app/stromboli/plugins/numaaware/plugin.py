@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from pydantic import BaseModel
@@ -10,12 +11,14 @@ from pydantic import BaseModel
 from stromboli.api import quantity
 from stromboli.api.objects import Container
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Plugin
 from stromboli.framework.view import View
 from stromboli.plugins.numaaware import topology
+from stromboli.plugins.numaaware.kinds import INDIFFERENT, REFUSED, UNCLEAR, Kinds, Wanted, kind_of
+from stromboli.plugins.numaaware.kinds import Kind as NodeKind
 from stromboli.plugins.numaaware.topology import Cpus, Topology
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
@@ -41,37 +44,39 @@ class NumaAware(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         self._topologies: dict[int, Topology] = {}
-        for name, (_, known) in _reports(view.snapshot).items():
+        self._kinds = Kinds()
+        #: the number of each node's kind, shape (nodes,)
+        self._kind_of: Rows = np.full(len(view.nodes), self._kinds.number(INDIFFERENT))
+        for name, report in _reports(view.snapshot).items():
             node = view.nodes.facts.index.get(name)
-            if node is not None and known is not None:
-                self._topologies[node] = known
-        #: processors that are free now, by node
-        self._free: dict[int, Cpus] = {node: known.free for node, known in self._topologies.items()}
+            if node is not None and report.topology is not None:
+                self._topologies[node] = report.topology
+                self._kind_of[node] = self._kinds.number(report.kind)
+        #: processors that are free now, by node, where it is others than the report says
+        self._free: dict[int, Cpus] = {}
         #: node and processors of the pods that got some in this session, by row
         self._taken: dict[int, tuple[int, Cpus]] = {}
-        #: what pods of a class would get, by node; dropped when its processors change
-        self._answers: dict[int, dict[int, Cpus | None]] = {}
+        #: by class of pods: what their containers want, None when they share processors
+        self._wants: dict[int, Wanted | None] = {}
         self._count_unreported()
 
     def varies(self, pod: PodRecord) -> bool:
-        return bool(self._topologies) and _is_guaranteed(pod.pod_class)
+        return bool(self._topologies) and self._wanted(pod) is not None
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
-        if not _is_guaranteed(pod.pod_class):
+        if self._wanted(pod) is None:
             return
-        rows = nodes.rows.tolist()
-        wanted = _wanted(pod)
-        if wanted:
-            matching = (self._has_policy(row, wanted) for row in rows)
-            yield "node(s) didn't have the pod's NUMA topology policy", np.fromiter(matching, np.bool_, len(rows))
-        aligned = (self._assignment(pod, row) is not None for row in rows)
-        yield "node(s) couldn't align the pod's cpus", np.fromiter(aligned, np.bool_, len(rows))
+        policy = _policy(pod)
+        if policy:
+            matching = self._kinds.with_policy(policy)[self._kind_of[nodes.rows]]
+            yield "node(s) didn't have the pod's NUMA topology policy", matching
+        yield "node(s) couldn't align the pod's cpus", self._spreads(pod, nodes.rows) >= 0
 
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         """Fewer NUMA nodes are better, relative to the worst of the nodes to choose from."""
-        if not _wanted(pod) or not _is_guaranteed(pod.pod_class):
+        if not _policy(pod) or self._wanted(pod) is None:
             return None
-        counts = np.array([self._spread(pod, row) for row in nodes.rows.tolist()])
+        counts = np.maximum(self._spreads(pod, nodes.rows), 0)
         worst = counts.max(initial=0)
         score = _SCORE - _SCORE * counts // worst if worst else np.full(len(counts), _SCORE)
         out: Vector = score.astype(np.float64) * self.arguments.weight
@@ -82,22 +87,28 @@ class NumaAware(Plugin):
     def on_allocate(self, operation: Operation) -> None:
         if operation.kind is not Kind.Evict:
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
-                if _is_guaranteed(pod.pod_class):
+                if self._wanted(pod) is not None:
                     self._take(pod, node)
 
     def on_deallocate(self, operation: Operation) -> None:
         for pod in operation.pods:
             node, cpus = self._taken.pop(pod.row, (-1, frozenset()))
             if node >= 0:
-                self._free[node] |= cpus
-                self._answers.pop(node, None)
+                self._set_free(node, self._free_on(node) | cpus)
 
     def _take(self, pod: PodRecord, node: int) -> None:
         cpus = self._assignment(pod, node)
         if cpus:
             self._taken[pod.row] = node, cpus
-            self._free[node] -= cpus
-            self._answers.pop(node, None)
+            self._set_free(node, self._free_on(node) - cpus)
+
+    def _free_on(self, node: int) -> Cpus:
+        found = self._free.get(node)
+        return self._topologies[node].free if found is None else found
+
+    def _set_free(self, node: int, free: Cpus) -> None:
+        self._free[node] = free
+        self._kind_of[node] = self._kinds.number(kind_of(self._topologies[node], free))
 
     def _count_unreported(self) -> None:
         """Give processors to pods that are on their way to a node whose report does not know them yet."""
@@ -105,50 +116,67 @@ class NumaAware(Plugin):
         for row in np.flatnonzero(pods.state == PodState.Binding).tolist():
             pod, node = self._view.record(row), int(pods.node[row])
             known = self._topologies.get(node)
-            if known is not None and pod.key not in known.reported and _is_guaranteed(pod.pod_class):
+            if known is not None and pod.key not in known.reported and self._wanted(pod) is not None:
                 self._take(pod, node)
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def _has_policy(self, node: int, wanted: str) -> bool:
-        known = self._topologies.get(node)
-        return known is not None and known.aligns and known.topology_policy == wanted and bool(self._free[node])
+    def _wanted(self, pod: PodRecord) -> Wanted | None:
+        """How many processors the containers of a pod get for themselves; None when it shares those of others."""
+        pod_class = pod.pod_class
+        if pod_class.id not in self._wants:
+            counts = map(_whole_cpus, pod_class.spec.containers or ())
+            self._wants[pod_class.id] = tuple(filter(None, counts)) if _is_guaranteed(pod_class) else None
+        return self._wants[pod_class.id]
+
+    def _spreads(self, pod: PodRecord, nodes: Rows) -> Rows:
+        """On how many NUMA nodes the pod's processors would be, negative where it is refused; shape (nodes,)."""
+        spreads = self._kinds.spreads(self._wanted(pod) or ())[self._kind_of[nodes]]
+        for at in np.flatnonzero(spreads == UNCLEAR).tolist():
+            node = int(nodes[at])
+            cpus = self._assignment(pod, node)
+            spreads[at] = REFUSED if cpus is None else self._topologies[node].numa_nodes(cpus)
+        return spreads
 
     def _assignment(self, pod: PodRecord, node: int) -> Cpus | None:
         """The processors that a pod would get on a node, none where they are not pinned; None when it is refused."""
         known = self._topologies.get(node)
         if known is None or not known.aligns:
             return frozenset()
-        answers = self._answers.setdefault(node, {})
-        if pod.pod_class.id not in answers:
-            answers[pod.pod_class.id] = self._assign(pod, known, self._free[node])
-        return answers[pod.pod_class.id]
-
-    def _assign(self, pod: PodRecord, known: Topology, free: Cpus) -> Cpus | None:
-        taken: Cpus = frozenset()
-        for container in pod.pod_class.spec.containers or ():
-            cpus = known.assign(_whole_cpus(container), free - taken)
+        free, taken = self._free_on(node), frozenset[int]()
+        for count in self._wanted(pod) or ():
+            cpus = known.assign(count, free - taken)
             if cpus is None:
                 return None
             taken |= cpus
         return taken
 
-    def _spread(self, pod: PodRecord, node: int) -> int:
-        return self._topologies[node].numa_nodes(self._assignment(pod, node) or ()) if node in self._topologies else 0
+
+class _Report(NamedTuple):
+    """What a node reports, and how it was read."""
+
+    manifest: object
+    topology: Topology | None
+    kind: NodeKind
 
 
-def _reports(snapshot: Snapshot) -> dict[str, tuple[object, Topology | None]]:
-    """What the nodes report, and how it was read, by name; what was read for the last snapshot is taken over."""
-    before = cast("dict[str, tuple[object, Topology | None]]", snapshot.derived.get(NumaAware, {}))
+def _reports(snapshot: Snapshot) -> dict[str, _Report]:
+    """What the nodes report by name; what was read for the last snapshot is taken over."""
+    before = cast("dict[str, _Report]", snapshot.derived.get(NumaAware, {}))
     reports = {}
     for name, manifest in snapshot.objects.get("Numatopology", {}).items():
         known = before.get(name)
-        reports[name] = known if known and known[0] is manifest else (manifest, topology.read(manifest))
+        reports[name] = known if known and known.manifest is manifest else _read(manifest)
     snapshot.derived[NumaAware] = reports
     return reports
 
 
-def _wanted(pod: PodRecord) -> str:
+def _read(manifest: Mapping[str, Any]) -> _Report:
+    known = topology.read(manifest)
+    return _Report(manifest, known, INDIFFERENT if known is None else kind_of(known, known.free))
+
+
+def _policy(pod: PodRecord) -> str:
     """The policy that a pod asks for, empty for none."""
     policy = pod.annotations.get(_POLICY, "")
     return "" if policy == "none" else policy
