@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stromboli.fairness.shares import dominant_share, share
+from stromboli.plugins.drf import Drf
 from tests.builders import gang, node, pod_group, queue
 from tests.plugins.sessions import decide, policy
 
@@ -80,3 +88,45 @@ def test_without_hierarchy_queues_are_equal_and_jobs_are_not() -> None:
         by=policy("drf"),
     ).session
     assert sorted(session.bound) == ["default/big-0", "default/small-0", "default/small-1"]
+
+
+def plain(tree: Any, branch: Any, full: list[bool]) -> tuple[Any, dict[int, tuple[bool, float]]]:
+    """What a branch counts as holding, and the rank of all branches below it, computed from the jobs."""
+    held, part_full, ranks = [tree._allocated[job].copy() for job in branch.jobs], [full[j] for j in branch.jobs], {}
+    for child in branch.children.values():
+        below, found = plain(tree, child, full)
+        held.append(below)
+        part_full.append(found[id(child)][0])
+        ranks |= found
+    parts = [max(share(amounts, tree._total)) for amounts in held]
+    hungry = [part for part, is_full in zip(parts, part_full, strict=True) if part > 0 and not is_full]
+    total = np.zeros(len(tree._total))
+    for amounts, part, is_full in zip(held, parts, part_full, strict=True):
+        total += amounts * (min([1.0, *hungry]) / part) if part > 0 and not is_full else amounts
+    ranks[id(branch)] = all(part_full), dominant_share(total, tree._total) / branch.weight
+    return total, ranks
+
+
+def test_only_the_way_up_from_a_change_is_computed_anew() -> None:
+    chance = random.Random(3)
+    paths = ["root/a", "root/a/b", "root/a/c", "root/d/e/f", "root/d/e/g", "root/h"]
+    queues = [in_tree(f"q{i}", path, "1/2/1/3") for i, path in enumerate(paths)]
+    jobs = [[pod_group(f"j{i}", queue=f"q{i % 6}"), *gang(f"j{i}", 2, cpu=f"{1 + i % 3}")] for i in range(12)]
+    session = decide(node("n1", cpu="10"), *queues, *jobs, by=policy("drf", enableHierarchy=True)).session
+    drf = next(plugin for plugin in session.plugins if isinstance(plugin, Drf))
+    assert drf._tree is not None
+    for _ in range(60):
+        for job in chance.sample(list(session.view.jobs.values()), 3):
+            at = drf._allocated[job.index]
+            drf._hold(job, -at if chance.random() < 0.3 else np.array([1000.0 * chance.randrange(4), 2**20, 1.0]))
+        drf._tree.refresh()
+        scarce = drf._allocated.sum(axis=0) >= drf._total
+        full = []
+        for held, asked in zip(drf._allocated, drf._tree._requested, strict=True):
+            named = held > 0
+            named[:2] = True
+            full.append(bool(((asked > 0) & named & ((held >= asked) & (held > 0) | scarce)).any()))
+        _, ranks = plain(drf._tree, drf._tree._branches[0], full)
+        for branch in drf._tree._branches:
+            assert branch.rank[0] == ranks[id(branch)][0]
+            assert branch.rank[1] == pytest.approx(ranks[id(branch)][1], rel=1e-12)

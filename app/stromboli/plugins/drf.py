@@ -14,7 +14,7 @@ from functools import total_ordering
 import numpy as np
 
 from stromboli.api import readers
-from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Vector
+from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
@@ -94,48 +94,61 @@ class Drf(Plugin):
         self._allocated[job.index] += amount
         self._share[job.index] = shares.dominant_share(self._allocated[job.index], self._total)
         if self._tree is not None:
-            self._tree.changed()
+            self._tree.changed(job.index, amount)
 
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """A node of the tree: a queue, or what several have in common."""
+    """A node of the tree: a queue, or what several have in common.
+
+    Rows are the jobs right below it, then its children in order of arrival.
+    """
 
     weight: float
+    parent: Branch | None = None
+    depth: int = 0
     children: dict[str, Branch] = field(default_factory=dict)
     #: index of the jobs right below it
     jobs: list[int] = field(default_factory=list)
-    share: float = 0.0
-    #: whether nothing below it can use more
-    saturated: bool = True
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Its place among its siblings, smaller first."""
-        return self.saturated, self.share / self.weight
+    #: its place among its siblings, smaller first: whether nothing below it can use more, and its share by weight
+    rank: tuple[bool, float] = (True, 0.0)
+    #: its row in its parent
+    row: int = 0
+    #: what each row counts as holding, shape (rows, dimensions), the share of that, and whether it can use more
+    held: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    parts: Vector = field(default_factory=lambda: np.zeros(0))
+    full: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
 
 class Tree:
-    """The hierarchy with its shares, which are computed when they are asked for after a change."""
+    """The hierarchy with its shares. After a change those on the way up are computed anew, when they are asked for."""
 
     def __init__(self, view: View, allocated: Matrix) -> None:
         """`allocated` has shape (jobs, dimensions) and is changed by the plugin."""
         self._total = view.total
         self._allocated = allocated
         self._requested = view.membership.requested_by_all()
-        self._root = Branch(weight=1.0)
-        self._stale = True
+        #: what all jobs hold, and of which resources that is all there is, shape (dimensions,)
+        self._in_use: Vector = allocated.sum(axis=0)
+        self._scarce: Mask = self._in_use >= self._total
+        #: the branches, parents first, and where each job is: the branch and the row there
+        self._branches = [Branch(weight=1.0)]
+        self._place: dict[int, tuple[Branch, int]] = {}
         for queue in view.queues.values():
             if queue.jobs:
                 self._grow(queue).jobs.extend(job.index for job in queue.jobs)
+        #: jobs that hold more or less than when shares were computed
+        self._changed: set[int] = set()
+        self._fresh = False
 
-    def changed(self) -> None:
-        """Jobs hold more or less than before."""
-        self._stale = True
+    def changed(self, job: int, amount: Vector) -> None:
+        """A job holds more, or less."""
+        self._in_use += amount
+        self._changed.add(job)
 
     def path(self, queue: Queue) -> list[Branch]:
         """The branches from the root down to a queue, as far as there are jobs."""
-        path = [self._root]
+        path = [self._branches[0]]
         for name in _parts(queue, _PATH):
             branch = path[-1].children.get(name)
             if branch is None:
@@ -145,44 +158,87 @@ class Tree:
 
     def refresh(self) -> None:
         """Bring all shares up to date."""
-        if not self._stale:
+        if self._fresh and not self._changed:
             return
-        self._stale = False
-        scarce = self._allocated.sum(axis=0) >= self._total
-        named = self._allocated > 0
-        named[:, [CPU, MEMORY]] = True
-        asked = (self._requested > 0) & named
-        #: jobs that have all they request of something, or request what is used up
-        full = (asked & ((self._allocated >= self._requested) & (self._allocated > 0) | scarce)).any(axis=1)
-        self._compute(self._root, full)
+        scarce = self._in_use >= self._total
+        if not self._fresh or (scarce != self._scarce).any():
+            self._fresh, self._scarce = True, scarce
+            self._changed.clear()
+            self._compute_all()
+        else:
+            self._compute_changed()
 
     def _grow(self, queue: Queue) -> Branch:
         """The branch of a queue, made where it is missing."""
-        branch = self._root
+        branch = self._branches[0]
         weights = _parts(queue, _WEIGHTS)
         for depth, name in enumerate(_parts(queue, _PATH)):
             if name not in branch.children:
-                branch.children[name] = Branch(weight=_weight(weights[depth : depth + 1]))
+                branch.children[name] = Branch(_weight(weights[depth : depth + 1]), branch, depth + 1)
+                self._branches.append(branch.children[name])
             branch = branch.children[name]
         return branch
 
-    def _compute(self, branch: Branch, full: Mask) -> Vector:
-        """Set the share of a branch and of all below it; returns what it counts as holding, shape (dimensions,).
+    def _compute_all(self) -> None:
+        full = self._full(np.arange(len(self._allocated)))
+        for branch in self._branches:
+            rows = len(branch.jobs) + len(branch.children)
+            branch.held = np.zeros((rows, len(self._total)))
+            branch.parts, branch.full = np.zeros(rows), np.zeros(rows, np.bool_)
+            jobs = len(branch.jobs)
+            branch.held[:jobs] = self._allocated[branch.jobs]
+            branch.parts[:jobs] = self._shares(branch.held[:jobs])
+            branch.full[:jobs] = full[branch.jobs]
+            for row, child in enumerate(branch.children.values(), jobs):
+                child.row = row
+            self._place.update({job: (branch, row) for row, job in enumerate(branch.jobs)})
+        for branch in reversed(self._branches):
+            self._compute(branch)
+
+    def _compute_changed(self) -> None:
+        jobs = np.array(sorted(self._changed), np.intp)
+        self._changed.clear()
+        held, full = self._allocated[jobs], self._full(jobs)
+        parts, upwards = self._shares(held), dict[int, Branch]()
+        for at, job in enumerate(jobs.tolist()):
+            branch, row = self._place[job]
+            branch.held[row], branch.parts[row], branch.full[row] = held[at], parts[at], full[at]
+            above: Branch | None = branch
+            while above is not None and id(above) not in upwards:
+                upwards[id(above)] = above
+                above = above.parent
+        for branch in sorted(upwards.values(), key=lambda branch: -branch.depth):
+            self._compute(branch)
+
+    def _full(self, jobs: Rows) -> Mask:
+        """Which of some jobs have all they request of something, or request what is used up."""
+        held, requested = self._allocated[jobs], self._requested[jobs]
+        named = held > 0
+        asked = (requested > 0) & named
+        asked[:, [CPU, MEMORY]] = requested[:, [CPU, MEMORY]] > 0
+        full: Mask = np.any(asked & ((held >= requested) & named | self._scarce), axis=1)
+        return full
+
+    def _shares(self, held: Matrix) -> Vector:
+        found: Vector = shares.share(held, self._total).max(axis=1, initial=0.0)
+        return found
+
+    def _compute(self, branch: Branch) -> None:
+        """Set the share of a branch, whose rows are known, and its row in its parent.
 
         Siblings that want more are scaled down to the smallest share among them, so that a branch is not blamed for
         what one of its children holds beyond the others.
         """
-        below = [self._compute(child, full) for child in branch.children.values()]
-        held = np.vstack([self._allocated[branch.jobs], *below]) if below else self._allocated[branch.jobs]
-        part = shares.share(held, self._total).max(axis=1, initial=0.0)
-        saturated = np.concatenate([full[branch.jobs], [child.saturated for child in branch.children.values()]]) > 0
-        hungry = ~saturated & (part > 0)
-        smallest = part[hungry].min(initial=1.0)
-        held[hungry] *= (smallest / part[hungry])[:, None]
-        total: Vector = held.sum(axis=0)
-        branch.share = shares.dominant_share(total, self._total)
-        branch.saturated = bool(saturated.all())
-        return total
+        held, hungry = branch.held.copy(), ~branch.full & (branch.parts > 0)
+        smallest = branch.parts[hungry].min(initial=1.0)
+        held[hungry] *= (smallest / branch.parts[hungry])[:, None]
+        total = held.sum(axis=0)
+        saturated = bool(branch.full.all())
+        branch.rank = saturated, shares.dominant_share(total, self._total) / branch.weight
+        if branch.parent is not None:
+            parent, row = branch.parent, branch.row
+            parent.held[row], parent.full[row] = total, saturated
+            parent.parts[row] = self._shares(total[None])[0]
 
 
 @total_ordering
