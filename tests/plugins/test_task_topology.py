@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from typing import Any
 
+import numpy as np
+import pytest
+
+from stromboli.api.resources import fits
+from stromboli.discovery import discover
+from stromboli.engine import Engine
+from stromboli.framework.operation import Operation
+from stromboli.framework.registry import Registry
+from stromboli.plugins.task_topology import Plan, TaskTopology
+from tests import builders
 from tests.builders import node, pod, pod_group
 from tests.plugins.sessions import bound, policy
 
@@ -67,3 +79,97 @@ def test_the_order_of_roles_decides_who_is_placed_first() -> None:
 def test_annotations_that_name_unknown_roles_mean_nothing() -> None:
     placed = bound(node("n0"), node("n1"), group(anti_affinity="ps,ghost"), members(ps=2), by=policy("task-topology"))
     assert set(placed.values()) == {"n0"}
+
+
+class PlainPlan(Plan):
+    """Compares all buckets for each pod."""
+
+    def most_attractive(self, role: str) -> Any:
+        order = sorted(self.buckets, key=lambda b: (-self.roles.attraction(role, b.roles), b.load, b.index))
+        return order[0] if order and self.roles.attraction(role, order[0].roles) >= 0 else None
+
+
+class PlainTaskTopology(TaskTopology):
+    """Counts everything anew for each pod, node by node."""
+
+    def open(self, view: Any) -> None:
+        super().open(view)
+        for key, plan in self._plans.items():
+            self._plans[key] = plain = PlainPlan(plan.roles)
+            for row, old in plan.bucket_of.items():
+                where = int(view.pods.node[row])
+                known = next((b for b in plain.buckets if where >= 0 and b.nodes[where]), None)
+                bucket = known if where >= 0 else plain.most_attractive(_role(view.record(row)))
+                bucket = bucket or plain.new_bucket(view.vector(None))
+                plain.add(bucket, view.record(row), where, view.request(view.record(row)))
+                assert bucket.index == old.index
+        #: the pods that wait, by job and bucket
+        self._rows: dict[tuple[str, int], list[int]] = {}
+        for job, plan in self._plans.items():
+            for row, bucket in plan.bucket_of.items():
+                if view.pods.node[row] < 0:
+                    self._rows.setdefault((job, bucket.index), []).append(row)
+
+    def node_order(self, pod: Any, nodes: Any) -> Any:
+        plan, bucket = self._bucket(pod)
+        if plan is None or bucket is None:
+            return None
+        waiting = self._rows[pod.job, bucket.index]
+        scores = []
+        for row in nodes.rows.tolist():
+            room = self._view.nodes.idle[:, row] + self._view.nodes.releasing[:, row]
+            score, left = float(len(waiting)), bucket.request.copy()
+            for other in waiting:
+                if fits(left, room):
+                    break
+                if other != pod.row:
+                    left -= self._view.request(self._view.record(other))
+                    score -= 1
+            score += bucket.nodes[row] - plan.roles.repulsion(_role(pod), plan.placed.get(row, Counter()))
+            scores.append(score * (self.arguments.weight * 100.0 / plan.largest))
+        return np.array(scores)
+
+    def on_allocate(self, operation: Operation) -> None:
+        super().on_allocate(operation)
+        for member in operation.pods:
+            _, bucket = self._bucket(member)
+            if bucket is not None:
+                self._rows[member.job, bucket.index].remove(member.row)
+
+    def on_deallocate(self, operation: Operation) -> None:
+        super().on_deallocate(operation)
+        for member in operation.pods:
+            _, bucket = self._bucket(member)
+            if bucket is not None:
+                self._rows[member.job, bucket.index].append(member.row)
+
+
+def _role(pod: Any) -> str:
+    return pod.annotations.get("volcano.sh/task-spec", "")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_columns_place_pods_as_plain_loops_do(seed: int) -> None:
+    chance = random.Random(seed)
+    roles = ["ps", "worker", "chief"]
+    made: list[Any] = [node(f"n{i}", cpu=str(chance.randrange(2, 9))) for i in range(6)]
+    for name in ("job", "more"):
+        annotations = {"volcano.sh/task-topology-affinity": "ps,worker;chief", "volcano.sh/task-spec": ""}
+        if chance.random() < 0.7:
+            annotations["volcano.sh/task-topology-anti-affinity"] = chance.choice(("ps", "ps,chief", "worker"))
+        made.append(pod_group(name, min_member=chance.choice((1, 4, 12, 14))))
+        made[-1].metadata.annotations.update(annotations)
+        for i in range(14):
+            where = f"n{chance.randrange(6)}" if chance.random() < 0.2 else ""
+            role, cpu = chance.choice(roles) if i > 2 else roles[i], str(chance.choice((1, 1, 2)))
+            made.append(pod(f"{name}-{i}", name, cpu=cpu, node=where, annotations={"volcano.sh/task-spec": role}))
+    known = discover()
+    plain = Registry(known.actions, {**known.plugins, "task-topology": PlainTaskTopology})
+    by = policy("task-topology", {"task-topology.weight": 10})
+    results = []
+    for registry in (known, plain):
+        cluster = builders.state(builders.queue("default"), *made)
+        session = Engine(by, registry=registry).decide(cluster.snapshot(), now=builders.NOON).session
+        assert not session.failures
+        results.append(session.bound)
+    assert results[0] == results[1]

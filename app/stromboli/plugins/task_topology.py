@@ -7,6 +7,7 @@ placed first, and a pod prefers nodes that hold more of its bucket already or ha
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,9 +16,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from stromboli.api import resources
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, PODS, Rows, Vector
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Matrix, Rows, Vector
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
@@ -77,6 +77,54 @@ class Roles:
             pairs.update((role, other) for other in group if other != role or len(group) == 1)
 
 
+class Waiting:
+    """Pods that wait for a place, in the order in which they began to."""
+
+    __slots__ = ("_at", "_classes", "_size", "_waits")
+
+    def __init__(self) -> None:
+        #: the position of each pod, by row
+        self._at: dict[int, int] = {}
+        self._size = 0
+        #: by position, a pod's class and whether it still waits
+        self._classes: Rows = np.zeros(8, np.intp)
+        self._waits = np.zeros(8, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def add(self, pod: PodRecord) -> None:
+        """Put a pod at the end."""
+        if self._size == len(self._classes):
+            self._make_room()
+        self._at[pod.row] = self._size
+        self._classes[self._size], self._waits[self._size] = pod.pod_class.id, True
+        self._size += 1
+
+    def remove(self, pod: PodRecord) -> bool:
+        """Take a pod out; False when it did not wait."""
+        at = self._at.pop(pod.row, None)
+        if at is not None:
+            self._waits[at] = False
+        return at is not None
+
+    def classes_without(self, pod: PodRecord) -> Rows:
+        """The classes of all others, in order."""
+        waits, own = self._waits[: self._size], self._at.get(pod.row)
+        if own is not None:
+            waits = waits.copy()
+            waits[own] = False
+        found: Rows = self._classes[: self._size][waits]
+        return found
+
+    def _make_room(self) -> None:
+        left = self._classes[self._waits]
+        self._size = len(left)
+        self._classes = np.concatenate([left, np.zeros(len(left) + 8, np.intp)])
+        self._waits = np.arange(len(self._classes)) < len(left)
+        self._at = {row: at for at, row in enumerate(self._at)}
+
+
 @dataclass(slots=True, eq=False)
 class Bucket:
     """Pods that are to share a node."""
@@ -84,8 +132,7 @@ class Bucket:
     index: int
     #: shape (dimensions,)
     request: Vector
-    #: those that have no place yet, by row
-    waiting: dict[int, PodRecord] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
     #: how many pods of each role it has, and how many of them are on each node
     roles: Counter[str] = field(default_factory=Counter)
     nodes: Counter[int] = field(default_factory=Counter)
@@ -113,17 +160,73 @@ class Plan:
     placed: dict[int, Counter[str]] = field(default_factory=dict)
     #: number of pods of the largest bucket
     largest: int = 0
+    #: by role that was asked for, how many pods that repel it were placed on each node, shape (nodes,)
+    repelled: dict[str, Vector] = field(default_factory=dict)
+    #: the bucket that was asked for last, and how many of its pods are on each node, shape (nodes,)
+    last: Bucket | None = None
+    on_node: Vector = field(default_factory=lambda: np.zeros(0))
+    #: by role that was asked for, the buckets by attraction; entries of an older load or attraction count no more
+    _ranked: dict[str, list[tuple[int, float, int, int]]] = field(default_factory=dict)
+    #: how often each bucket changed
+    _changes: list[int] = field(default_factory=list)
 
     def add(self, bucket: Bucket, pod: PodRecord, node: int, request: Vector) -> None:
         """Put a pod into a bucket; `node` is where it is, negative when it waits."""
         self.bucket_of[pod.row] = bucket
         bucket.roles[_role(pod)] += 1
         if node < 0:
-            bucket.waiting[pod.row] = pod
+            bucket.waiting.add(pod)
             bucket.request += request
         else:
             bucket.nodes[node] += 1
         self.largest = max(self.largest, bucket.size)
+        self._changes[bucket.index] += 1
+        for role, ranked in self._ranked.items():
+            heapq.heappush(ranked, self._rank(role, bucket))
+
+    def new_bucket(self, request: Vector) -> Bucket:
+        """An empty bucket; `request` is a vector of zeros."""
+        bucket = Bucket(len(self.buckets), request)
+        self.buckets.append(bucket)
+        self._changes.append(0)
+        return bucket
+
+    def most_attractive(self, role: str) -> Bucket | None:
+        """The bucket that attracts a role most, of equals the one with the least load; None when all repel it."""
+        ranked = self._ranked.get(role)
+        if ranked is None:
+            ranked = self._ranked[role] = [self._rank(role, bucket) for bucket in self.buckets]
+            heapq.heapify(ranked)
+        while ranked and ranked[0][3] != self._changes[ranked[0][2]]:
+            heapq.heappop(ranked)
+        return self.buckets[ranked[0][2]] if ranked and ranked[0][0] <= 0 else None
+
+    def _rank(self, role: str, bucket: Bucket) -> tuple[int, float, int, int]:
+        return -self.roles.attraction(role, bucket.roles), bucket.load, bucket.index, self._changes[bucket.index]
+
+    def count(self, bucket: Bucket | None, role: str, node: int, sign: int) -> None:
+        """A pod of a role was placed on a node (1), or taken off again (-1)."""
+        self.placed.setdefault(node, Counter())[role] += sign
+        for other, repelled in self.repelled.items():
+            if (other, role) in self.roles.apart:
+                repelled[node] += sign
+        if bucket is not None:
+            bucket.nodes[node] += sign
+            if bucket is self.last:
+                self.on_node[node] += sign
+
+    def pull(self, bucket: Bucket, role: str, nodes: int) -> Vector:
+        """How many pods of a bucket are on each node, less those that were placed and repel a role, shape (nodes,)."""
+        if bucket is not self.last:
+            self.last, self.on_node = bucket, np.zeros(nodes)
+            self.on_node[list(bucket.nodes)] = list(bucket.nodes.values())
+        repelled = self.repelled.get(role)
+        if repelled is None:
+            repelled = self.repelled[role] = np.zeros(nodes)
+            for node, there in self.placed.items():
+                repelled[node] = self.roles.repulsion(role, there)
+        out: Vector = self.on_node - repelled
+        return out
 
 
 class TaskTopology(Plugin):
@@ -157,30 +260,21 @@ class TaskTopology(Plugin):
         plan, bucket = self._bucket(pod)
         if plan is None or bucket is None:
             return None
-        on_node = np.zeros(len(self._view.nodes))
-        for node, count in bucket.nodes.items():
-            on_node[node] += count
-        for node, roles in plan.placed.items():
-            on_node[node] -= plan.roles.repulsion(_role(pod), roles)
-        score: Vector = on_node[nodes.rows] + self._joined(bucket, pod, nodes.rows)
+        pull = plan.pull(bucket, _role(pod), len(self._view.nodes))
+        score: Vector = pull[nodes.rows] + self._joined(bucket, pod, nodes.rows)
         score *= self.arguments.weight * _SCORE / plan.largest
         return score
 
     def _joined(self, bucket: Bucket, pod: PodRecord, rows: Rows) -> Vector:
-        """How many of the waiting pods of a bucket each node could take together, shape (rows,)."""
-        view = self._view
-        room = view.nodes.idle[:, rows] + view.nodes.releasing[:, rows]
-        score = np.full(len(rows), float(len(bucket.waiting)))
-        left = bucket.request.copy()
-        short = ~resources.fits(left, room)
-        for other in bucket.waiting.values():
-            if not short.any():
-                break
-            if other.row != pod.row:
-                left -= view.request(other)
-                score[short] -= 1
-                short &= ~resources.fits(left, room)
-        return score
+        """How many of the waiting pods of a bucket each node could take together, shape (rows,).
+
+        Others are left out in their order until the rest fits; the pod itself is counted in any case.
+        """
+        nodes, classes = self._view.nodes, bucket.waiting.classes_without(pod)
+        room = nodes.idle[:, rows] + nodes.releasing[:, rows]
+        requests = self._view.snapshot.requests[classes, : len(room)]
+        left = bucket.request - np.concatenate([np.zeros((1, len(room))), np.cumsum(requests, axis=0)])
+        return len(bucket.waiting) - np.minimum(_first_that_fit(left, room), len(classes)).astype(np.float64)
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
@@ -190,10 +284,10 @@ class TaskTopology(Plugin):
             if plan is None:
                 continue
             self._placed[pod.row] = node
-            plan.placed.setdefault(node, Counter())[_role(pod)] += 1
-            if bucket is not None and bucket.waiting.pop(pod.row, None) is not None:
+            waited = bucket is not None and bucket.waiting.remove(pod)
+            plan.count(bucket if waited else None, _role(pod), node, +1)
+            if bucket is not None and waited:
                 bucket.request -= operation.request
-                bucket.nodes[node] += 1
 
     def on_deallocate(self, operation: Operation) -> None:
         for pod in operation.pods:
@@ -201,11 +295,10 @@ class TaskTopology(Plugin):
             node = self._placed.pop(pod.row, None)
             if plan is None or node is None:
                 continue
-            plan.placed[node][_role(pod)] -= 1
+            plan.count(bucket, _role(pod), node, -1)
             if bucket is not None:
-                bucket.waiting[pod.row] = pod
+                bucket.waiting.add(pod)
                 bucket.request += operation.request
-                bucket.nodes[node] -= 1
 
     def _bucket(self, pod: PodRecord) -> tuple[Plan | None, Bucket | None]:
         plan = self._plans.get(pod.job)
@@ -222,10 +315,10 @@ class TaskTopology(Plugin):
         for pod in sorted(pods, key=lambda pod: (*self._place(pod), roles.rank(_role(pod)), pod.name)):
             node = int(view.pods.node[pod.row])
             if node >= 0:
-                bucket = by_node.get(node) or self._new_bucket(plan)
+                bucket = by_node.get(node) or plan.new_bucket(view.vector(None))
                 by_node[node] = bucket
             else:
-                bucket = _most_attractive(plan, _role(pod)) or self._new_bucket(plan)
+                bucket = plan.most_attractive(_role(pod)) or plan.new_bucket(view.vector(None))
             plan.add(bucket, pod, node, view.request(pod))
         return plan
 
@@ -234,19 +327,20 @@ class TaskTopology(Plugin):
         node = int(self._view.pods.node[pod.row])
         return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
-    def _new_bucket(self, plan: Plan) -> Bucket:
-        bucket = Bucket(len(plan.buckets), self._view.vector(None))
-        plan.buckets.append(bucket)
-        return bucket
 
+def _first_that_fit(left: Matrix, room: Matrix) -> Rows:
+    """The first of amounts that become less, shape (steps, dimensions), that fits each node, shape (nodes,).
 
-def _most_attractive(plan: Plan, role: str) -> Bucket | None:
-    """The bucket that attracts a role most, of equals the one with the least load; None when all repel it."""
-    if not plan.buckets:
-        return None
-    attraction = {bucket.index: plan.roles.attraction(role, bucket.roles) for bucket in plan.buckets}
-    best = min(plan.buckets, key=lambda bucket: (-attraction[bucket.index], bucket.load))
-    return best if attraction[best.index] >= 0 else None
+    `room` has shape (dimensions, nodes). As many as there are steps where none of them fits.
+    """
+    first = np.zeros(room.shape[1], np.intp)
+    for column, (amounts, free) in enumerate(zip(left.T, room, strict=True)):
+        fitting = np.searchsorted(TOLERANCE - amounts, -free, side="right")
+        if column not in (CPU, MEMORY):
+            # What nobody asks for is not compared.
+            fitting = np.minimum(fitting, np.searchsorted(-amounts, 0.0))
+        np.maximum(first, fitting, out=first)
+    return first
 
 
 def _read_roles(job: Job) -> Roles | None:
