@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from stromboli.api import crds
-from stromboli.api.pod_state import ALLOCATED_STATES, READY_STATES, PodState
+from stromboli.api.pod_state import ALLOCATED_STATES, READY_STATES, STATES, PodState
 from stromboli.api.resources import Vector
 from stromboli.state.pods import PodRecord
 
@@ -108,6 +109,33 @@ class SubJob:
         return sum(self.counts)
 
 
+class RoleCounts:
+    """The pods of a job by role."""
+
+    __slots__ = ("by_state", "pending_best_effort")
+
+    def __init__(self, pods: Iterable[PodRecord], state_of: Callable[[int], int]) -> None:
+        #: by role, the number of pods by state
+        self.by_state: defaultdict[str, list[int]] = defaultdict(lambda: [0] * STATES)
+        #: by role, pending pods without requests
+        self.pending_best_effort: Counter[str] = Counter()
+        for pod in pods:
+            state = state_of(pod.row)
+            self.by_state[pod.role][state] += 1
+            if state == PodState.Pending and pod.pod_class.best_effort:
+                self.pending_best_effort[pod.role] += 1
+
+    def move(self, pods: Sequence[PodRecord], old: int, new: int) -> None:
+        """Account for pods of one class that change their state."""
+        pending = (new == PodState.Pending) - (old == PodState.Pending) if pods[0].pod_class.best_effort else 0
+        for pod in pods:
+            counts = self.by_state[pod.role]
+            counts[old] -= 1
+            counts[new] += 1
+            if pending:
+                self.pending_best_effort[pod.role] += pending
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """A PodGroup and its pods in a session."""
@@ -150,6 +178,7 @@ class Job:
     unschedulable: bool = False
 
     _sub_jobs: dict[str, SubJob] | None = None
+    _by_role: RoleCounts | None = None
     #: minTaskMember, when it is in force: with less than its sum as minMember it is not
     min_by_role: Mapping[str, int] = field(init=False)
     #: whether it has sub group policies
@@ -217,30 +246,35 @@ class Job:
 
     def held_by_role(self, *, best_effort: bool, promised: bool = False) -> dict[str, int]:
         """Number of pods of each role that hold a place, with pending best-effort pods and promised places if asked."""
-        states = (*_READY, int(PodState.Pipelined)) if promised else _READY
-        return self._by_role(
-            lambda pod, state: (
-                state in states or (best_effort and state == PodState.Pending and pod.pod_class.best_effort)
-            )
-        )
+        held = {
+            role: sum(_ready(counts)) + (counts[PodState.Pipelined] if promised else 0)
+            for role, counts in self._roles.by_state.items()
+        }
+        if best_effort:
+            for role, count in self._roles.pending_best_effort.items():
+                held[role] += count
+        return held
 
     def valid_by_role(self) -> dict[str, int]:
         """Number of pods of each role that hold a place or may still get one."""
-        return self._by_role(lambda _, state: state in _VALID)
+        return {role: sum(_valid(counts)) for role, counts in self._roles.by_state.items()}
 
-    def _by_role(self, counts: Callable[[PodRecord, int], bool]) -> dict[str, int]:
-        out: dict[str, int] = {}
-        for pod in self.members(self):
-            if counts(pod, self.state_of(pod.row)):
-                out[pod.role] = out.get(pod.role, 0) + 1
-        return out
+    @property
+    def _roles(self) -> RoleCounts:
+        """Its pods by role, counted when somebody first asks."""
+        if self._by_role is None:
+            self._by_role = RoleCounts(self.members(self), self.state_of)
+        return self._by_role
 
-    def move(self, sub_job: SubJob, old: int, new: int, count: int, best_effort: bool) -> None:
-        """Account for `count` pods that change their state."""
+    def move(self, sub_job: SubJob, old: int, new: int, pods: Sequence[PodRecord]) -> None:
+        """Account for pods of one class that change their state."""
+        count = len(pods)
         for counts in (self.counts, sub_job.counts):
             counts[old] -= count
             counts[new] += count
-        if best_effort:
+        if pods[0].pod_class.best_effort:
             delta = count * ((new == PodState.Pending) - (old == PodState.Pending))
             self.pending_best_effort += delta
             sub_job.pending_best_effort += delta
+        if self._by_role is not None:
+            self._by_role.move(pods, old, new)

@@ -97,8 +97,7 @@ class Ledger:
     def _move(self, operation: Operation, old: PodState, new: PodState) -> None:
         _set(self._pods.state, operation.pods, int(new))
         if operation.job is not None and operation.sub_job is not None:
-            best_effort = operation.pods[0].pod_class.best_effort
-            operation.job.move(operation.sub_job, old, new, len(operation.pods), best_effort)
+            operation.job.move(operation.sub_job, old, new, operation.pods)
 
     def _release(self, operation: Operation, sign: int) -> None:
         if operation.nodes[0] >= 0:
