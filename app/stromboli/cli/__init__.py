@@ -23,7 +23,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "config": {"check": "config:check", "default": "config:default"},
-    "bench": {"engine": "bench:engine"},
+    "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
 }
 
 

@@ -76,7 +76,7 @@ def cluster(
     for number, name in enumerate(names):
         state.upsert("Node", node(name, {"pool": str(number % 8)}))
     if shape is Shape.topology:
-        for hyper_node in _racks_and_spines(names):
+        for hyper_node in racks_and_spines(names):
             state.upsert("HyperNode", hyper_node)
     for number in range(gangs):
         group = pod_group(
@@ -135,7 +135,7 @@ def hyper_node(name: str, tier: int, kind: str, members: Iterable[str]) -> crds.
     )
 
 
-def _racks_and_spines(nodes: list[str]) -> Iterator[crds.HyperNode]:
+def racks_and_spines(nodes: list[str]) -> Iterator[crds.HyperNode]:
     racks = {f"rack-{at:03}": part for at, part in enumerate(_parts(nodes, _NODES_PER_RACK))}
     for name, members in racks.items():
         yield hyper_node(name, 1, "Node", members)
