@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from stromboli.api import objects
@@ -117,12 +119,52 @@ def test_each_node_is_counted_for_the_first_taint_that_repels() -> None:
         builders.node("n2", taints=[soft]),
         builders.node("n3"),
     )
-    found = {taint.key: mask.tolist() for taint, mask in taints.untolerated([], nodes)}
+    found = {taint.key: mask.tolist() for taint, mask in taints.untolerated([], nodes) if taint is not None}
     assert found == {"a": [True, False, False, False], "b": [False, True, False, False]}
     unwanted = taints.unwanted([], nodes)
     assert unwanted is not None
     assert unwanted.tolist() == [0, 1, 1, 0]
     assert taints.unwanted(tolerations({"operator": "Exists"}), nodes) is None
+
+
+def test_many_taints_are_one_cause() -> None:
+    nodes = facts(*(builders.node(f"n{i}", taints=[{"key": f"k{i}", "effect": "NoSchedule"}]) for i in range(30)))
+    ((taint, mask),) = taints.untolerated(tolerations({"key": "k7", "operator": "Exists"}), nodes)
+    assert taint is None
+    assert np.flatnonzero(~mask).tolist() == [7]
+
+
+def test_all_taints_at_once_are_compared_as_each_by_itself() -> None:
+    chance = random.Random(1)
+
+    def some(texts: str) -> str:
+        return chance.choice(texts.split(" "))
+
+    effects = "NoSchedule NoExecute PreferNoSchedule"
+    for _ in range(30):
+        made = [
+            [{"key": some("a b c"), "value": some(" x y"), "effect": some(effects)} for _ in range(chance.randrange(4))]
+            for _ in range(12)
+        ]
+        covers = [
+            {"key": some(" a b"), "operator": some(" Exists Equal"), "value": some(" x"), "effect": some(f" {effects}")}
+            for _ in range(chance.randrange(3))
+        ]
+        nodes, tolerated = (
+            facts(*(builders.node(f"n{i}", taints=each) for i, each in enumerate(made))),
+            tolerations(*covers),
+        )
+        first = [taints.first_untolerated(tolerated, record.taints) for record in nodes.records]
+        found: list[objects.Taint | None] = [None] * len(made)
+        for taint, mask in taints.untolerated(tolerated, nodes):
+            for row in np.flatnonzero(mask).tolist():
+                found[row] = taint
+        assert found == first
+        assert taints.keeping_away(tolerated, nodes).tolist() == [taint is not None for taint in first]
+        soft = [[t for t in record.taints if t.effect == "PreferNoSchedule"] for record in nodes.records]
+        unwanted = [sum(not taints.tolerated(tolerated, taint) for taint in each) for each in soft]
+        counts = taints.unwanted(tolerated, nodes)
+        assert (counts.tolist() if counts is not None else [0] * len(made)) == unwanted
 
 
 def test_images_weigh_by_size_and_by_how_many_nodes_have_them() -> None:

@@ -130,8 +130,7 @@ class Spread:
             if required is not None:
                 out &= required
         if constraint.honors_taints:
-            for _, failing in taints.untolerated(spec.tolerations or (), self._facts):
-                out &= ~failing
+            out &= ~taints.keeping_away(spec.tolerations or (), self._facts)
         return out
 
     def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector:

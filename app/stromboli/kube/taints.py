@@ -1,41 +1,89 @@
-"""Taints and tolerations. Nodes with the same taints are one group: a pod's tolerations are compared once per group."""
+"""Taints and tolerations, compared once for each distinct taint of the cluster, all of them at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.state.columns import Numbers
 from stromboli.state.nodes import NodeFacts
-from stromboli.state.selectors import derived
 
 Tolerations = Sequence[objects.Toleration]
 
 _REPELLING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+#: more taints than these that keep a pod away are not told apart
+_MOST_NAMED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class TaintGroups:
-    """The distinct sets of taints, and which of them each node has."""
+class TaintSets:
+    """The distinct sets of taints that nodes have, and the distinct taints in them, as columns."""
 
-    taints: list[tuple[objects.Taint, ...]]
-    #: index into `taints`, shape (nodes,)
-    of_node: Rows
-    #: whether any taint of the cluster has the effect PreferNoSchedule
-    soft: bool
+    def __init__(self) -> None:
+        self.taints: list[objects.Taint] = []
+        self._numbers: dict[objects.Taint, int] = {}
+        #: key, value and effect of each taint as numbers, shape (3, taints)
+        self._parts = np.zeros((3, 0), np.intp)
+        self._texts: dict[str, int] = {}
+        self._repelling = self._soft = np.zeros(0, np.bool_)
+        #: how many sets there are; of each taint in each set, in order: the number of the set and of the taint
+        self.sets = 0
+        self._set: Rows = np.zeros(0, np.intp)
+        self._taint: Rows = np.zeros(0, np.intp)
 
+    def extend(self, values: Sequence[tuple[objects.Taint, ...]]) -> None:
+        pairs = [(at, self._number(taint)) for at, taints in enumerate(values, self.sets) for taint in taints]
+        flat = np.array(pairs, np.intp).reshape(-1, 2).T
+        self._set, self._taint = np.append(self._set, flat[0]), np.append(self._taint, flat[1])
+        self.sets += len(values)
+        new = self.taints[self._parts.shape[1] :]
+        parts = [[self._text(taint.key), self._text(taint.value or ""), self._text(taint.effect)] for taint in new]
+        self._parts = np.concatenate([self._parts, np.array(parts, np.intp).reshape(-1, 3).T], axis=1)
+        self._repelling = np.append(self._repelling, [taint.effect in _REPELLING for taint in new]).astype(np.bool_)
+        self._soft = np.append(self._soft, [taint.effect == "PreferNoSchedule" for taint in new]).astype(np.bool_)
 
-def taint_groups(facts: NodeFacts) -> TaintGroups:
-    """The groups of the nodes as they are."""
-    column = facts.column("taints", lambda record: record.taints)
-    used, of_node = np.unique(column.numbers, return_inverse=True)
-    groups = [column.values[number] for number in used.tolist()]
-    soft = any(taint.effect == "PreferNoSchedule" for taints in groups for taint in taints)
-    return TaintGroups(groups, of_node, soft)
+    def first_untolerated(self, tolerations: Tolerations) -> Rows:
+        """The number of the first taint in each set that keeps a pod away, -1 where none does, shape (sets,)."""
+        away = np.flatnonzero((self._repelling & ~self._tolerated(tolerations))[self._taint])
+        sets, first = np.unique(self._set[away], return_index=True)
+        out = np.full(self.sets, -1)
+        out[sets] = self._taint[away[first]]
+        return out
+
+    def unwanted(self, tolerations: Tolerations) -> Vector:
+        """How many PreferNoSchedule taints in each set a pod does not tolerate, shape (sets,)."""
+        disliked = (self._soft & ~self._tolerated(tolerations))[self._taint]
+        return np.bincount(self._set[disliked], minlength=self.sets).astype(np.float64)
+
+    def _tolerated(self, tolerations: Tolerations) -> Mask:
+        """Which taints any of some tolerations covers, shape (taints,)."""
+        keys, values, effects = self._parts
+        out = np.zeros(len(self.taints), np.bool_)
+        for toleration in tolerations:
+            covered = np.ones(len(self.taints), np.bool_)
+            if toleration.effect:
+                covered &= effects == self._texts.get(toleration.effect, -1)
+            if toleration.key:
+                covered &= keys == self._texts.get(toleration.key, -1)
+            if toleration.operator in (None, "", "Equal"):
+                covered &= values == self._texts.get(toleration.value or "", -1)
+            elif toleration.operator != "Exists":
+                continue
+            out |= covered
+        return out
+
+    def _number(self, taint: objects.Taint) -> int:
+        known = self._numbers.get(taint)
+        if known is None:
+            known = self._numbers[taint] = len(self.taints)
+            self.taints.append(taint)
+        return known
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
 
 
 def tolerates(toleration: objects.Toleration, taint: objects.Taint) -> bool:
@@ -67,29 +115,39 @@ def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint])
     return None
 
 
-def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[objects.Taint, Mask]]:
-    """Each taint that keeps a pod away, with the nodes, shape (nodes,), of which it is the first."""
-    groups = derived(facts, taint_groups)
-    number: dict[objects.Taint, int] = {}
-    repelled_by = []
-    for taints in groups.taints:
-        taint = first_untolerated(tolerations, taints)
-        repelled_by.append(-1 if taint is None else number.setdefault(taint, len(number)))
-    if number:
-        of_node = np.array(repelled_by, np.intp)[groups.of_node]
-        for taint, index in number.items():
-            yield taint, of_node == index
+def keeping_away(tolerations: Tolerations, facts: NodeFacts) -> Mask:
+    """The nodes with a taint that keeps a pod away, shape (nodes,)."""
+    mask: Mask = _first_untolerated(tolerations, facts)[1] >= 0
+    return mask
+
+
+def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[objects.Taint | None, Mask]]:
+    """Each taint that keeps a pod away, with the nodes, shape (nodes,), of which it is the first.
+
+    When there are many of them it is None with all nodes that any of them is on.
+    """
+    sets, of_node = _first_untolerated(tolerations, facts)
+    numbers = np.flatnonzero(np.bincount(of_node[of_node >= 0])).tolist()
+    if len(numbers) > _MOST_NAMED:
+        yield None, of_node >= 0
+        return
+    for number in numbers:
+        yield sets.taints[number], of_node == number
 
 
 def unwanted(tolerations: Tolerations, facts: NodeFacts) -> Vector | None:
     """How many PreferNoSchedule taints of each node a pod does not tolerate, shape (nodes,); None when none."""
-    groups = derived(facts, taint_groups)
-    if not groups.soft:
-        return None
-    counts = [
-        sum(taint.effect == "PreferNoSchedule" and not tolerated(tolerations, taint) for taint in taints)
-        for taints in groups.taints
-    ]
-    if not any(counts):
-        return None
-    return np.array(counts, np.float64)[groups.of_node]
+    sets, of_node = _taint_sets(facts)
+    counts: Vector = sets.unwanted(tolerations)[of_node]
+    return counts if counts.any() else None
+
+
+def _first_untolerated(tolerations: Tolerations, facts: NodeFacts) -> tuple[TaintSets, Rows]:
+    """The taints, and the number of the one that keeps a pod away from each node first, -1 where none does."""
+    sets, of_node = _taint_sets(facts)
+    return sets, sets.first_untolerated(tolerations)[of_node]
+
+
+def _taint_sets(facts: NodeFacts) -> tuple[TaintSets, Numbers]:
+    column = facts.column("taints", lambda record: record.taints)
+    return column.index(TaintSets), column.numbers

@@ -163,7 +163,10 @@ class Predicates(Plugin):
                 yield "node(s) didn't match Pod's node affinity/selector", mask
         if enabled.taint_toleration:
             for taint, failing in taints.untolerated(tolerations, facts):
-                yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
+                if taint is None:
+                    yield "node(s) had untolerated taints", ~failing
+                else:
+                    yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
 
     def _by_placed_pods(self, pod: PodRecord) -> Filters:
         enabled = self.arguments
