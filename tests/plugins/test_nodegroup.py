@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 
+from stromboli.plugins.nodegroup import NodeGroup
 from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins.sessions import bound, decide, policy
 
@@ -15,6 +18,8 @@ REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "preferredDuringSchedulingIgnoredDuringExecution",
 )
+
+TERMS = (REQUIRED, PREFERRED)
 
 
 def grouped(name: str, group: str = "", **more: Any):
@@ -105,3 +110,32 @@ def test_limits_that_cannot_be_read_keep_the_queue_out() -> None:
     (why,) = result.session.view.trace.pods.values()
     assert why.reason == "NoMatchingNode"
     assert "nodegroup-resource-limits" in str(why)
+
+
+def test_groups_are_numbered_but_each_node_gets_what_its_label_says() -> None:
+    chance = random.Random(4)
+    for _ in range(40):
+        labels = [{GROUP: chance.choice(("", "a", "b", "c", "d"))} if chance.random() < 0.8 else {} for _ in range(9)]
+        likes, dislikes = ({where: chance.sample("abcd", chance.randrange(3)) for where in TERMS} for _ in range(2))
+        nodes = [node(f"n{i}", labels=each) for i, each in enumerate(labels)]
+        owner, ordered = with_affinity("q", likes, dislikes), chance.random() < 0.5
+        result = decide(
+            *(*nodes, owner, pod_group("job", queue="q"), gang("job", 1)),
+            by=policy("nodegroup", {"enablePreferredOrder": ordered}),
+        )
+        session = result.session
+        plugin = next(each for each in session.plugins if isinstance(each, NodeGroup))
+        member, view = session.view.record(0), session.view.nodes.view(session.view.nodes.rows)
+        passed = np.logical_and.reduce([mask for _, mask in plugin.predicate(member, view)])
+        scores = plugin.node_order(member, view)
+        if not any((*likes.values(), *dislikes.values())):
+            assert scores is None
+            continue
+        for row, each in enumerate(labels):
+            group, good = each.get(GROUP, ""), 100.0 * (each.get(GROUP, "") in likes[REQUIRED])
+            allowed = group not in dislikes[REQUIRED] and group in (*likes[REQUIRED], *likes[PREFERRED])
+            assert passed[row] == (group != "" and (group in dislikes[PREFERRED] or allowed))
+            if group in likes[PREFERRED]:
+                place = likes[PREFERRED].index(group) if ordered else 0
+                good += 50.0 * (1 - place / len(likes[PREFERRED]))
+            assert scores[row] == (-1.0 if group in dislikes[PREFERRED] else good if group else 0.0)

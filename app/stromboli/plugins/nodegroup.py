@@ -8,7 +8,7 @@ without affinity takes that of its nearest ancestor that has one. The annotation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from stromboli.api import readers
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import Quantity
 from stromboli.api.pod_state import ALLOCATED_STATES
-from stromboli.api.resources import TOLERANCE, Vector
+from stromboli.api.resources import TOLERANCE, Mask, Vector
 from stromboli.framework.job import Queue
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
@@ -45,10 +45,13 @@ class NodeGroupArguments(Arguments):
 class Affinity:
     """The groups that a queue names."""
 
-    required: tuple[str, ...]
-    preferred: tuple[str, ...]
-    anti_required: tuple[str, ...]
-    anti_preferred: tuple[str, ...]
+    required: Collection[str]
+    #: the place of each group in the order, the first is 0
+    preferred: Mapping[str, int]
+    anti_required: Collection[str]
+    anti_preferred: Collection[str]
+    #: how many are preferred, those that are named twice as well
+    length: int
 
     def __bool__(self) -> bool:
         return bool(self.required or self.preferred or self.anti_required or self.anti_preferred)
@@ -65,8 +68,8 @@ class Affinity:
             return -1.0
         score = _SCORE if group in self.required else 0.0
         if group in self.preferred:
-            behind = self.preferred.index(group) if ordered else 0
-            score += _SCORE / 2 * (1 - behind / len(self.preferred))
+            behind = self.preferred[group] if ordered else 0
+            score += _SCORE / 2 * (1 - behind / self.length)
         return score
 
 
@@ -79,6 +82,9 @@ class Account:
     limits: dict[str, Vector] | None
     #: what it holds in each group that is limited, shape (dimensions,)
     held: dict[str, Vector] = field(default_factory=dict)
+    #: by group's number, that of no group at the end: whether the queue uses it, and how good it is; once asked for
+    used: Mask | None = None
+    scores: Vector | None = None
 
     def has_room(self, group: str, request: Vector) -> bool:
         """Whether a pod more stays within the limit of a group."""
@@ -115,26 +121,32 @@ class NodeGroup(Plugin):
         if account.limits is None:
             yield f"the queue's annotation {_LIMITS} cannot be read", np.zeros(len(nodes), np.bool_)
             return
-        grouped = _per_group(nodes, bool) > 0
+        groups, numbers = nodes.facts.label(_GROUP)[nodes.rows], nodes.facts.label_values(_GROUP)
+        grouped = (groups >= 0) & (groups != numbers.get("", -1))
         if not account.affinity:
             yield "node(s) belong to a node group, and the queue names none", ~grouped
             if self.arguments.strict:
                 yield "node(s) belong to no node group", grouped
             return
         yield "node(s) belong to no node group", grouped
-        used = _per_group(nodes, account.affinity.allows) > 0
-        yield "node(s) belong to a node group that the queue does not use", used
+        if account.used is None:
+            account.used = np.array(_per_group(nodes, account.affinity.allows), np.bool_)
+        yield "node(s) belong to a node group that the queue does not use", account.used[groups]
         if account.limits:
-            request = self._view.request(pod)
-            room = _per_group(nodes, lambda group: account.has_room(group, request)) > 0
-            yield "the queue's limit for the node group is reached", room
+            room, request = np.ones(len(account.used), np.bool_), self._view.request(pod)
+            for group in account.limits.keys() & numbers.keys():
+                room[numbers[group]] = account.has_room(group, request)
+            yield "the queue's limit for the node group is reached", room[groups]
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         account = self._account(pod)
         if account is None or not account.affinity:
             return None
-        affinity, ordered = account.affinity, self.arguments.preferred_order
-        return _per_group(nodes, lambda group: affinity.score(group, ordered=ordered) if group else 0.0)
+        if account.scores is None:
+            affinity, ordered = account.affinity, self.arguments.preferred_order
+            scores = _per_group(nodes, lambda group: affinity.score(group, ordered=ordered) if group else 0.0)
+            account.scores = np.array(scores, np.float64)
+        return account.scores[nodes.facts.label(_GROUP)[nodes.rows]]
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
@@ -192,11 +204,13 @@ class NodeGroup(Plugin):
 
 def _affinity(queue: Queue) -> Affinity:
     likes, dislikes = queue.spec.affinity.node_group_affinity, queue.spec.affinity.node_group_anti_affinity
+    preferred = likes.preferred if likes else []
     return Affinity(
-        required=tuple(likes.required if likes else ()),
-        preferred=tuple(likes.preferred if likes else ()),
-        anti_required=tuple(dislikes.required if dislikes else ()),
-        anti_preferred=tuple(dislikes.preferred if dislikes else ()),
+        required=frozenset(likes.required if likes else ()),
+        preferred={group: at for at, group in reversed(list(enumerate(preferred)))},
+        anti_required=frozenset(dislikes.required if dislikes else ()),
+        anti_preferred=frozenset(dislikes.preferred if dislikes else ()),
+        length=len(preferred),
     )
 
 
@@ -212,9 +226,6 @@ def _limits(view: View, queue: Queue) -> dict[str, Vector] | None:
         return None
 
 
-def _per_group(nodes: NodeView, answer: Callable[[str], float]) -> Vector:
-    """An answer for each group, where "" is no group, spread over its nodes; shape (nodes,)."""
-    numbers = nodes.facts.label(_GROUP)[nodes.rows]
-    # A node without the label has the number -1, which is the last entry.
-    answers = [answer(group) for group in nodes.facts.label_values(_GROUP)] + [answer("")]
-    return np.array(answers, np.float64)[numbers]
+def _per_group(nodes: NodeView, answer: Callable[[str], float]) -> list[float]:
+    """An answer for each group by number; that for "", no group, is at the end, where -1 finds it."""
+    return [answer(group) for group in nodes.facts.label_values(_GROUP)] + [answer("")]
