@@ -109,6 +109,15 @@ class SubJob:
         return sum(self.counts)
 
 
+@dataclass(slots=True, eq=False)
+class Groups:
+    """The groups of a job by uid, and what the topology of the network means for it."""
+
+    sub_jobs: dict[str, SubJob]
+    highest_tier: int | None = None
+    allocated_hyper_node: int = NOWHERE
+
+
 class RoleCounts:
     """The pods of a job by role."""
 
@@ -167,17 +176,13 @@ class Job:
     #: reads the state of a row; set by the session
     state_of: Callable[[int], int]
     #: makes its groups; set by the session
-    make_sub_jobs: Callable[[Job], dict[str, SubJob]]
+    make_groups: Callable[[Job], Groups]
     #: conditions as they are to be written: the PodGroup's own list until plugins change one at the end
     conditions: list[crds.PodGroupCondition]
-    #: highest tier of HyperNodes over which its pods may spread; None when nothing binds them
-    highest_tier: int | None = None
-    #: HyperNode below which its pods lie
-    allocated_hyper_node: int = NOWHERE
     #: whether this session found that the job cannot run now
     unschedulable: bool = False
 
-    _sub_jobs: dict[str, SubJob] | None = None
+    _known_groups: Groups | None = None
     _by_role: RoleCounts | None = None
     #: minTaskMember, when it is in force: with less than its sum as minMember it is not
     min_by_role: Mapping[str, int] = field(init=False)
@@ -190,16 +195,35 @@ class Job:
         self.divided = bool(self.pod_group.spec.sub_group_policy)
 
     @property
+    def _groups(self) -> Groups:
+        """Its groups and where they lie, found when somebody first asks: most jobs are left alone."""
+        if self._known_groups is None:
+            self._known_groups = self.make_groups(self)
+        return self._known_groups
+
+    @property
     def sub_jobs(self) -> dict[str, SubJob]:
-        """Its groups by uid, made when they are first asked for: most jobs are left alone."""
-        if self._sub_jobs is None:
-            self._sub_jobs = self.make_sub_jobs(self)
-        return self._sub_jobs
+        """Its groups by uid."""
+        return self._groups.sub_jobs
 
     @property
     def opened_sub_jobs(self) -> Collection[SubJob]:
         """Those of its groups that somebody asked for."""
-        return self._sub_jobs.values() if self._sub_jobs else ()
+        return self._known_groups.sub_jobs.values() if self._known_groups else ()
+
+    @property
+    def highest_tier(self) -> int | None:
+        """Highest tier of HyperNodes over which its pods may spread; None when nothing binds them."""
+        return self._groups.highest_tier
+
+    @property
+    def allocated_hyper_node(self) -> int:
+        """HyperNode below which its pods lie."""
+        return self._groups.allocated_hyper_node
+
+    @allocated_hyper_node.setter
+    def allocated_hyper_node(self, hyper_node: int) -> None:
+        self._groups.allocated_hyper_node = hyper_node
 
     @property
     def namespace(self) -> str:

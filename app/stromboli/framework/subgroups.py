@@ -16,6 +16,7 @@ from stromboli.framework.job import Job, SubJob
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import EVERYTHING, Selector, of_model
 
+_PENDING = int(PodState.Pending)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -86,7 +87,7 @@ def _selector(policy: crds.SubGroupPolicy) -> Selector:
 def _counts(job: Job, pods: list[PodRecord]) -> tuple[list[int], int]:
     counts, best_effort = [0] * STATES, 0
     for pod in pods:
-        state = job.state_of(pod.row)
+        state = int(job.state_of(pod.row))
         counts[state] += 1
-        best_effort += state == PodState.Pending and pod.pod_class.best_effort
+        best_effort += state == _PENDING and pod.pod_class.best_effort
     return counts, best_effort

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from stromboli.api import crds
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
-from stromboli.framework.job import NOWHERE, Job, SubJob
+from stromboli.framework.job import NOWHERE, Groups, Job, SubJob
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.selectors import of_model
 
@@ -45,6 +45,7 @@ class Topology:
         "_holders",
         "_lca_tiers",
         "_owner",
+        "_starts",
         "index",
         "lowest",
         "masks",
@@ -77,7 +78,9 @@ class Topology:
         self._inherit(children)
         #: the HyperNode of the lowest tier there is that each node is in, NOWHERE for those in none, shape (nodes,)
         self.lowest: Rows = self.of_tier(int(self.tiers.min()))
+        #: the HyperNode and the node of each true cell of the masks, and where each HyperNode's begin
         self._owner, self._flat = np.nonzero(self.masks)
+        self._starts: Rows = np.searchsorted(self._owner, np.arange(len(self.names) + 1))
         self._holders: dict[int, Rows] = {}
         self._ancestors: dict[int, list[int]] = {NOWHERE: []}
         self._below: dict[int, Rows] = {}
@@ -131,6 +134,10 @@ class Topology:
         if found is None:
             found = self._holders[node] = np.flatnonzero(self.masks[:, node])
         return found
+
+    def nodes(self, hyper_node: int) -> Rows:
+        """The nodes that a HyperNode holds, in ascending order."""
+        return self._flat[self._starts[hyper_node] : self._starts[hyper_node + 1]]
 
     def around(self, nodes: Rows) -> int:
         """The HyperNode of the lowest tier that holds all of some nodes; NOWHERE when there are none."""
@@ -261,7 +268,7 @@ def has_topology(job: Job) -> bool:
     return spec.network_topology is not None or (job.divided and any(p.network_topology for p in spec.sub_group_policy))
 
 
-def locate(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:
+def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:
     """Find out up to which tier a job's pods may lie apart, and below which HyperNodes they lie already.
 
     `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread
@@ -269,16 +276,16 @@ def locate(job: Job, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None
     """
     own = job.pod_group.spec.network_topology
     top_tier = int(tree.tiers[tree.top])
-    job.highest_tier = _highest_tier(own, tree, top_tier)
-    for_soft_groups = top_tier if job.highest_tier is None else job.highest_tier
-    for sub_job in job.sub_jobs.values():
+    groups.highest_tier = _highest_tier(own, tree, top_tier)
+    for_soft_groups = top_tier if groups.highest_tier is None else groups.highest_tier
+    for sub_job in groups.sub_jobs.values():
         if own is None and sub_job.network_topology is None:
             continue
         held = tree.around(nodes_of(sub_job))
         if sub_job.network_topology is not None:
             sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups)
             sub_job.allocated_hyper_node = held
-        job.allocated_hyper_node = tree.lca(job.allocated_hyper_node, held)
+        groups.allocated_hyper_node = tree.lca(groups.allocated_hyper_node, held)
 
 
 def _highest_tier(spec: crds.NetworkTopology | None, tree: Topology, for_soft: int) -> int | None:

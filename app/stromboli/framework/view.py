@@ -15,7 +15,7 @@ from stromboli.api import crds, keys, resources
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
-from stromboli.framework.job import NOWHERE, Job, Queue, SubJob
+from stromboli.framework.job import NOWHERE, Groups, Job, Queue, SubJob
 from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
 from stromboli.framework.nodes import Nodes, read_only
 from stromboli.framework.shard import Shard
@@ -75,7 +75,9 @@ class View:
         self.too_large: Collection[int] = ()
         #: smaller is placed first; set once the plugins that order pods are known
         self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
+        #: of jobs with sub groups: the group of each pod, and by uid the pods of each group, by row
         self._sub_job_of_row: dict[int, SubJob] = {}
+        self._rows_of_sub_job: dict[str, Rows] = {}
         self._open_jobs(included)
 
     # -- the world outside -------------------------------------------------------------------------------------------
@@ -140,8 +142,8 @@ class View:
 
     def rows(self, sub_job: SubJob) -> Rows:
         """The rows of all pods of a group."""
-        job = sub_job.job
-        return np.array([p.row for p in self.members(job) if self.sub_job_of(job, p) is sub_job], np.intp)
+        found = self._rows_of_sub_job.get(sub_job.uid)
+        return self.membership.rows(sub_job.job.index) if found is None else found
 
     def sub_job_of(self, job: Job, pod: PodRecord) -> SubJob:
         """The sub group that a pod of the job is in."""
@@ -177,8 +179,9 @@ class View:
         priorities = self.snapshot.priority_classes
         default_priority = next((c.value for c in priorities.values() if c.global_default), 0)
         counts, best_effort = self.membership.counts(), self.membership.pending_best_effort()
-        members, state_of, sub_jobs = self.members, self.pods.state.__getitem__, self._open_sub_jobs
-        nominated = self.environment.nominated_hyper_nodes
+        members, state_of, make_groups = self.members, self.pods.state.__getitem__, self._make_groups
+        #: what was nominated for the groups of these jobs goes on to the next session
+        nominated = {"/".join(uid.split("/")[:2]) for uid in self.environment.nominated_hyper_nodes}
         for index, (row, pod_group) in enumerate(included):
             spec = pod_group.spec
             priority_class = priorities.get(spec.priority_class_name)
@@ -199,27 +202,27 @@ class View:
                 min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
                 members=members,
                 state_of=state_of,
-                make_sub_jobs=sub_jobs,
+                make_groups=make_groups,
                 conditions=pod_group.status.conditions,
             )
-            if has_topology(job):
-                locate(job, self.topology, self._nodes_held)
-            elif job.divided or job.key in nominated:
-                # What was nominated for its groups goes on to the next session.
+            if job.key in nominated:
                 _ = job.sub_jobs
             queue.jobs.append(job)
             self.jobs[job.key] = job
 
-    def _open_sub_jobs(self, job: Job) -> dict[str, SubJob]:
-        sub_jobs = {}
+    def _make_groups(self, job: Job) -> Groups:
+        groups = Groups({})
         for sub_job, rows in make_sub_jobs(job):
-            sub_jobs[sub_job.uid] = sub_job
+            groups.sub_jobs[sub_job.uid] = sub_job
             nominated = self.environment.nominated_hyper_nodes.get(sub_job.uid)
             if nominated is not None:
                 sub_job.nominated_hyper_node = self.topology.index.get(nominated, NOWHERE)
-            for row in rows:
-                self._sub_job_of_row[row] = sub_job
-        return sub_jobs
+            if job.divided:
+                self._rows_of_sub_job[sub_job.uid] = np.array(rows, np.intp)
+                self._sub_job_of_row.update(dict.fromkeys(rows, sub_job))
+        if has_topology(job):
+            locate(job, groups, self.topology, self._nodes_held)
+        return groups
 
     def _nodes_held(self, sub_job: SubJob) -> Rows:
         """The nodes of the pods of a group that hold a place; none when one of them is not there."""

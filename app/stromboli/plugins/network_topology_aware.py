@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows, Vector, fits
 from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.job import NOWHERE, Job, SubJob
@@ -135,10 +136,9 @@ class NetworkTopologyAware(Plugin):
         view = self._view
         if isinstance(of, Job):
             return np.zeros(len(view.dimensions)) if of.min_resources is None else of.min_resources
-        total = np.zeros(len(view.dimensions))
-        for pod in view.pending(of.job):
-            if view.sub_job_of(of.job, pod) is of:
-                total += view.request(pod)
+        rows = self._rows_of(of)
+        waiting = rows[view.pods.state[rows] == PodState.Pending]
+        total: Vector = view.snapshot.requests[view.pods.pod_class[waiting], : len(view.dimensions)].sum(axis=0)
         return total
 
     def _widest(self, gradients: list[Rows]) -> list[Rows]:

@@ -32,24 +32,27 @@ def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], le
 
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """
-    room = room_for(session, pods)
-    room[session.view.topology.top] = np.inf
-    return hyper_nodes[room[hyper_nodes] >= least]
+    room = room_for(session, pods, hyper_nodes)
+    kept: Rows = hyper_nodes[(room >= least) | (hyper_nodes == session.view.topology.top)]
+    return kept
 
 
-def room_for(session: Session, pods: Iterable[PodRecord]) -> Vector:
-    """For how many of some pods each HyperNode has room, now or later, at most; shape (HyperNodes,).
+def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
+    """For how many of some pods each of some HyperNodes has room, now or later, at most; shape (HyperNodes,).
 
     It is infinite when that depends on more than amounts.
     """
-    room = np.zeros(len(session.view.topology))
+    tree, room = session.view.topology, np.zeros(len(hyper_nodes))
     by_class: dict[Hashable, list[PodRecord]] = {}
     for pod in pods:
         by_class.setdefault(session.kernel.identity(pod), []).append(pod)
+    alone = tree.nodes(int(hyper_nodes[0])) if len(hyper_nodes) == 1 else None
     for alike in by_class.values():
         if session.kernel.varies(alike[0]):
             return np.full(len(room), np.inf)
-        room += np.minimum(session.view.topology.sums(_copies(session, alike[0], len(alike))), len(alike))
+        copies = _copies(session, alike[0], len(alike), alone)
+        sums = tree.sums(copies)[hyper_nodes] if alone is None else copies.sum()
+        room += np.minimum(sums, len(alike))
     return room
 
 
@@ -94,12 +97,20 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
     )
 
 
-def _copies(session: Session, pod: PodRecord, most: int) -> Vector:
-    """How many pods like this one each node takes, `most` at most, shape (nodes,)."""
-    nodes = session.view.nodes
-    board = session.kernel.board(pod)
-    copies = np.zeros(len(nodes))
-    idle, future = nodes.idle[:, board.rows], nodes.future_idle(board.rows)
+def _copies(session: Session, pod: PodRecord, most: int, among: Rows | None) -> Vector:
+    """How many pods like this one each node takes, `most` at most, shape (nodes,); only some are looked at if given."""
+    nodes, board = session.view.nodes, session.kernel.board(pod)
+    rows = board.rows if among is None else _in_both(board.rows, among)
+    idle, future = nodes.idle[:, rows], nodes.future_idle(rows)
     room = np.maximum(copies_that_fit(board.request, idle), copies_that_fit(board.request, future))
-    copies[board.rows] = np.clip(room, 0, most)
+    copies = np.zeros(len(nodes))
+    copies[rows] = np.clip(room, 0, most)
     return copies
+
+
+def _in_both(ascending: Rows, others: Rows) -> Rows:
+    """Those of few others that are among many numbers in ascending order."""
+    at = np.searchsorted(ascending, others)
+    known = at < len(ascending)
+    known[known] = ascending[at[known]] == others[known]
+    return others[known]

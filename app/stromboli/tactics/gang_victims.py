@@ -261,7 +261,7 @@ class _Search:
             return False
         if not self._strict or self._job.divided:
             return True
-        return bool(domains.room_for(session, self._pods)[domain] >= len(self._pods))
+        return bool(domains.room_for(session, self._pods, np.array([domain]))[0] >= len(self._pods))
 
     def _hyper_nodes(self, sub_job: SubJob, domain: int) -> Iterator[int]:
         """The HyperNodes to try for a group when its job is placed in one."""
