@@ -139,7 +139,7 @@ async def test_a_running_service_answers(cluster: Cluster, start: StartService) 
         known = service.state
         await until(lambda: "default/train-1" in known.pods.by_key and known.queues["small"].status.state == "Open")
         job = (await http.get("/explain/job/default/train")).json()
-        assert (job["stage"], job["reason"]) == ("QueueShare", "QueueShareExceeded")
+        assert (job["stage"], job["reason"]) == ("QueueShare", "NeverFits")
         assert {remedy["who"]: remedy["change"] for remedy in job["remedies"]} == {
             "user": "set minMember: 1 in PodGroup default/train",
             "admin": "raise capability of queue small to 2 cpu",

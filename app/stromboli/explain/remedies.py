@@ -306,7 +306,8 @@ def _needs(case: _Case) -> Vector:
 
 def _limits(case: _Case) -> Iterator[Candidate]:
     """A limit that is raised to what is held and asked for together, in the queue and those above it."""
-    if case.reason not in ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused") or case.job is None:
+    over = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "NeverFits")
+    if case.reason not in over or case.job is None:
         return
     view, report, needs = case.session.view, case.session.report, _needs(case)
     raised: list[tuple[str, dict[str, str]]] = []
