@@ -231,7 +231,10 @@ _TIERS = [
 ]
 ENGINE = Engine(
     yaml.safe_dump(
-        {"actions": "enqueue, allocate, preempt, reclaim, backfill, shuffle", "tiers": [{"plugins": _TIERS}]}
+        {
+            "actions": "enqueue, allocate, consolidation, preempt, reclaim, backfill, shuffle",
+            "tiers": [{"plugins": _TIERS}],
+        }
     )
 )
 

@@ -99,7 +99,12 @@ class Engine:
         session.failures += failures
         session.run(self._actions, clock)
         closing.close(session)
-        left = replace(environment, nominated_hyper_nodes=session.nominated_hyper_nodes(), left=session.left())
+        left = replace(
+            environment,
+            nominated_hyper_nodes=session.nominated_hyper_nodes(),
+            kept=session.keeper.kept,
+            left=session.left(),
+        )
         return SessionResult(session.decisions, session, left)
 
     def acting(self, actions: Sequence[str]) -> Engine:

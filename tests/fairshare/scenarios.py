@@ -18,6 +18,7 @@ import numpy as np
 from stromboli.api.decisions import Bind, Evict
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, SessionResult
+from stromboli.framework.environment import OFFLINE
 from stromboli.plugins.fairshare.spec import ANNOTATION
 from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState
@@ -27,9 +28,12 @@ from tests.builders import READS
 BEGIN = 1_700_000_000
 GPU = "nvidia.com/gpu"
 #: an action of ours for each of theirs that we have
-_ACTIONS = {"allocate": "allocate", "reclaim": "reclaim", "preempt": "preempt"}
+_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 _POLICY = """
 actions: "{actions}"
+configurations:
+- name: stalegangeviction
+  arguments: {{gracePeriod: 0s}}
 tiers:
 - plugins:
   - name: priority
@@ -74,8 +78,9 @@ class World:
     def __init__(self, scenario: Scenario) -> None:
         self._session = scenario["session"]
         self._expect = scenario["expect"]
-        actions = ", ".join(ours for action in scenario["actions"] if (ours := _ACTIONS.get(action)))
+        actions = ", ".join(action for action in scenario["actions"] if action in _ACTIONS)
         self._engine = Engine(_POLICY.format(actions=actions)) if actions else None
+        self._environment = OFFLINE
         self.status: dict[str, tuple[str, str]] = {
             task["name"]: (task["status"], task["node"]) for job in self._jobs() for task in job["tasks"]
         }
@@ -89,6 +94,7 @@ class World:
         if self._engine is None:
             return
         result = self.result(self._engine)
+        self._environment = result.environment
         for decision in result.decisions:
             match decision:
                 case Bind(_, name, _, node):
@@ -100,13 +106,15 @@ class World:
         for row in np.isin(pods.state, (PodState.Pipelined, PodState.Allocated)).nonzero()[0].tolist():
             pod = result.session.view.record(row)
             self.status[pod.name] = "Pipelined", result.session.view.nodes.name(int(pods.node[row]))
+        for move in result.session.moved.values():
+            self.status[move.pods[0].name] = "Pipelined", result.session.view.nodes.name(move.nodes[0])
 
     def result(self, engine: Engine) -> SessionResult:
         """The session of a round."""
         state = ClusterState(("stromboli",), reads=READS)
         for kind, manifest in self._manifests():
             state.upsert(kind, decode(kind, manifest, manifest["metadata"]["name"]))
-        return engine.decide(state.snapshot(), now=BEGIN)
+        return engine.decide(state.snapshot(), now=BEGIN, environment=self._environment)
 
     def advance(self) -> None:
         """What happens between rounds: bound pods run, evicted ones are made anew."""

@@ -15,10 +15,15 @@ from hypothesis import strategies as st
 
 from stromboli.api.decisions import Bind, Evict
 from stromboli.engine import Engine
+from stromboli.framework.environment import OFFLINE, Environment
 from tests import builders
 
 ENGINE = Engine(
-    builders.policy("priority gang conformance", "predicates fairshare binpack", actions="allocate, preempt, reclaim")
+    builders.policy(
+        "priority gang conformance",
+        "predicates fairshare binpack",
+        actions="allocate, consolidation, reclaim, preempt, stalegangeviction",
+    )
 )
 CLASSES = [
     builders.decode("PriorityClass", {"metadata": {"name": f"p{value}"}, "value": value}, "") for value in (50, 75, 100)
@@ -59,11 +64,15 @@ class World:
     nodes: list[int]
     #: the node of each pod that runs
     places: dict[str, str] = field(default_factory=dict)
+    #: what the next session is told
+    environment: Environment = OFFLINE
 
     def session(self) -> Counter[str]:
         """Decide once and carry it out; how many pods were bound and evicted."""
         changes: Counter[str] = Counter()
-        for decision in ENGINE.decide(self.state().snapshot(), now=builders.NOON).decisions:
+        result = ENGINE.decide(self.state().snapshot(), now=builders.NOON, environment=self.environment)
+        self.environment = result.environment
+        for decision in result.decisions:
             match decision:
                 case Bind(_, name, _, node):
                     self.places[name] = node

@@ -56,7 +56,7 @@ NEUTRAL: dict[str, Callable[..., Any]] = {
     "on_allocate": lambda operation: None,
     "on_deallocate": lambda operation: None,
 }
-ACTIONS = "enqueue, allocate, backfill, preempt, reclaim, gangpreempt, gangreclaim, shuffle"
+ACTIONS = "enqueue, allocate, backfill, consolidation, preempt, reclaim, gangpreempt, gangreclaim, shuffle"
 KNOWN = discover()
 
 
@@ -132,6 +132,8 @@ def test_the_columns_are_what_was_decided(objs: list[Any], at: int, points: set[
             held[:, node] += request * (state in (*ON_NODE_STATES, *ALLOCATED_STATES))
             promised[:, node] += request * (state == PodState.Pipelined)
             leaving[:, node] += request * (state == PodState.Releasing)
+    for move in result.session.moved.values():
+        promised[:, move.nodes[0]] += move.request
     np.testing.assert_array_equal(view.nodes.used, held)
     np.testing.assert_array_equal(view.nodes.idle, view.nodes.allocatable - held)
     np.testing.assert_array_equal(view.nodes.pipelined, promised)

@@ -22,7 +22,10 @@ EVERYTHING = Path(__file__).with_name("everything.yaml").read_text()
 (MANIFESTS,) = read_yaml(EVERYTHING)
 (_DEFAULT,) = read_yaml(DEFAULT_POLICY)
 POLICY: Any = _DEFAULT | {
-    "actions": "enqueue, allocate, backfill, preempt, reclaim, gangpreempt, gangreclaim, shuffle",
+    "actions": (
+        "enqueue, allocate, backfill, consolidation, preempt, reclaim, gangpreempt, gangreclaim, shuffle,"
+        " stalegangeviction"
+    ),
     "configurations": [{"name": "preempt", "arguments": {"enableTopologyAwarePreemption": True}}],
     "metrics": {"type": "prometheus", "interval": "30s"},
     "compatibility": "volcano",

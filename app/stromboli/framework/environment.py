@@ -47,6 +47,20 @@ class Sharding:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptPlaces:
+    """Places that are kept for the pods of a job until they come."""
+
+    #: of the PodGroup
+    uid: str
+    #: the node of each, and what the pod requests by resource
+    places: tuple[tuple[str, Mapping[str, float]], ...]
+    #: how many pods hold a place when all have come
+    complete: int
+    #: seconds since the epoch
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """Facts from outside, as they are for one session."""
 
@@ -62,7 +76,9 @@ class Environment:
     queue_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: HyperNode by uid of the group for which an earlier session evicted victims there
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
-    #: what plugins left for the next session, by name
+    #: what is kept for pods that were moved, and for those that they made room for, by key of the job
+    kept: Mapping[str, KeptPlaces] = field(default_factory=dict)
+    #: what plugins and actions left for the next session, by name
     left: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -58,7 +58,7 @@ class Ledger:
             self._release(operation, +1)
             self.tell("on_deallocate", operation)
             return
-        self._move(operation, PodState.Pending, _TARGET[operation.kind])
+        self._move(operation, _before(operation), _TARGET[operation.kind])
         _set(self._pods.node, operation.pods, operation.nodes[0] if len(operation.pods) == 1 else operation.nodes)
         self._count_on_nodes(operation, +1)
         self.tell("on_allocate", operation)
@@ -70,14 +70,19 @@ class Ledger:
             self._release(operation, -1)
             self.tell("on_allocate", operation)
             return
-        self._move(operation, _TARGET[operation.kind], PodState.Pending)
-        _set(self._pods.node, operation.pods, -1)
+        self._move(operation, _TARGET[operation.kind], _before(operation))
+        _set(self._pods.node, operation.pods, operation.origin)
         self._count_on_nodes(operation, -1)
         self.tell("on_deallocate", operation)
 
     def bind(self, operation: Operation) -> None:
         """What was allocated is decided."""
         self._move(operation, PodState.Allocated, PodState.Binding)
+
+    def settle(self, operation: Operation) -> None:
+        """Show a pod that was promised another place as what it is: terminating where it was. Amounts stay."""
+        self._move(operation, PodState.Pipelined, PodState.Releasing)
+        _set(self._pods.node, operation.pods, operation.origin)
 
     def tell(self, point: str, *subject: object) -> None:
         """Tell every plugin that takes part; one that fails is left out."""
@@ -120,3 +125,8 @@ def _set(column: NDArray[Any], pods: Sequence[PodRecord], value: int | Sequence[
         column[pods[0].row] = value
     else:
         column[[pod.row for pod in pods]] = value
+
+
+def _before(operation: Operation) -> PodState:
+    """What pods are before they get a place."""
+    return PodState.Pending if operation.origin < 0 else PodState.Releasing

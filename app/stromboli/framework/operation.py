@@ -44,6 +44,8 @@ class Operation:
     after_eviction: bool = False
     #: what evicted pods were before
     before: PodState = PodState.Running
+    #: the node that a pod is evicted from which is promised another place here; -1 for all others
+    origin: int = -1
 
     @property
     def rows(self) -> slice | list[int]:

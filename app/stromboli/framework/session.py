@@ -19,6 +19,7 @@ from stromboli.api.resources import Mask
 from stromboli.framework import reasons
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.job import NOWHERE, Job
+from stromboli.framework.kept import Keeper
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger, PluginLeftError
 from stromboli.framework.never_fits import judge
@@ -85,6 +86,7 @@ class Session:
         self.view.task_key = self.ask.task_key
         self.kernel = Kernel(self.view.nodes, self.points, self.view.request)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
+        self.keeper = Keeper(self.view, nodes)
         self.report = Report()
         self.timings = Timings()
         self.failures: list[PluginFailure] = []
@@ -94,6 +96,10 @@ class Session:
         self.evicted: dict[str, str] = {}
         #: node of each pod that waits for victims of this session to go, by row
         self.promised: dict[int, int] = {}
+        #: the promise of another place to each pod that was moved, by row
+        self.moved: dict[int, Operation] = {}
+        #: what actions leave for the next session, by name
+        self.actions_left: dict[str, Any] = {}
         #: statements of the current turn
         self._open: list[Statement] = []
         #: jobs for which a plugin failed
@@ -110,6 +116,8 @@ class Session:
             started = clock()
             self._run_action(name, actions[name])
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
+        for operation in self.moved.values():
+            self.ledger.settle(operation)
         self._each_plugin("close", self.report, clock)
 
     def _set_aside_what_never_fits(self) -> None:
@@ -155,6 +163,8 @@ class Session:
         if job.key in self._set_aside:
             return otherwise
         self._open.clear()
+        if job.key in self.keeper.kept:
+            turn = partial(self._with_its_places, job, turn)
         try:
             return turn()
         except PluginLeftError:
@@ -169,6 +179,14 @@ class Session:
             self.view.trace.job(job.key, reasons.plugin_failed(plugin.name, error))
             return otherwise
 
+    def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
+        """The turn of a job for which places are kept."""
+        self.keeper.lift(job)
+        try:
+            return turn()
+        finally:
+            self.keeper.restore(job)
+
     def _leave_out(self, error: BaseException, where: str, plugin: Plugin | None = None) -> None:
         """Ask the plugin that raised nothing more in this session; an error that is no plugin's goes on."""
         plugin = plugin or self.points.culprit(error)
@@ -178,8 +196,8 @@ class Session:
         self.points.disable(plugin)
 
     def left(self) -> dict[str, Any]:
-        """What the next session has to know of plugins, by name. Who failed leaves what was left before."""
-        left = dict(self.view.environment.left)
+        """What the next session has to know of plugins and actions. Who failed leaves what was left before."""
+        left = {**self.view.environment.left, **self.actions_left}
         for plugin in [p for p in self.plugins if p in self.points]:
             try:
                 mine = plugin.leave()
@@ -235,6 +253,8 @@ class Session:
                 self._bind(operation, annotations)
             elif operation.kind is Kind.Evict:
                 self._evict(operation)
+            elif operation.origin >= 0:
+                self.moved[operation.pods[0].row] = operation
             elif operation.after_eviction:
                 self.promised[operation.pods[0].row] = operation.nodes[0]
             for pod in operation.pods:

@@ -60,6 +60,14 @@ class Statement:
             )
         )
 
+    def move(self, pod: PodRecord, node: int) -> None:
+        """Promise a pod that was evicted another place: whoever comes instead of it is to go there."""
+        view = self._view
+        job = view.jobs[pod.job]
+        origin = int(view.pods.node[pod.row])
+        request, sub_job = view.request(pod), view.sub_job_of(job, pod)
+        self._do(Operation(Kind.Pipeline, job, sub_job, (pod,), (node,), request, origin=origin))
+
     def discard(self) -> None:
         """Take everything back, the last first."""
         self.take_back()

@@ -62,13 +62,13 @@ class PlacedPods:
     def add(self, operation: Operation) -> None:
         """Pods got a node, or were not evicted after all."""
         self._moves.append((operation, 1))
-        if operation.kind is Kind.Evict:
+        if operation.kind is Kind.Evict or operation.origin >= 0:
             self._evicted[operation.rows] = False
 
     def remove(self, operation: Operation) -> None:
         """Pods lost their node, or are evicted."""
         self._moves.append((operation, -1))
-        if operation.kind is Kind.Evict:
+        if operation.kind is Kind.Evict or operation.origin >= 0:
             self._evicted[operation.rows] = True
 
     # -- asked by rules ------------------------------------------------------------------------------------------

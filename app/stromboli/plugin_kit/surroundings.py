@@ -23,7 +23,18 @@ from stromboli.state.reads import Reads
 
 #: whose pods are placed
 SCHEDULER = "stromboli"
-_ACTIONS = ("enqueue", "allocate", "backfill", "gangpreempt", "gangreclaim", "preempt", "reclaim", "shuffle")
+_ACTIONS = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "consolidation",
+    "gangpreempt",
+    "gangreclaim",
+    "preempt",
+    "reclaim",
+    "shuffle",
+    "stalegangeviction",
+)
 _TIERS = (
     ("priority", "gang", "conformance"),
     ("predicates", "proportion", "nodeorder", "network-topology-aware"),

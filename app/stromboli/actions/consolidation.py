@@ -1,0 +1,77 @@
+"""consolidation: moves running pods so that a job fits which fits nowhere as things are.
+
+The room is there, but in pieces. Pods move only if each has another place, which is kept until its replacement comes:
+as the job's own places are. Nobody loses out but for the restart, so shares and priorities have no say; who must not be
+evicted stays where it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from stromboli.api.duration import Duration
+from stromboli.framework.action import Action
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.plugin import Arguments
+from stromboli.framework.session import Session
+from stromboli.framework.topology import has_topology
+from stromboli.tactics.relocation import MovingWay, Relocation, kind
+from stromboli.tactics.victims import HELD, Holders, Releasable, starving
+
+
+class ConsolidationArguments(Arguments):
+    """Arguments of consolidation."""
+
+    most: int = Field(default=16, alias="maxMovedPods", ge=1)
+    """How many pods may move for one job."""
+    keeping: Duration = Field(default=120.0, alias="keepPlaces")
+    """How long places are kept for pods that were moved, and for those that they made room for."""
+
+
+class Consolidation(Action):
+    name = "consolidation"
+    Arguments: ClassVar[type[BaseModel]] = ConsolidationArguments
+
+    def run(self, session: Session) -> None:
+        waiting = starving(session)
+        if not waiting:
+            return
+        arguments = session.policy.action_arguments.get(self.name, ConsolidationArguments())
+        assert isinstance(arguments, ConsolidationArguments)
+        way = MovingWay(self.name, arguments.most, arguments.keeping)
+        holders = Holders(session, HELD)
+        releasable = holders.releasable(np.ones(len(holders.rows), np.bool_))
+        hopeless: set[Hashable] = set()
+        queues: list[tuple[Any, Queue]] = [
+            (session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in waiting
+        ]
+        jobs_of = {name: sorted(jobs, key=session.ask.job_key, reverse=True) for name, jobs in waiting.items()}
+        heapq.heapify(queues)
+        while queues:
+            _, queue = heapq.heappop(queues)
+            jobs = jobs_of[queue.name]
+            if not jobs or session.ask.overused(queue) is not None:
+                continue
+            job = jobs.pop()
+            session.attempt(job, partial(self._serve, session, way, job, releasable, hopeless), otherwise=None)
+            heapq.heappush(queues, (session.ask.queue_key(queue), queue))
+
+    def _serve(
+        self, session: Session, way: MovingWay, job: Job, releasable: Releasable, hopeless: set[Hashable]
+    ) -> None:
+        """Move pods for a job, unless room was made for it already or somebody like it found none."""
+        if has_topology(job) or job.key in session.keeper.kept:
+            return
+        if any(kind(session, job, pod) in hopeless for pod in session.view.pending(job)):
+            return
+        relocation = Relocation(session, way, job, releasable)
+        if relocation.run():
+            hopeless.clear()
+        elif relocation.hopeless is not None:
+            hopeless.add(relocation.hopeless)

@@ -1,0 +1,249 @@
+"""Moving running pods so that a job fits which fits nowhere as things are: nobody goes who has no other place.
+
+A `Relocation` acts for one job. For each of its pods that no node has room for the steps are: the nodes that would
+have room if all went who may, in vectors, first those that lack least (`_nodes`), on each the pods that could go, the
+least important first (`_candidates`), and these one by one to another place (`_move`) until the pod fits. A pod that
+its gang can do without moves alone, any other with its whole gang. What turns out not to be needed stays (`_spare`).
+All of it is on one statement, which is kept when the job may then run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stromboli.api.pod_state import ALLOCATED_STATES
+from stromboli.api.resources import Mask, Rows, Vector, fits
+from stromboli.framework.job import Job
+from stromboli.framework.operation import Kind
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.framework.topology import has_topology
+from stromboli.state.pods import PodRecord
+from stromboli.tactics.victims import HELD, Releasable, preemptable, take_back, victim_key
+from stromboli.tactics.worksheets import competing, worksheet
+
+#: how many nodes are tried for a pod
+_NODES_TRIED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MovingWay:
+    """How far an action goes in moving pods."""
+
+    #: its name, for the decisions
+    action: str
+    #: how many pods may move for one job
+    most: int
+    #: for how many seconds their places are kept
+    keeping: float
+
+
+class Relocation:
+    """Looks for pods to move for one job; see the module's docstring."""
+
+    def __init__(self, session: Session, way: MovingWay, job: Job, releasable: Releasable) -> None:
+        self._session = session
+        self._way = way
+        self._job = job
+        self._releasable = releasable
+        self._statement = session.statement()
+        self._moved = 0
+        #: what kind of pod found no place though nobody had moved yet: no job with one like it would fare better
+        self.hopeless: Hashable | None = None
+
+    def run(self) -> bool:
+        """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
+        if self._could_fit() and self._place_all() and self._moved:
+            self._keep()
+            self._statement.commit()
+            return True
+        self._statement.discard()
+        return False
+
+    def _could_fit(self) -> bool:
+        """Whether the cluster has what the job asks for at all."""
+        session, pods = self._session, self._pods()
+        if not pods or any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods):
+            return False
+        missing = max(1, session.ask.job_missing(self._job))
+        least = np.sort([session.view.request(pod) for pod in pods], axis=0)[:missing].sum(axis=0)
+        free = np.maximum(session.view.nodes.future_idle(), 0).sum(axis=1)
+        return bool(fits(least, free))
+
+    def _pods(self) -> list[PodRecord]:
+        """The pods of the job that are to be placed, in order."""
+        pods = [pod for pod in competing(self._session, self._job) if not pod.pod_class.gated]
+        sheet = worksheet(self._session, self._job, pods)
+        found: list[PodRecord] = []
+        while sheet:
+            found += sheet.pop().left()
+        return found
+
+    def _place_all(self) -> bool:
+        """Promise places to the pods until the job starves no longer; whether it may then run."""
+        session, job = self._session, self._job
+        for pod in self._pods():
+            if not session.ask.job_starving(job):
+                break
+            if not self._place(pod):
+                if not self._statement and not session.kernel.varies(pod):
+                    self.hopeless = kind(session, job, pod)
+                return False
+        return not session.ask.job_starving(job) and session.ask.job_pipelined(job)
+
+    def _place(self, pod: PodRecord) -> bool:
+        session = self._session
+        room, _ = session.ask.allocatable(self._job.queue, pod)
+        if room <= 0:
+            return False
+        found = session.kernel.best(pod)
+        if found is not None and session.ask.refusal(pod, found[0]) is None:
+            self._statement.pipeline(session.view.sub_job_of(self._job, pod), pod, found[0])
+            return True
+        return any(self._make_room(pod, node) for node in self._nodes(pod))
+
+    def _keep(self) -> None:
+        """Have the places kept until the pods have come, of the job and of those that move."""
+        placed = [operation for operation in self._statement.operations if operation.kind is Kind.Pipeline]
+        until = self._session.view.time() + self._way.keeping
+        by_job: dict[str, tuple[Job, list[tuple[PodRecord, int]]]] = {}
+        for operation in placed:
+            if operation.job is not None:
+                _, places = by_job.setdefault(operation.job.key, (operation.job, []))
+                places.append((operation.pods[0], operation.nodes[0]))
+        for job, places in by_job.values():
+            self._session.keeper.keep(job, places, until)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def _nodes(self, pod: PodRecord) -> list[int]:
+        """The nodes to try, the one that lacks least first."""
+        session, request = self._session, self._session.view.request(pod)
+        rows = np.flatnonzero(session.kernel.feasible(pod))
+        self._releasable.refresh()
+        room = session.view.nodes.future_idle(rows)
+        rows, room = _chosen(rows, room, fits(request, room + self._releasable.amounts[:, rows]))
+        lacks = (np.maximum(request[:, None] - room, 0) / np.maximum(request, 1)[:, None]).sum(axis=0)
+        nodes: list[int] = rows[np.argsort(lacks, kind="stable")[:_NODES_TRIED]].tolist()
+        return nodes
+
+    def _make_room(self, pod: PodRecord, node: int) -> bool:
+        """Move others away from a node until a pod fits there, and promise it the place."""
+        units: list[Statement] = []
+        for candidate in self._candidates(node):
+            if self._fits(pod, node):
+                break
+            unit = self._move(candidate, node, self._way.most - self._moved - _moves(units))
+            if unit is not None:
+                units.append(unit)
+        if not self._fits(pod, node):
+            take_back(reversed(units))
+            return False
+        units = self._spare(pod, node, units)
+        self._moved += _moves(units)
+        self._statement.merge(*units)
+        sub_job = self._session.view.sub_job_of(self._job, pod)
+        self._statement.pipeline(sub_job, pod, node, after_eviction=True)
+        return True
+
+    def _fits(self, pod: PodRecord, node: int) -> bool:
+        """Whether a pod has its place, as things stand on the statements."""
+        session = self._session
+        if not fits(session.view.request(pod), session.view.nodes.future_idle(node)):
+            return False
+        return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
+
+    def _spare(self, pod: PodRecord, node: int, units: list[Statement]) -> list[Statement]:
+        """Let those stay that the pod can do without, the last to be moved first."""
+        needed: list[Statement] = []
+        for unit in reversed(units):
+            operations = unit.save()
+            unit.discard()
+            if not self._fits(pod, node):
+                unit.recover(operations)
+                needed.append(unit)
+        return needed[::-1]
+
+    # -- pods that move ----------------------------------------------------------------------------------------------
+
+    def _candidates(self, node: int) -> list[PodRecord]:
+        """The pods on a node that could go, in the order in which they would."""
+        session = self._session
+        pods = session.view.records(self._releasable.on(node))
+        movable = session.ask.evictable([pod for pod in pods if self._may_move(pod)])
+        return sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
+
+    def _may_move(self, pod: PodRecord) -> bool:
+        """Whether a pod may go, as far as it and its job say, and where it can go depends on room alone."""
+        session, job = self._session, self._session.view.jobs[pod.job]
+        return (
+            job is not self._job
+            and not has_topology(job)
+            and job.key not in session.keeper.kept
+            and preemptable(pod)
+            and preemptable(job.pod_group.metadata)
+            and session.ask.closed(job.queue) is None
+            and not session.kernel.varies(pod)
+        )
+
+    def _move(self, pod: PodRecord, node: int, most: int) -> Statement | None:
+        """Move a pod away from a node, with its gang if that cannot do without it; None when that is impossible."""
+        session = self._session
+        if session.view.pods.state[pod.row] not in HELD:
+            return None
+        job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
+        unit.evict(pod, self._way.action, self._job.key)
+        pods = [pod]
+        if session.rules.whole_gang_eviction and session.ask.job_missing(job) > 0:
+            rest = [
+                other for other in session.view.members(job) if session.view.pods.state[other.row] in ALLOCATED_STATES
+            ]
+            if not self._may_all_move(rest):
+                unit.discard()
+                return None
+            for other in rest:
+                unit.evict(other, self._way.action, self._job.key)
+            pods += rest
+        if len(pods) > most or not all(self._find(unit, each, elsewhere) for each in pods):
+            unit.discard()
+            return None
+        return unit
+
+    def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:
+        states = self._session.view.pods.state
+        movable = [pod for pod in pods if states[pod.row] in HELD and self._may_move(pod)]
+        return len(self._session.ask.evictable(movable)) == len(pods)
+
+    def _find(self, unit: Statement, pod: PodRecord, elsewhere: Mask) -> bool:
+        """Promise a pod that is evicted another place, if its queue would let it have one."""
+        session, queue = self._session, self._session.view.jobs[pod.job].queue
+        if session.ask.overused(queue) is not None or session.ask.allocatable(queue, pod)[0] <= 0:
+            return False
+        found = session.kernel.best(pod, elsewhere)
+        if found is None:
+            return False
+        unit.move(pod, found[0])
+        return True
+
+
+def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
+    """Pods of one kind find places in the same way, as long as nothing changes."""
+    return job.queue.name, session.kernel.identity(pod)
+
+
+def _moves(units: Sequence[Statement]) -> int:
+    """How many pods move."""
+    return sum(operation.origin >= 0 for unit in units for operation in unit.operations)
+
+
+def _all_but(node: int, session: Session) -> Mask:
+    mask = np.ones(len(session.view.nodes), np.bool_)
+    mask[node] = False
+    return mask
+
+
+def _chosen(rows: Rows, amounts: Vector, chosen: Mask) -> tuple[Rows, Vector]:
+    return rows[chosen], amounts[:, chosen]
