@@ -1,0 +1,61 @@
+"""stalegangeviction: evicts what is left of a gang that lost pods and stays below its minimum.
+
+Such a gang does no work, but holds its places. It has a grace period to become complete again, which begins when a
+session first finds it short; a restart of the service begins it anew. The rest then goes as a whole, also the pods of
+jobs that are never evicted for others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+from pydantic import BaseModel, Field
+
+from stromboli.api.duration import Duration
+from stromboli.framework.action import Action
+from stromboli.framework.job import Job
+from stromboli.framework.plugin import Arguments
+from stromboli.framework.session import Session
+from stromboli.tactics.victims import HELD
+
+
+class StaleGangEvictionArguments(Arguments):
+    """Arguments of stalegangeviction."""
+
+    grace_period: Duration = Field(default=60.0, alias="gracePeriod")
+    """How long a gang may stay below its minimum."""
+
+
+class StaleGangEviction(Action):
+    name = "stalegangeviction"
+    Arguments: ClassVar[type[BaseModel]] = StaleGangEvictionArguments
+
+    def run(self, session: Session) -> None:
+        arguments = session.policy.action_arguments.get(self.name, StaleGangEvictionArguments())
+        assert isinstance(arguments, StaleGangEvictionArguments)
+        before: dict[tuple[str, str], float] = session.view.environment.left.get(self.name, {})
+        since: dict[tuple[str, str], float] = {}
+        for job in session.view.jobs.values():
+            if not job.allocated_count or not session.attempt(job, partial(_is_short, session, job), otherwise=False):
+                continue
+            this = job.key, job.pod_group.metadata.uid
+            since[this] = before.get(this, session.view.time())
+            if session.view.time() - since[this] >= arguments.grace_period:
+                session.attempt(job, partial(self._evict, session, job), otherwise=None)
+        session.actions_left[self.name] = since
+
+    def _evict(self, session: Session, job: Job) -> None:
+        """Evict what a gang has left, unless it is about to become complete."""
+        if session.ask.job_pipelined(job):
+            return
+        statement = session.statement()
+        for pod in session.view.members(job):
+            if session.view.pods.state[pod.row] in HELD:
+                statement.evict(pod, self.name)
+        statement.commit()
+
+
+def _is_short(session: Session, job: Job) -> bool:
+    """Whether a job runs below its minimum."""
+    return session.ask.job_missing(job) > 0
