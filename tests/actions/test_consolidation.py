@@ -7,6 +7,7 @@ from typing import Any
 from stromboli.api.decisions import Evict
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.explain import all_reasons
 from tests import builders
 from tests.actions.evictions import evicted, nominated, running, starving
 from tests.builders import NOON, gang, node, pod, pod_group, queue
@@ -35,7 +36,10 @@ def test_a_pod_moves_where_there_is_room_so_that_another_fits() -> None:
     [eviction] = [d for d in result.decisions if isinstance(d, Evict)]
     assert (eviction.action, eviction.beneficiary) == ("consolidation", "default/wants")
     assert nominated(result) == {"wants-0": eviction.node}
-    assert moved(result) == {eviction.name: {"left": "right", "right": "left"}[eviction.node]}
+    to = {"left": "right", "right": "left"}[eviction.node]
+    assert moved(result) == {eviction.name: to}
+    why = all_reasons(result.session)[f"default/{eviction.name}"]
+    assert why.message == f"makes room for default/wants; its replacement gets a place on {to}"
 
 
 def test_nobody_moves_without_need_or_without_another_place() -> None:

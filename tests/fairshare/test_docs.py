@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stromboli.cli import make_app
+from stromboli.engine import Engine
 
 PLUGINS = ("proportion", "capacity", "fairshare")
 
@@ -22,6 +24,12 @@ def printed(repository: Path, folder: Path, plugin: str) -> str:
     output = CliRunner().invoke(make_app(), arguments).output
     lines = [line.rstrip() for line in output.partition(" PodGroup")[0].splitlines()]
     return "\n".join(line for line in lines if line)
+
+
+def test_the_policy_of_the_page_is_one(repository: Path) -> None:
+    page = (repository / "docs/fair-shares.md").read_text()
+    [policy] = re.findall(r"```yaml\n(actions:.*?)```", page, re.DOTALL)
+    assert "stalegangeviction" in Engine(policy).policy.actions
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

@@ -12,12 +12,11 @@ from stromboli.framework.view import View
 
 
 class Limit(Enum):
-    """What limits a queue: the word of the reason, and how a sentence about it goes on."""
+    """What limits a queue: the word of the reason, what the queue lacks, and how its amounts are told."""
 
-    Deserved = "QueueShareExceeded", "deserves"
-    Capability = "QueueCapabilityExceeded", "may have"
-    #: for what is never evicted
-    Quota = "QueueQuotaExceeded", "has a quota of"
+    Deserved = "QueueShareExceeded", "no room in {}", "deserves"
+    Capability = "QueueCapabilityExceeded", "no room in {}", "may have"
+    Quota = "QueueQuotaExceeded", "no quota left in {} for jobs that are never evicted", "has a quota of"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,11 +32,11 @@ class Excess:
 
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
         """The reason, with the numbers that were compared."""
-        word, verb = limit.value
+        word, lack, verb = limit.value
         detail = "; ".join(
             f"{view.dimensions[c]}: holds {describe(c, self.held[c])}, {verb} {describe(c, self.bound[c])}, "
             f"{describe(c, self.request[c])} more asked"
             for c in self.columns
         )
         names = ", ".join(view.dimensions[c] for c in self.columns)
-        return Reason(stage, word, f"queue {self.queue} has no room in {names}", Actionable.Wait, detail)
+        return Reason(stage, word, f"queue {self.queue} has {lack.format(names)}", Actionable.Wait, detail)

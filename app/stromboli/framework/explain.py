@@ -36,6 +36,13 @@ def pending_reasons(session: Session) -> dict[str, Reason]:
     return out
 
 
+def all_reasons(session: Session) -> dict[str, Reason]:
+    """The same, and why each pod moves that is evicted while another place is kept for its replacement."""
+    name = session.view.nodes.name
+    moving = {move.pods[0].key: reasons.moved(name(move.nodes[0]), move.beneficiary) for move in session.moved.values()}
+    return pending_reasons(session) | moving
+
+
 def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
     """Why a pending pod has no place; `job` is None when its PodGroup is not in the session.
 

@@ -65,6 +65,16 @@ def waits_for_release(node: str) -> Reason:
     )
 
 
+def moved(node: str, beneficiary: str) -> Reason:
+    """A pod that was evicted while another place is kept for its replacement."""
+    return Reason(
+        Stage.Placement,
+        "Moved",
+        f"makes room for {beneficiary}; its replacement gets a place on {node}",
+        Actionable.Wait,
+    )
+
+
 def no_pod_group(pod: PodRecord) -> Reason:
     """A pod whose PodGroup, or whose PodGroup's queue, does not exist."""
     if not pod.job:

@@ -60,13 +60,15 @@ class Statement:
             )
         )
 
-    def move(self, pod: PodRecord, node: int) -> None:
-        """Promise a pod that was evicted another place: whoever comes instead of it is to go there."""
+    def move(self, pod: PodRecord, node: int, beneficiary: str) -> None:
+        """Promise a pod that was evicted for a job another place: whoever comes instead of it is to go there."""
         view = self._view
         job = view.jobs[pod.job]
         origin = int(view.pods.node[pod.row])
         request, sub_job = view.request(pod), view.sub_job_of(job, pod)
-        self._do(Operation(Kind.Pipeline, job, sub_job, (pod,), (node,), request, origin=origin))
+        self._do(
+            Operation(Kind.Pipeline, job, sub_job, (pod,), (node,), request, beneficiary=beneficiary, origin=origin)
+        )
 
     def discard(self) -> None:
         """Take everything back, the last first."""

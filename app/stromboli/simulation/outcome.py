@@ -11,7 +11,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
 from stromboli.framework.closing import pod_group_status
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.explain import all_reasons
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
@@ -56,9 +56,9 @@ def outcome(run: Run) -> dict[str, Any]:
 
 
 def explanation(session: Session) -> dict[str, Any]:
-    """The reason of every pod that has no place; where queues have a fair share, how it was found."""
+    """The reason of every pod that has no place, or moves; where queues have a fair share, how it was found."""
     out: dict[str, Any] = {
-        "pods": {key: reason_as_data(reason) for key, reason in sorted(pending_reasons(session).items())}
+        "pods": {key: reason_as_data(reason) for key, reason in sorted(all_reasons(session).items())}
     }
     shares = {
         name: _fair_share(session, gauges)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.explain import all_reasons
 from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
@@ -48,7 +48,7 @@ def queues(name: str, run: Run) -> Table:
 def pod_groups(run: Run) -> Table:
     """A row for each PodGroup: how many of its pods have a place, where, and in one word why the others have none."""
     table = _table("PodGroup", "queue", "phase", ">pods", "nodes", *([">evicted"] if run.evicted else []), "why")
-    session, reasons = run.session, pending_reasons(run.session)
+    session, reasons = run.session, all_reasons(run.session)
     placed = run.bindings | {r.key: r.node_name for r in session.view.pods.records if r is not None and r.node_name}
     for key, pods in sorted(_members(session).items()):
         job = session.view.jobs.get(key)
@@ -96,7 +96,7 @@ def _changes(steps: list[tuple[str, Vector]], column: int) -> list[tuple[str, Ve
 
 def explanations(session: Session) -> Iterator[str]:
     """A paragraph for each PodGroup with pods that wait: each reason once, with the number of pods that it stops."""
-    reasons = pending_reasons(session)
+    reasons = all_reasons(session)
     for key, pods in sorted(_members(session).items()):
         counts = Counter(_told(reasons[pod]) for pod in pods if pod in reasons)
         if counts:

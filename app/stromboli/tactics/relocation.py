@@ -225,7 +225,7 @@ class Relocation:
         found = session.kernel.best(pod, elsewhere)
         if found is None:
             return False
-        unit.move(pod, found[0])
+        unit.move(pod, found[0], self._job.key)
         return True
 
 
