@@ -138,7 +138,8 @@ def test_what_others_hold_and_what_gates_hold_back_is_not_divided() -> None:
 
 
 def test_a_fair_share_is_no_limit() -> None:
-    result = decide(node("n0"), queue("a"), queue("b"), job("x", 8, 1, queue="a"), job("y", 1, queue="b", cpu="9"))
+    elsewhere = job("y", 1, queue="b", cpu="8", nodeSelector={"zone": "elsewhere"})
+    result = decide(node("n0"), queue("a"), queue("b"), job("x", 8, 1, queue="a"), elsewhere)
     assert cpus(result) == {"a": 4.0, "b": 4.0}
     assert len(bound(result)) == 8
 

@@ -36,8 +36,8 @@ def test_the_rounds_end_as_recorded(recordings: list[Mapping[str, Any]]) -> None
 
 
 def test_every_session_opens_with_the_recorded_shares(recordings: list[Mapping[str, Any]]) -> None:
-    """They were recorded in whole GPUs, rounded down."""
-    engine = Engine("actions: allocate\ntiers: [{plugins: [{name: fairshare}]}]")
+    """They were recorded in whole GPUs, rounded down, with the claims of jobs that could never run."""
+    engine = Engine("actions: allocate\nrules: {never_fits: volcano}\ntiers: [{plugins: [{name: fairshare}]}]")
     compared = 0
     for scenario in recordings:
         session = World(scenario).result(engine).session
