@@ -89,12 +89,11 @@ class Relocation:
             if not session.ask.job_starving(job):
                 break
             if not self._place(pod):
-                if not self._statement and not session.kernel.varies(pod):
-                    self.hopeless = kind(session, job, pod)
                 return False
         return not session.ask.job_starving(job) and session.ask.job_pipelined(job)
 
     def _place(self, pod: PodRecord) -> bool:
+        """Promise a pod a place, where others have to leave for it if need be."""
         session = self._session
         room, _ = session.ask.allocatable(self._job.queue, pod)
         if room <= 0:
@@ -103,7 +102,11 @@ class Relocation:
         if found is not None and session.ask.refusal(pod, found[0]) is None:
             self._statement.pipeline(session.view.sub_job_of(self._job, pod), pod, found[0])
             return True
-        return any(self._make_room(pod, node) for node in self._nodes(pod))
+        if any(self._make_room(pod, node) for node in self._nodes(pod)):
+            return True
+        if not self._statement and not session.kernel.varies(pod):
+            self.hopeless = kind(session, self._job, pod)
+        return False
 
     def _keep(self) -> None:
         """Have the places kept until the pods have come, of the job and of those that move."""
