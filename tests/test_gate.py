@@ -61,8 +61,12 @@ _SPREAD = {
     "maxSkew": 1,
     "topologyKey": "zone",
     "whenUnsatisfiable": "DoNotSchedule",
-    "labelSelector": {"matchLabels": {f"key-{number}": "" for number in range(257)}},
+    "labelSelector": {"matchLabels": {f"key-{number}": "" for number in range(256)}},
 }
+_MANY = 257
+_TERM: dict[str, Any] = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+_NODES = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM] * 129}}}
+_PODS = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}] * _MANY}}
 BASES: dict[str, Any] = {
     "Pod": {
         "metadata": {"name": "odd-a-1", "namespace": "default", "uid": "u", "annotations": _GROUP},
@@ -264,6 +268,12 @@ def test_no_value_of_any_field_keeps_others_from_being_scheduled(at: tuple[str, 
         ("Pod", ("spec", "overhead", "cpu"), "-1", "should not be negative, but is '-1'"),
         ("Pod", ("status", "startTime"), "soon", "should be an RFC 3339 time, not 'soon'"),
         ("Pod", ("spec", "topologySpreadConstraints"), [_SPREAD], "selects pods by 257 conditions, more than 256"),
+        ("Pod", ("spec", "topologySpreadConstraints"), [_SPREAD | {"labelSelector": None}] * _MANY, "pods by 257"),
+        ("Pod", ("spec", "affinity"), _PODS, "selects pods by 257 conditions, more than 256"),
+        ("Pod", ("spec", "affinity"), _NODES, "selects nodes by 258 conditions, more than 256"),
+        ("Pod", ("spec", "nodeSelector"), {f"k{n}": "" for n in range(_MANY)}, "selects nodes by 257 conditions"),
+        ("Pod", ("spec", "tolerations"), [{"operator": "Exists"}] * _MANY, "holds 257 tolerations, more than 256"),
+        ("PodGroup", ("spec", "subGroupPolicy"), [{"name": "a"}] * _MANY, "has 257 entries, more than 256"),
         ("Node", ("status", "capacity", "example.com/x"), "1e400", "is not a Kubernetes quantity"),
         ("Queue", ("spec", "weight"), 2**40, "input should be less than"),
         ("PodGroup", ("status", "conditions"), [{"type": "x", "lastTransitionTime": "0000-01-01T00:00:00Z"}], "year"),

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stromboli.api import duration, objects, readers
-from stromboli.api.crds import KINDS
+from stromboli.api.crds import KINDS, PodGroup
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
 from stromboli.api.resources import amount, is_scheduled
 from stromboli.api.validation import field_path, shown
@@ -25,7 +25,8 @@ Reader: TypeAlias = Callable[[str], object]
 """Reads an annotation; None or a ValueError means that it cannot be read."""
 Path: TypeAlias = tuple[int | str, ...]
 
-#: A pod may ask so many things about the labels of other pods: each is asked of all pods on nodes.
+#: A pod may ask so many things about other pods, as many about nodes, and tolerate as many taints; a group may divide
+#: its pods in as many ways. Each is asked of all.
 _MOST_CONDITIONS = 256
 _LONGEST = 64
 #: what must be readable of kinds that rules and plugins read as plain data
@@ -93,7 +94,10 @@ def read(kind: str, obj: Any) -> Any:
         _check_amounts(obj, ("status", "allocatable"), obj.status.allocatable)
         _check_amounts(obj, ("status", "capacity"), obj.status.capacity)
     elif kind in KINDS:
-        return KINDS[kind].parse(obj)
+        obj = KINDS[kind].parse(obj)
+        if isinstance(obj, PodGroup) and len(obj.spec.sub_group_policy) > _MOST_CONDITIONS:
+            problem = f"has {len(obj.spec.sub_group_policy)} entries, more than {_MOST_CONDITIONS}"
+            raise InvalidObjectError(f"PodGroup {obj.key}", "spec.subGroupPolicy", problem)
     elif kind in _SHAPES:
         _check_shape(kind, obj)
     return obj
@@ -138,8 +142,11 @@ def _check_pod(pod: objects.Pod) -> None:
             _check_container(pod, "initContainers", container, container.resources)
     _check_time(pod, "metadata.creationTimestamp", meta.creation_timestamp)
     _check_time(pod, "status.startTime", pod.status.start_time)
-    if spec.affinity is not None or spec.topology_spread_constraints:
+    if spec.affinity is not None or spec.topology_spread_constraints or spec.node_selector:
         _check_conditions(pod)
+    if len(spec.tolerations or ()) > _MOST_CONDITIONS:
+        problem = f"holds {len(spec.tolerations or ())} tolerations, more than {_MOST_CONDITIONS}"
+        raise InvalidObjectError(_described(pod), "spec.tolerations", problem)
 
 
 def _check_container(
@@ -188,14 +195,32 @@ def _check_time(pod: objects.Pod, path: str, time: str | None) -> None:
 
 
 def _check_conditions(pod: objects.Pod) -> None:
-    count = sum(
-        len(selector.match_labels or ()) + len(selector.match_expressions or ())
-        for selector in _pod_selectors(pod.spec)
-        if selector is not None
-    )
-    if count > _MOST_CONDITIONS:
-        problem = f"selects pods by {count} conditions, more than {_MOST_CONDITIONS}"
-        raise InvalidObjectError(_described(pod), "spec", problem)
+    of_pods = sum(map(_conditions, _pod_selectors(pod.spec)))
+    of_nodes = sum(_requirements(term) for term in _node_terms(pod.spec)) + len(pod.spec.node_selector or ())
+    for what, count in (("pods", of_pods), ("nodes", of_nodes)):
+        if count > _MOST_CONDITIONS:
+            problem = f"selects {what} by {count} conditions, more than {_MOST_CONDITIONS}"
+            raise InvalidObjectError(_described(pod), "spec", problem)
+
+
+def _conditions(selector: objects.LabelSelector | None) -> int:
+    """What a selector asks; one that asks nothing is looked at as well."""
+    if selector is None:
+        return 1
+    return 1 + len(selector.match_labels or ()) + len(selector.match_expressions or ())
+
+
+def _requirements(term: objects.NodeSelectorTerm) -> int:
+    return 1 + len(term.match_expressions or ()) + len(term.match_fields or ())
+
+
+def _node_terms(spec: objects.PodSpec) -> Iterator[objects.NodeSelectorTerm]:
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is not None:
+        if affinity.required is not None:
+            yield from affinity.required.node_selector_terms or ()
+        for weighted in affinity.preferred or ():
+            yield weighted.preference
 
 
 def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | None]:
@@ -208,6 +233,8 @@ def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | No
             preferred = (weighted.pod_affinity_term for weighted in part.preferred or ())
             for term in (*(part.required or ()), *preferred):
                 yield term.label_selector
+                if term.namespace_selector is not None:
+                    yield term.namespace_selector
 
 
 def _described(obj: objects.Pod | objects.Node) -> str:
