@@ -150,7 +150,21 @@ def test_a_hyper_node_has_one_parent() -> None:
 def test_an_expression_that_cannot_be_read_is_named() -> None:
     found = tree(hyper_node("h", 1, regex("a(")))
     assert nodes_of(found, "h") == []
-    assert found.problems[0].startswith("HyperNode h: pattern 'a(': ")
+    assert found.problems[0].startswith("HyperNode h: the pattern 'a(' is not valid: ")
+
+
+def test_an_expression_takes_time_in_proportion_to_names() -> None:
+    found = tree(hyper_node("h", 1, regex("^((a*)*)*[0-9]$")), hyper_node("i", 1, regex("(((a{1,999}){1,999}){1,99})")))
+    assert nodes_of(found, "h") == NODES[:3]
+    assert nodes_of(found, "i") == []
+    assert "is not valid" in found.problems[0]
+
+
+def test_a_tree_may_be_deep() -> None:
+    chain = [hyper_node(f"h{at}", at + 1, exact(f"h{at - 1}", "HyperNode")) for at in range(1, 2_000)]
+    found = tree(hyper_node("h0", 1, regex("^a")), *chain)
+    assert nodes_of(found, "h1999") == NODES[:3]
+    assert len(found.ancestors(found.index["h0"])) == 2_001
 
 
 def test_the_tree_is_kept_until_a_spec_or_a_node_changes() -> None:

@@ -425,6 +425,32 @@ async def test_bare_pods_get_groups_and_those_of_one_owner_share_one(cluster: Cl
     assert groups == {}
 
 
+async def test_only_what_owns_a_pod_is_looked_up(cluster: Cluster, start: StartService) -> None:
+    secret = {"scheduling.volcano.sh/group-min-member": "7", "volcano.sh/other": "secret"}
+    owners = "/apis/apps/v1/namespaces/{}/replicasets"
+    cluster.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    cluster.create(owners.format("other"), {"metadata": {"name": "web", "annotations": secret}, "spec": {}})
+    cluster.create(owners.format("default"), {"metadata": {"name": "mine", "annotations": secret}, "spec": {}})
+    made_up = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "made-up"}
+    names = (
+        "../../other/replicasets/web",
+        "mine",
+        "..%2F..%2Fother%2Freplicasets%2Fweb",
+        *(f"x{n}" for n in range(90)),
+    )
+    elsewhere = {"apiVersion": "../api/v1/secrets?x=", "kind": "ReplicaSet", "name": "web", "uid": "u"}
+    references = [elsewhere, *({**made_up, "name": name} for name in names)]
+    cluster.pod("p", metadata={"ownerReferences": references})
+    await start()
+    await until(lambda: cluster.all_bound(1))
+    [group] = cluster.items(f"{SCHEDULING}/podgroups")
+    assert group["spec"]["minMember"] == 1
+    assert "annotations" not in group["metadata"]
+    asked = [path for method, path, _ in cluster.proxy.answers if "/replicasets/" in path and method == "GET"]
+    assert len(asked) <= 4
+    assert all("/default/replicasets/" in path for path in asked)
+
+
 async def test_numbers_that_cannot_be_read_stop_nobody_else(
     cluster: Cluster, start: StartService, caplog: pytest.LogCaptureFixture
 ) -> None:

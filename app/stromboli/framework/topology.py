@@ -9,13 +9,12 @@ left out and named in `problems`; everything else stays usable.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.api import crds
+from stromboli.api import crds, patterns
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.job import NOWHERE, Groups, Job, SubJob
 from stromboli.state.nodes import NodeFacts
@@ -23,16 +22,6 @@ from stromboli.state.selectors import of_model
 
 #: the name of the virtual HyperNode over all nodes
 TOP_NAME = "<cluster-top-hypernode>"
-#: what Go's regular expressions write differently
-_POSIX_CLASSES = {
-    "[:alnum:]": "0-9A-Za-z",
-    "[:alpha:]": "A-Za-z",
-    "[:digit:]": "0-9",
-    "[:lower:]": "a-z",
-    "[:upper:]": "A-Z",
-    "[:word:]": "0-9A-Za-z_",
-    r"\z": r"\Z",
-}
 
 
 class Topology:
@@ -99,7 +88,10 @@ class Topology:
         """A HyperNode and all that hold it, upwards."""
         found = self._ancestors.get(hyper_node)
         if found is None:
-            found = self._ancestors[hyper_node] = [hyper_node, *self.ancestors(self.parents[hyper_node])]
+            chain = [hyper_node]
+            while chain[-1] not in self._ancestors:
+                chain.append(self.parents[chain[-1]])
+            found = self._ancestors[hyper_node] = [*chain[:-1], *self._ancestors[chain[-1]]]
         return found
 
     def lca(self, a: int, b: int) -> int:
@@ -195,18 +187,16 @@ class Topology:
 
     def _inherit(self, children: list[list[int]]) -> None:
         """Add the nodes of children to their parents' masks, the deepest first."""
-        done = [False] * len(self.names)
-
-        def visit(hyper_node: int) -> None:
-            if done[hyper_node]:
-                return
-            done[hyper_node] = True
-            for child in children[hyper_node]:
-                visit(child)
-                self.masks[hyper_node] |= self.masks[child]
-
-        for hyper_node in range(self.top):
-            visit(hyper_node)
+        parents = {child: parent for parent, below in enumerate(children) for child in below}
+        missing = [len(below) for below in children]
+        complete = [hyper_node for hyper_node in range(self.top) if not missing[hyper_node]]
+        for hyper_node in complete:
+            parent = parents.get(hyper_node, self.top)
+            if parent != self.top:
+                self.masks[parent] |= self.masks[hyper_node]
+                missing[parent] -= 1
+                if not missing[parent]:
+                    complete.append(parent)
 
     def _members(self, hyper_node: crds.HyperNode, facts: NodeFacts) -> Mask:
         """The nodes that a HyperNode names itself, shape (nodes,)."""
@@ -228,14 +218,12 @@ class Topology:
         return mask
 
     def _expression(self, hyper_node: str, pattern: str) -> Callable[[str], object] | None:
-        translated = pattern
-        for go, python in _POSIX_CLASSES.items():
-            translated = translated.replace(go, python)
         try:
-            return re.compile(translated, re.ASCII).search
-        except re.error as error:
-            self.problems.append(f"HyperNode {hyper_node}: pattern {pattern!r}: {error}")
+            search: Callable[[str], object] = patterns.compiled(pattern).search
+        except ValueError as error:
+            self.problems.append(f"HyperNode {hyper_node}: {error}")
             return None
+        return search
 
 
 def topology(hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts) -> Topology:

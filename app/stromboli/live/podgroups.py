@@ -6,6 +6,7 @@ Pods of one ReplicaSet, StatefulSet, DaemonSet or Job share a group, and Kuberne
 from __future__ import annotations
 
 import asyncio
+import re
 
 import msgspec
 
@@ -25,12 +26,17 @@ from stromboli.state.pods import GROUP_ANNOTATION
 log = Logger(__name__)
 
 _WORKERS = 8
-_OWNER_PLURALS = {
-    "ReplicaSet": "replicasets",
-    "StatefulSet": "statefulsets",
-    "DaemonSet": "daemonsets",
-    "Job": "jobs",
+#: where owners are that a group takes something from; what else a reference says is anybody's text
+_OWNERS = {
+    ("apps", "ReplicaSet"): ("apps/v1", "replicasets"),
+    ("apps", "StatefulSet"): ("apps/v1", "statefulsets"),
+    ("apps", "DaemonSet"): ("apps/v1", "daemonsets"),
+    ("batch", "Job"): ("batch/v1", "jobs"),
 }
+#: owners of a pod that are looked up
+_MOST_OWNERS = 4
+#: The API server takes any text as the name of an owner, such as a way to somewhere else.
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 class PodGroupMaker:
@@ -118,13 +124,23 @@ class PodGroupMaker:
 
     async def _owners(self, namespace: str, references: list[objects.OwnerReference]) -> list[Object]:
         owners = []
-        for reference in references:
-            plural = _OWNER_PLURALS.get(reference.kind)
-            if plural is None:
-                continue
+        for reference in [each for each in references if _is_known(each)][:_MOST_OWNERS]:
+            version, plural = _OWNERS[_group_and_kind(reference)]
+            path = f"/apis/{version}/namespaces/{namespace}/{plural}/{reference.name}"
             try:
-                path = f"/apis/{reference.api_version}/namespaces/{namespace}/{plural}/{reference.name}"
-                owners.append(await self._kube.get(path))
+                owner = await self._kube.get(path)
             except ApiError as error:
                 log.recurring("owner not read", error, kind=reference.kind, name=reference.name)
+                continue
+            # Another may have its name by now, or the reference was made up.
+            if owner.get("metadata", {}).get("uid") == reference.uid:
+                owners.append(owner)
         return owners
+
+
+def _is_known(reference: objects.OwnerReference) -> bool:
+    return _group_and_kind(reference) in _OWNERS and _NAME.fullmatch(reference.name) is not None
+
+
+def _group_and_kind(reference: objects.OwnerReference) -> tuple[str, str]:
+    return reference.api_version.partition("/")[0], reference.kind

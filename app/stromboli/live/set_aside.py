@@ -55,7 +55,7 @@ class SetAside:
         await run_workers("set-aside", _WORKERS, self._work)
 
     def _refused(self, kind: str, key: str, obj: Any, problem: str) -> None:
-        if kind == "Pod":
+        if kind == "Pod" and "/" in key:
             self._put(kind, key, problem[:_LONGEST_MESSAGE])
         elif kind in ("PodGroup", "Queue") and problem and isinstance(obj, dict):
             # One that was mended is seen as it is now.

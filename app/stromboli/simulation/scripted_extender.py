@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from stromboli.api import keys
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.patterns import compiled
 from stromboli.api.validation import field_path, problem
 from stromboli.framework.environment import ExtenderError
 
@@ -25,10 +25,7 @@ class _Model(BaseModel):
 
 
 def _expression(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+    compiled(pattern)
     return pattern
 
 
@@ -51,7 +48,7 @@ class Rule(_Model):
 
     def matches(self, subject: str, node: str = "") -> bool:
         """Whether the rule is about a pod or job, and a node where there is one."""
-        about = not self.pods or re.fullmatch(self.pods, subject) is not None
+        about = not self.pods or compiled(self.pods).fullmatch(subject) is not None
         return about and (self.nodes is None or node in self.nodes)
 
 
@@ -147,7 +144,7 @@ def _victims(rules: Sequence[Rule], payload: Mapping[str, Any]) -> Mapping[str, 
     rule = _first(rules, _key(payload["evictor"]))
     if rule is None:
         return {}
-    victims = [task for task in payload["evictees"] if re.fullmatch(rule.keep, _key(task))]
+    victims = [task for task in payload["evictees"] if compiled(rule.keep).fullmatch(_key(task))]
     return {"status": 1 if rule.status is None else rule.status, "victims": victims}
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re2
-
+from stromboli.api import patterns
 from stromboli.kube.dra.cel.run import characters
-from stromboli.kube.dra.cel.values import CelError, shown
+from stromboli.kube.dra.cel.values import CelError
 
-#: memory of a compiled pattern in bytes, which bounds its size and the time to compile it
-_MEMORY = 1 << 16
 #: what it costs to compile a pattern that was not written down but computed
 COMPILING = 40_000
 
@@ -19,13 +16,10 @@ class Pattern:
     __slots__ = ("_regexp", "_step")
 
     def __init__(self, text: str) -> None:
-        options = re2.Options()
-        options.log_errors, options.never_capture, options.max_mem = False, True, _MEMORY
         try:
-            self._regexp = re2.compile(text, options)
-        except re2.error as error:
-            problem = error.args[0].decode(errors="replace")
-            raise CelError(f"the pattern {shown(text)} is not valid: {shown(problem)}") from None
+            self._regexp = patterns.compiled(text)
+        except ValueError as error:
+            raise CelError(str(error)) from None
         # Kubernetes takes every four characters for an instruction, and does not see what {1000} makes of them.
         self._step: int = max(-(-len(text) // 4), self._regexp.programsize)
 
