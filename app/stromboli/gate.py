@@ -87,14 +87,17 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
 
 
 def read(kind: str, obj: Any) -> Any:
-    """The object as the state takes it. Raises InvalidObjectError, which names the first field that cannot be used."""
+    """The object as the state takes it, a custom resource as plain data or parsed.
+
+    Raises InvalidObjectError, which names the first field that cannot be used.
+    """
     if isinstance(obj, objects.Pod):
         _check_pod(obj)
     elif isinstance(obj, objects.Node):
         _check_amounts(obj, ("status", "allocatable"), obj.status.allocatable)
         _check_amounts(obj, ("status", "capacity"), obj.status.capacity)
     elif kind in KINDS:
-        obj = KINDS[kind].parse(obj)
+        obj = KINDS[kind].parse(obj) if isinstance(obj, dict) else obj
         if isinstance(obj, PodGroup) and len(obj.spec.sub_group_policy) > _MOST_CONDITIONS:
             problem = f"has {len(obj.spec.sub_group_policy)} entries, more than {_MOST_CONDITIONS}"
             raise InvalidObjectError(f"PodGroup {obj.key}", "spec.subGroupPolicy", problem)

@@ -85,9 +85,11 @@ def decode(kind: str, manifest: Any, where: str, *, lenient: bool = False) -> An
         raise InvalidObjectError(where, "kind", f"unknown kind {shown(kind)}{did_you_mean(kind, schema.KINDS)}")
     schema.check(type_, manifest, where, lenient=lenient)
     manifest = _placed(kind, manifest, where)
+    obj: Any = manifest
     if kind in crds.KINDS:
-        return crds.KINDS[kind].parse(manifest, where)
-    obj = schema.converted(manifest, _TYPED[kind], where) if kind in _TYPED else manifest
+        obj = crds.KINDS[kind].parse(manifest, where)
+    elif kind in _TYPED:
+        obj = schema.converted(manifest, _TYPED[kind], where)
     try:
         return gate.read(kind, obj)
     except InvalidObjectError as error:
