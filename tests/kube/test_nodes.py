@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -182,6 +183,26 @@ def test_images_weigh_by_size_and_by_how_many_nodes_have_them() -> None:
     assert scores is not None
     assert scores.tolist() == [(800 * 2 // 3 + 40 // 3 - 23) * 100 // 1977, (800 * 2 // 3 - 23) * 100 // 1977, 0]
     assert image_locality(objects.PodSpec(containers=[objects.Container(image="other")]), nodes) is None
+
+
+def test_images_are_counted_on_while_nodes_change() -> None:
+    chance, mb = random.Random(2), 1024 * 1024
+    cluster, kept = builders.state(), dict[str, dict[str, int]]()
+    spec = objects.PodSpec(containers=[objects.Container(image="app"), objects.Container(image="app")])
+    for _ in range(25):
+        name = f"n{chance.randrange(6)}"
+        kept[name] = {f"{image}:latest": chance.randrange(3000) * mb for image in chance.sample(("app", "other"), 1)}
+        images = [objects.ContainerImage(names=[image], size_bytes=size) for image, size in kept[name].items()]
+        node = builders.node(name)
+        status = msgspec.structs.replace(node.status, images=images)
+        cluster.upsert("Node", msgspec.structs.replace(node, status=status))
+        facts = cluster.snapshot().nodes.facts
+        sizes = [kept[record.name].get("app:latest") for record in facts.records]
+        spread = sum(size is not None for size in sizes) / len(sizes)
+        counted = [2 * math.floor((size or 0) * spread) for size in sizes]
+        plain = [math.floor(100 * (min(max(each, 23 * mb), 2000 * mb) - 23 * mb) / (1977 * mb)) for each in counted]
+        scores = image_locality(spec, facts)
+        assert (scores.tolist() if scores is not None else [0] * len(plain)) == plain
 
 
 @pytest.mark.parametrize(

@@ -3,47 +3,70 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from stromboli.api import objects
 from stromboli.api.resources import Vector
-from stromboli.state.nodes import NodeFacts
-from stromboli.state.selectors import derived
+from stromboli.state.nodes import NodeFacts, NodeRecord
 
 _MB = 1024 * 1024
 _LEAST = 23 * _MB
 _MOST_PER_CONTAINER = 1000 * _MB
 
 
-def image_nodes(facts: NodeFacts) -> dict[str, dict[int, int]]:
-    """For each image name the nodes that have it, with its size there in bytes."""
-    out: dict[str, dict[int, int]] = {}
-    for row, record in enumerate(facts.records):
-        for image in record.images:
-            for name in image.names or ():
-                out.setdefault(name, {})[row] = image.size_bytes or 0
-    return out
+#: names of images, with their sizes in bytes
+Images: TypeAlias = tuple[tuple[str, int], ...]
+
+
+class ImageSets:
+    """The distinct lists of images that nodes have, by name."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        #: for each name the lists that have it, with its size there in bytes
+        self._sizes: dict[str, dict[int, int]] = {}
+
+    def extend(self, values: Sequence[Images]) -> None:
+        for at, images in enumerate(values, self._size):
+            for name, size in images:
+                self._sizes.setdefault(name, {})[at] = size
+        self._size += len(values)
+
+    def sizes(self, name: str) -> Vector | None:
+        """The size of an image in each list, shape (lists,), -1 where it is not; None when none has it."""
+        known = self._sizes.get(name)
+        if known is None:
+            return None
+        out = np.full(self._size, -1.0)
+        out[list(known)] = list(known.values())
+        return out
 
 
 def image_locality(spec: objects.PodSpec, facts: NodeFacts) -> Vector | None:
     """A score from 0 to 100 for each node, shape (nodes,); None when no node has an image of the pod."""
-    nodes_with = derived(facts, image_nodes)
-    if not nodes_with:
-        return None
+    column = facts.column("images", _images)
+    sets = column.index(ImageSets)
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
     wanted = Counter(normalized(container.image or "") for container in containers)
     total = np.zeros(len(facts))
     for name, times in wanted.items():
-        sizes = nodes_with.get(name)
-        if sizes:
-            spread = len(sizes) / len(facts)
-            rows = list(sizes)
-            total[rows] += times * np.floor(np.array([sizes[row] for row in rows]) * spread)
+        of_lists = sets.sizes(name)
+        if of_lists is None:
+            continue
+        sizes = of_lists[column.numbers]
+        there = sizes >= 0
+        total[there] += times * np.floor(sizes[there] * (np.count_nonzero(there) / len(facts)))
     if not total.any():
         return None
     most = _MOST_PER_CONTAINER * len(containers)
     return np.floor(100.0 * (np.clip(total, _LEAST, most) - _LEAST) / (most - _LEAST))
+
+
+def _images(node: NodeRecord) -> Images:
+    return tuple((name, image.size_bytes or 0) for image in node.images for name in image.names or ())
 
 
 def normalized(name: str) -> str:
