@@ -36,6 +36,8 @@ _FLOAT = np.dtype(np.float64)
 _HEAP_AFTER = 3
 #: a board that missed more than this share of its nodes is computed anew
 _REFRESH_ALL = 0.25
+#: nodes on all boards that are kept, at 17 bytes each; a dropped board is made anew when its class is asked for
+_MOST_KEPT = 8_000_000
 
 
 class Board:
@@ -143,7 +145,9 @@ class Kernel:
         self.nodes = nodes
         self._points = points
         self._request_of = request_of
+        #: by class, those that were asked for last at the end
         self._boards: dict[Hashable, Board] = {}
+        self._kept = 0
         #: nodes whose score was computed, for reports of work done
         self.nodes_scored = 0
         #: nodes looked at again because they had changed since a class was last asked about
@@ -268,16 +272,22 @@ class Kernel:
         return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
 
     def _known_board(self, pod: PodRecord) -> Board:
-        key = self.identity(pod)
-        board = self._boards.get(key)
+        key, boards = self.identity(pod), self._boards
+        board = boards.get(key)
         if board is None:
-            board = self._boards[key] = self._new_board(pod)
+            board = self._new_board(pod)
+            self._kept += len(board.rows)
+            while self._kept > _MOST_KEPT and boards:
+                self._kept -= len(boards.pop(next(iter(boards))).rows)
         else:
             board.refresh()
+            del boards[key]
+        boards[key] = board
         return board
 
     def _new_board(self, pod: PodRecord, *, hopeful: bool = False) -> Board:
-        return Board(self, pod, self._request_of(pod), np.flatnonzero(self.feasible(pod, hopeful=hopeful)))
+        mask = self.feasible(pod, hopeful=hopeful)
+        return Board(self, pod, self._request_of(pod), self.nodes.rows if mask.all() else np.flatnonzero(mask))
 
     def best(self, pod: PodRecord, within: Mask | None = None, *, hopeful: bool = False) -> tuple[int, bool] | None:
         """The node for a pod and whether it has room now (True) or only later; None when there is no node.

@@ -90,7 +90,7 @@ def cluster(
             where = names[(number * per_gang + index) % nodes] if shape is Shape.idle else None
             state.upsert("Pod", _pod(group.metadata.name, number, index, shape, where))
     if shape is Shape.idle:
-        _write_statuses(state, Engine().decide(state.snapshot(), now=0.0).decisions)
+        write_statuses(state, Engine().decide(state.snapshot(), now=0.0).decisions)
     return state
 
 
@@ -194,7 +194,7 @@ def _pod(gang: str, number: int, index: int, shape: Shape, node: str | None) -> 
     )
 
 
-def _write_statuses(state: ClusterState, decisions: Iterable[Decision]) -> None:
+def write_statuses(state: ClusterState, decisions: Iterable[Decision]) -> None:
     """Put the statuses that were decided into the state, as the API server would give them back."""
     for decision in decisions:
         match decision:

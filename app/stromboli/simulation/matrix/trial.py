@@ -161,6 +161,7 @@ class _Cluster:
             state.upsert("PodGroup", self._group("run", number, 1, trial.running_group(number), "Running"))
         for number in range(placed):
             state.upsert("Pod", self._pod("run", number, number // trial.per_group, self._names[number % nodes]))
+        workload.write_statuses(state, self._scheduler.decide(state.snapshot(), now=NOW).decisions)
 
     @contextmanager
     def wave(self, pods: int, groups: int, cpu: str = "") -> Iterator[None]:
