@@ -204,6 +204,8 @@ def _evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) 
         group=group,
         running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0"},
         queue=lambda number: {"reclaimable": number > 0 or not unwilling},
+        # It would let nobody go who has less than the newcomers get.
+        without="drf",
         actions=f"enqueue, allocate, {action}",
         queues=queues,
         per_node=8,

@@ -16,7 +16,7 @@ from typing import Any
 
 from stromboli.api import crds, objects
 from stromboli.discovery import discover
-from stromboli.engine import Engine, Successive
+from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.environment import Environment, NodeUsage
 from stromboli.simulation import workload
 from stromboli.simulation.manifests import decode
@@ -125,7 +125,7 @@ class Figures:
 def measure(trial: Trial, nodes: int, runs: int) -> Figures:
     """Try all waves, each in `runs` sessions and one before, which makes what others find; the best counts."""
     scheduler = Engine(trial.policy(), registry=discover())
-    cluster = _Cluster(trial, nodes, scheduler)
+    cluster = Cluster(trial, nodes, scheduler)
     figures = Figures()
     pods, in_vain = trial.pods, min(trial.pods, _MOST_IN_VAIN)
     if not trial.always_vain:
@@ -143,11 +143,11 @@ def measure(trial: Trial, nodes: int, runs: int) -> Figures:
     return figures
 
 
-class _Cluster:
+class Cluster:
     """The cluster of a trial."""
 
     def __init__(self, trial: Trial, nodes: int, scheduler: Engine) -> None:
-        self._trial, self._scheduler = trial, scheduler
+        self._trial, self._scheduler, self._changes = trial, scheduler, 0
         self._state = state = ClusterState(("stromboli",), reads=scheduler.registry.reads)
         self._names = [f"node-{number:05}" for number in range(nodes)]
         for number in range(trial.queues):
@@ -180,18 +180,26 @@ class _Cluster:
 
     def sessions(self, count: int) -> list[tuple[float, int, int]]:
         """Of sessions one after the other: milliseconds, and how many pods were bound and evicted."""
-        idle = NodeUsage(cpu=10.0, memory=10.0, measured=NOW)
-        engine = Successive(self._scheduler, Environment(node_usage=dict.fromkeys(self._names, idle)))
-        out = []
-        for at in range(count):
-            for number in range(min(self._trial.changing, len(self._names))):
-                self._upsert_node(number, str(at))
+        decide, out = self.successive(), []
+        for _ in range(count):
             with workload.undisturbed():
                 began = time.process_time()
-                result = engine.decide(self._state.snapshot(), now=NOW)
+                result = decide()
                 spent = 1e3 * (time.process_time() - began)
+            self._change_nodes()
             out.append((spent, len(result.session.bound), len(result.session.evicted)))
         return out
+
+    def successive(self) -> Callable[[], SessionResult]:
+        """Decides once more each time it is called, knowing what the session before left."""
+        idle = NodeUsage(cpu=10.0, memory=10.0, measured=NOW)
+        engine = Successive(self._scheduler, Environment(node_usage=dict.fromkeys(self._names, idle)))
+        return lambda: engine.decide(self._state.snapshot(), now=NOW)
+
+    def _change_nodes(self) -> None:
+        self._changes += 1
+        for number in range(min(self._trial.changing, len(self._names))):
+            self._upsert_node(number, str(self._changes))
 
     def _upsert_node(self, number: int, change: str = "") -> None:
         fields, name = self._trial.node(number), self._names[number]

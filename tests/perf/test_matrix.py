@@ -1,0 +1,96 @@
+"""How the work of a session grows with nodes, placed pods and members, in calls of functions instead of seconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stromboli.cli import make_app
+from stromboli.discovery import discover
+from stromboli.engine import Engine
+from stromboli.simulation.matrix import FEATURES, Cluster, Trial, measure
+from tests.perf.test_work import RANGES, check
+
+
+class Calls:
+    """Calls of functions, counted."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        def count(_frame: Any, event: str, _function: Any) -> None:
+            self.made += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+
+def calls(trial: Trial, nodes: int) -> dict[str, int]:
+    """Calls of a session that places pods, of one in vain, and of one with a single pod; each is the second alike."""
+    cluster = Cluster(trial, nodes, Engine(trial.policy(), registry=discover()))
+    waves: dict[str, tuple[int, int, str]] = {
+        "success": (trial.pods, trial.groups, ""),
+        "vain": (trial.pods, trial.groups, "" if trial.always_vain else "64"),
+        "tick": (1, 1, ""),
+    }
+    out = {}
+    for name, (pods, groups, cpu) in waves.items():
+        with cluster.wave(pods, groups, cpu):
+            decide, counter = cluster.successive(), Calls()
+            decide()
+            with counter.counted():
+                decide()
+            out[name] = counter.made
+    return out
+
+
+@pytest.mark.parametrize("feature", RANGES["growth"]["features"])
+def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
+    few, many = (
+        calls(replace(FEATURES[feature].trial, pods=6, groups=1, queues=1, per_node=2), nodes)
+        for nodes in RANGES["growth"]["nodes"]
+    )
+    check(RANGES["growth"]["ratio"], {wave: many[wave] / few[wave] for wave in few}, f"{feature}: {few} became {many}")
+
+
+@pytest.mark.parametrize("feature", RANGES["members"])
+def test_more_pods_of_a_job_take_more_steps_in_proportion(feature: str) -> None:
+    ranges = dict(RANGES["members"][feature])
+    least, most = ranges.pop("pods")
+    trial = replace(FEATURES[feature].trial, per_node=2)
+    trial = replace(trial, queues=min(trial.queues, least), groups=min(trial.groups, least))
+    few, many = (calls(replace(trial, pods=pods), 40)["success"] / pods for pods in (least, most))
+    check(ranges, {"ratio": many / few}, f"{few:.0f} calls for a pod became {many:.0f}")
+
+
+def test_the_figures_of_a_feature() -> None:
+    figures = measure(replace(FEATURES["preempt"].trial, pods=16, groups=2), 4, 1)
+    assert figures.evicted == 16
+    assert figures.success > 0
+    assert figures.vain > 0
+    assert figures.mebibytes > 10
+
+
+def test_features_are_chosen_by_a_part_of_their_names() -> None:
+    refused = CliRunner().invoke(make_app(), ["bench", "matrix", "--feature", "host prot"])
+    assert refused.exit_code == 2
+    assert "no such feature" in refused.output
+
+
+@pytest.mark.perf
+def test_one_json_object_for_each_feature() -> None:
+    result = CliRunner().invoke(make_app(), ["bench", "matrix", "--feature", "host port", "--nodes", "4", "--json"])
+    assert json.loads(result.output)["feature"] == "a host port of its own"
