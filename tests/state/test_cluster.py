@@ -174,3 +174,20 @@ def test_a_fork_goes_on_apart() -> None:
     assert used_cpu(cluster) == {"n1": 2000}
     assert (list(cluster.queues), list(cluster.jobs), cluster.assumed) == (["a"], ["default/job"], {})
     assert cluster.snapshot().dimensions == ("cpu", "memory", "pods")
+
+
+def test_objects_that_nobody_touched_are_those_of_the_snapshot_before() -> None:
+    cluster = state()
+    for kind in ("PersistentVolume", "StorageClass"):
+        cluster.upsert(kind, {"metadata": {"name": "a"}})
+    before = cluster.snapshot().objects
+    cluster.upsert("PersistentVolume", {"metadata": {"name": "b"}})
+    cluster.delete("StorageClass", "a")
+    cluster.upsert("CSINode", {"metadata": {"name": "n1"}})
+    after, same = cluster.snapshot().objects, cluster.snapshot().objects
+    assert {kind: sorted(objs) for kind, objs in before.items()} == {"PersistentVolume": ["a"], "StorageClass": ["a"]}
+    assert {kind: sorted(objs) for kind, objs in after.items() if objs} == {
+        "PersistentVolume": ["a", "b"],
+        "CSINode": ["n1"],
+    }
+    assert all(same[kind] is objs for kind, objs in after.items())

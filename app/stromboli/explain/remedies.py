@@ -367,10 +367,10 @@ def _quotas(case: _Case) -> Iterator[Candidate]:
     raised = {key: quota for key, quota in quotas.items() if key.startswith(f"{job.namespace}/")}
 
     def change(state: ClusterState) -> None:
-        for key, manifest in raised.items():
+        for manifest in raised.values():
             status = manifest.get("status") or {}
             hard = {name: _sum(value, asked.get(name, 0)) for name, value in (status.get("hard") or {}).items()}
-            state.objects["ResourceQuota"][key] = {**manifest, "status": {**status, "hard": hard}}
+            state.upsert("ResourceQuota", {**manifest, "status": {**status, "hard": hard}})
 
     words = f"raise ResourceQuota {', '.join(raised)} by {listed({name: str(value) for name, value in asked.items()})}"
     yield Candidate(words, "admin", change)

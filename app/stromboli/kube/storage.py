@@ -231,7 +231,7 @@ def storage_of(snapshot: Snapshot) -> Storage:
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The keys whose object is not the one from before, and of those that are gone."""
-    if before == now:
+    if before is now or before == now:
         return []
     changed = [key for key, obj in now.items() if before.get(key) is not obj]
     if len(before) + sum(key not in before for key in changed) != len(now):

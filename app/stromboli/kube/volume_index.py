@@ -26,7 +26,7 @@ def volume_index(snapshot: Snapshot, storage: Storage) -> VolumeIndex:
     """The volumes of a snapshot."""
     before = snapshot.derived.get(VolumeIndex)
     assert before is None or isinstance(before, VolumeIndex)
-    if before is not None and before.plain == storage.plain("PersistentVolume"):
+    if before is not None and not changed_keys(before.plain, storage.plain("PersistentVolume")):
         return before
     index = snapshot.derived[VolumeIndex] = VolumeIndex(storage, before)
     return index

@@ -61,6 +61,8 @@ class ClusterState:
         self.hyper_nodes: dict[str, HyperNode] = {}
         #: kinds that only plugins read, as plain data: kind -> key -> object
         self.objects: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        #: those kinds as the last snapshot has them, while nothing changes
+        self._frozen: dict[str, dict[str, Any]] = {}
         #: what readers of the objects keep from snapshot to snapshot
         self._derived: dict[object, object] = {}
         #: PodGroups by job row, and the row of each job
@@ -92,6 +94,7 @@ class ClusterState:
         out.priority_classes.update(self.priority_classes)
         out.hyper_nodes.update(self.hyper_nodes)
         out.objects.update((kind, objs.copy()) for kind, objs in self.objects.items())
+        out._frozen = self._frozen.copy()
         out.pod_groups, out.jobs = self.pod_groups.copy(), self.jobs.copy()
         out._job_keys, out._job_pods = self._job_keys.copy(), self._job_pods.copy()
         out._job_numbers = self._job_numbers.copy()
@@ -107,6 +110,7 @@ class ClusterState:
         if handlers is not None:
             handlers[0](obj)
         else:
+            self._frozen.pop(kind, None)
             self.objects[kind][object_key(obj)] = obj
 
     def delete(self, kind: str, key: str) -> None:
@@ -115,6 +119,7 @@ class ClusterState:
         if handlers is not None:
             handlers[1](key)
         else:
+            self._frozen.pop(kind, None)
             self.objects[kind].pop(key, None)
 
     def keys(self, kind: str) -> Collection[str]:
@@ -163,6 +168,9 @@ class ClusterState:
         """A copy of every column; records and classes are shared."""
         order = np.fromiter(self.nodes.order, np.intp, len(self.nodes.order))
         size, records = self.pods.size, self.pods.records.copy()
+        for kind, objs in self.objects.items():
+            if kind not in self._frozen:
+                self._frozen[kind] = objs.copy()
         node = self.pods.node[:size].copy()
         if len(order) != len(self.nodes.records) or not np.array_equal(order, np.arange(len(order))):
             position = np.full(len(self.nodes.records) + 1, -1, np.int32)
@@ -192,7 +200,7 @@ class ClusterState:
             queues=dict(self.queues),
             priority_classes=dict(self.priority_classes),
             hyper_nodes=dict(self.hyper_nodes),
-            objects={kind: dict(objs) for kind, objs in self.objects.items()},
+            objects=self._frozen.copy(),
             derived=self._derived,
         )
 
