@@ -101,7 +101,7 @@ class PlacedPods:
 
     def counted(self) -> tuple[IntColumn, IntColumn, int]:
         """The classes and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
-        rows = np.flatnonzero(self._placed())
+        rows = self._placed(np.arange(len(self._evicted)))
         return self._pods.pod_class[rows], self._pods.node[rows], len(self._moves)
 
     def moves(self, seen: int) -> Sequence[tuple[Operation, int]]:
@@ -110,13 +110,13 @@ class PlacedPods:
 
     # -- counting ------------------------------------------------------------------------------------------------
 
-    def _placed(self) -> Mask:
-        placed: Mask = _ON_NODE[self._pods.state] & (self._pods.node >= 0) & ~self._evicted
+    def _placed(self, rows: Rows) -> Rows:
+        """Those of some pods that are placed."""
+        placed: Rows = rows[_ON_NODE[self._pods.state[rows]] & (self._pods.node[rows] >= 0) & ~self._evicted[rows]]
         return placed
 
     def _taken(self, selected: Mask, *, terminating: bool) -> _Count:
-        rows: Rows = np.flatnonzero(selected)
-        rows = rows[self._placed()[rows]]
+        rows = self._placed(np.flatnonzero(selected))
         if not terminating:
             rows = rows[self._pods.state[rows] != PodState.Releasing]
         counts = np.bincount(self._pods.node[rows], minlength=self._nodes).astype(np.float64)
