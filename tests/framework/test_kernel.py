@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
+from stromboli.engine import Engine
+from stromboli.framework import kernel
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.nodes import NodeLedger, NodeView
 from stromboli.framework.plugin import Filters, Plugin
 from stromboli.framework.points import Points
 from stromboli.policy.document import PluginOption
+from stromboli.simulation import workload
 from stromboli.state.pods import PodRecord
 from tests import builders
 
@@ -167,3 +171,13 @@ def test_room_that_terminating_pods_leave_is_second_best() -> None:
     assert waiting is not None
     assert kernel.batch(waiting, 1) == []
     assert kernel.best(waiting) == (0, False)
+
+
+def test_boards_that_were_dropped_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = workload.cluster(16, 40, 8, workload.Shape.elastic)
+    policy = workload.policy(workload.Shape.elastic)
+    kept = Engine(policy).decide(cluster.snapshot(), now=0.0).session
+    monkeypatch.setattr(kernel, "_MOST_KEPT", 40)
+    dropped = Engine(policy).decide(cluster.snapshot(), now=0.0).session
+    assert dropped.kernel.nodes_scored > kept.kernel.nodes_scored
+    assert dropped.bound == kept.bound
