@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import importlib.metadata
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,11 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "demo": "demo:demo",
         "why": "why:why",
         "whatif": "whatif:whatif",
+        "doctor": "doctor:doctor",
+        "crds": "crds:crds",
     },
+    "queue": {"list": "queue:list_", "tree": "queue:tree"},
+    "job": {"list": "job:list_"},
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "config": {"check": "config:check", "default": "config:default"},
     "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
@@ -35,34 +40,64 @@ class _LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = _COMMANDS[str(self.name)].get(cmd_name)
+        if found is None and self.name == "plugins":
+            return _command(cmd_name, lambda: importlib.import_module("stromboli.cli.plugins").show(cmd_name))
         if found is None:
             return super().get_command(ctx, cmd_name)
         module, _, function = found.partition(":")
         command = getattr(importlib.import_module(f"stromboli.cli.{module}"), function)
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        # The service ends the process itself, and its log tells why.
-        app.command(cmd_name)(command if cmd_name == "run" else reporting(command))
-        return typer.main.get_command(app)
+        return _command(cmd_name, command)
+
+
+def _command(name: str, function: Callable[..., None]) -> Any:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    # The service ends the process itself, and its log tells why.
+    app.command(name)(function if name == "run" else reporting(function))
+    return typer.main.get_command(app)
 
 
 def make_app() -> typer.Typer:
     """The command with its sub-commands."""
-    app = _group("stromboli", "A queue scheduler for Kubernetes.")
-    plugins = _group("plugins", "Print what policies can name; begin and check plugins of your own.")
+    app = _group("stromboli", "A queue scheduler for Kubernetes.", completed=True)
+    app.callback()(_root)
+    plugins = _group(
+        "plugins", "Print what policies can name, all or one by its NAME; begin and check plugins of your own."
+    )
     plugins.callback(invoke_without_command=True, no_args_is_help=False)(_page)
     app.add_typer(plugins)
+    app.add_typer(_group("queue", "The queues of a cluster."))
+    app.add_typer(_group("job", "The jobs (PodGroups) of a cluster."))
     app.add_typer(_group("config", "Check policies."))
     app.add_typer(_group("bench", "Benchmarks."))
     return app
 
 
-def _group(name: str, text: str) -> typer.Typer:
+def _group(name: str, text: str, *, completed: bool = False) -> typer.Typer:
     group = typer.Typer(
-        name=name, cls=_LazyGroup, help=text, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+        name=name,
+        cls=_LazyGroup,
+        help=text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=completed,
     )
     # A group without a callback would be its only command.
     group.callback()(lambda: None)
     return group
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"stromboli {importlib.metadata.version('stromboli')}")
+        raise typer.Exit
+
+
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """A queue scheduler for Kubernetes."""
 
 
 def _page(

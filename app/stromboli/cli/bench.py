@@ -31,7 +31,10 @@ def engine(
     runs: Annotated[int, typer.Option(min=1, help="Sessions from the same state; the best is reported.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Time one session: CPU and wall seconds in all, by action and for each pod."""
+    """Time one session: CPU and wall seconds in all, by action and for each pod.
+
+    Example: stromboli bench engine --nodes 5000 --pods 10000 --shape gang
+    """
     text = read_text(policy, LARGEST_POLICY) if policy else workload.policy(shape)
     scheduler = Engine(text, registry=discover(), source=str(policy or ""))
     state = workload.cluster(nodes, pods, gangs, shape, reads=scheduler.registry.reads)

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -83,9 +84,14 @@ def known_from(
     names: list[str] | None = None,
     compatibility: Compatibility | None = None,
     plugins_dir: Path | None = None,
+    read_here: bool = False,
+    refused: Callable[[str, int], None] | None = None,
 ) -> Known | None:
-    """The cluster in files, or one that is read; None when neither is asked for. Raises StromboliError."""
-    if not paths and kubeconfig is None and context is None:
+    """The cluster in files, or one that is read; None when neither is asked for, unless it is to be `read_here`.
+
+    `refused` is told of kinds that could not be listed, and the status. Raises StromboliError.
+    """
+    if not paths and kubeconfig is None and context is None and not read_here:
         return None
     text = read_text(policy, LARGEST_POLICY) if policy else DEFAULT_POLICY
     registry = discover(plugins_dir)
@@ -93,10 +99,10 @@ def known_from(
     if paths:
         loaded = load(paths, sys.stdin.buffer, lenient=True, largest=LARGEST_FILE)
     else:
-        dumped = asyncio.run(dump(kubeconfig, context))
+        dumped = asyncio.run(dump(kubeconfig, context, refused or _tell))
         loaded = load(["-"], BytesIO(dumped), lenient=True, largest=len(dumped))
         names = names or ["stromboli"]
-    if not loaded.objects:
+    if not loaded.objects and refused is None:
         raise StromboliError("; ".join(loaded.problems) or f"{', '.join(paths or ())}: no objects")
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=registry.reads)
@@ -106,7 +112,12 @@ def known_from(
     return Known(engine, state, loaded)
 
 
-async def dump(kubeconfig: Path | None, context: str | None) -> bytes:
+def _tell(kind: str, status: int) -> None:
+    if status != 404:
+        print(f"{kind} is not read: the API server answers {status}", file=sys.stderr)
+
+
+async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[str, int], None]) -> bytes:
     """All that sessions look at, as a list in JSON, read with one's own rights. Raises StromboliError."""
     from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
     from stromboli.live.reflector import SOURCES
@@ -119,8 +130,7 @@ async def dump(kubeconfig: Path | None, context: str | None) -> bytes:
                 kind = f"{source.kind}List"
                 lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(source.path, {})]
             except ApiError as error:
-                if source.required or error.status != 404:
-                    print(f"{source.kind} is not read: {error}", file=sys.stderr)
+                refused(source.kind, error.status)
     except CONNECTION_ERRORS as error:
         raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
     finally:

@@ -19,7 +19,10 @@ def check(
     paths: Annotated[list[Path], typer.Argument(help="Policy files (volcano-scheduler.conf).", metavar="PATH...")],
     plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
 ) -> None:
-    """Name every mistake in policy files, with its path and what is allowed."""
+    """Name every mistake in policy files, with its path and what is allowed.
+
+    Example: stromboli config check volcano-scheduler.conf
+    """
     registry = discover(plugins_dir)
     problems: list[str] = []
     for path in paths:
@@ -37,5 +40,8 @@ def check(
 
 
 def default() -> None:
-    """Print the policy that is used when none is given."""
+    """Print the policy that is used when none is given.
+
+    Example: stromboli config default > policy.conf
+    """
     print(DEFAULT_POLICY, end="")

@@ -71,7 +71,10 @@ def demo(
     api_port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
     http_port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.")] = 0,
 ) -> None:
-    """Run the scheduler on a cluster in memory and watch three queues share 100 CPUs."""
+    """Run the scheduler on a cluster in memory and watch three queues share 100 CPUs.
+
+    Example: stromboli demo --serve
+    """
     with tempfile.TemporaryDirectory(prefix="stromboli-demo-") as folder:
         kubeconfig = Path(folder) / "kubeconfig"
         with DevServer.spawn(Options(port=api_port), kubeconfig=kubeconfig) as url:

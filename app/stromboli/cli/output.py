@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -21,6 +21,14 @@ class Output(StrEnum):
 
 
 Format = Annotated[Output, typer.Option("-o", "--output", help="text, wide, json or yaml.")]
+
+
+def columns(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Rows of cells as lines with aligned columns."""
+    listed = list(rows)
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
+    for row in listed:
+        yield "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def show(answer: Any, form: Output, lines: Iterable[str]) -> None:

@@ -38,12 +38,24 @@ def page(plugins_dir: Path | None) -> None:
     print(markdown(discover(plugins_dir)), end="")
 
 
+def show(name: str) -> None:
+    """Print what a plugin or an action does, with its arguments."""
+    registry = discover()
+    if name in registry.actions and name not in registry.plugins:
+        print("\n".join(_section(registry.actions[name])))
+    else:
+        print("\n".join(_plugin(_named(name, registry))))
+
+
 def new(
     name: Annotated[str, typer.Argument(help="What policies call it: small letters, digits and '-'.")],
     directory: Annotated[Path, typer.Option("--dir", help="Where the package's folder is made.")] = Path(),
     action: Annotated[bool, typer.Option("--action", help="An action instead of a plugin.")] = False,
 ) -> None:
-    """Write a package to begin with: a plugin, its arguments, and a test that passes."""
+    """Write a package to begin with: a plugin, its arguments, and a test that passes.
+
+    Example: stromboli plugins new team-nodes --dir ~/src
+    """
     package = write_package(name, directory, action=action)
     print(f"{package}: try it with `pytest`, install it with `pip install -e`, then name {name!r} in a policy")
 
@@ -58,7 +70,10 @@ def check(
     nodes: Annotated[int, typer.Option(min=0, help="Nodes of the cluster that it is timed on; 0 for none.")] = 5_000,
     seed: Annotated[int, typer.Option(help="Which clusters are drawn.")] = 0,
 ) -> None:
-    """Try a plugin on random clusters: its answers, what it reads, whether it decides alike, and what it costs."""
+    """Try a plugin on random clusters: its answers, what it reads, whether it decides alike, and what it costs.
+
+    Example: stromboli plugins check team-nodes --plugins-dir . --nodes 500
+    """
     registry = discover(plugins_dir)
     plugin = _named(name, registry)
     document = _document(policy, name, registry) if policy else None

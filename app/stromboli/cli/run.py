@@ -86,7 +86,10 @@ def run(
     retry_period: Annotated[float, typer.Option(help="Seconds between looks at the lease.")] = 1.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Schedule on a cluster until stopped."""
+    """Schedule on a cluster until stopped.
+
+    Example: stromboli run --kubeconfig ~/.kube/config --scheduler-name volcano --policy volcano-scheduler.conf
+    """
     if log_level.lower() not in _LEVELS:
         _fail(f"--log-level: {log_level!r} is none of {', '.join(_LEVELS)}", 2)
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")

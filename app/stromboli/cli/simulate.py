@@ -65,6 +65,8 @@ def simulate(
     """Run the scheduler on objects from files and print what it would decide.
 
     PATHs hold Kubernetes manifests, or scenarios that bring their own policy.
+
+    Example: stromboli simulate cluster.yaml jobs/ --policy volcano-scheduler.conf --explain
     """
     loaded = load(paths, sys.stdin.buffer, lenient=lenient, largest=max_file_size * _MEBIBYTE)
     problems = loaded.problems

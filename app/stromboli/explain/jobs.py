@@ -70,6 +70,29 @@ def explain_job(session: Session, key: str) -> Answer | None:
     return _answer(session, said, None, [], reasons.queue_not_found(group.spec.queue))
 
 
+def outline(session: Session, key: str) -> Answer | None:
+    """The answer about a job without what it takes to look at nodes and other jobs, for lists."""
+    job = session.view.jobs.get(key)
+    if job is None:
+        return explain_job(session, key)
+    reason = _blocking(session, job, _waiting(session, job))
+    return Answer(
+        kind="Job",
+        namespace=job.namespace,
+        name=job.name,
+        queue=job.queue.name,
+        phase=job.phase,
+        pods=job.size,
+        placed=job.ready_count,
+        min_member=job.min_available,
+        stage=reason.stage.name if reason else "",
+        reason=reason.reason if reason else "",
+        message=reason.message if reason else _running(job),
+        detail=reason.detail if reason else "",
+        who=str(reason.actionable) if reason else "",
+    )
+
+
 def _waiting(session: Session, job: Job) -> list[PodRecord]:
     """The pods of a job that have no place, or one that others still hold."""
     state = session.view.pods.state

@@ -33,7 +33,7 @@ from stromboli.state.pods import PodRecord
 _MOST_ALIKE = 6
 _MOST_SESSIONS = 60
 #: nodes and weights beyond which nothing is proposed
-_MOST_NODES, _MOST_WEIGHT = 64, 1 << 16
+_MOST_NODES, _MOST_WEIGHT = 1_000, 1 << 16
 
 
 #: reasons of pods that wait for others of their gang

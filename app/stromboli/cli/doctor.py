@@ -1,0 +1,127 @@
+"""`stromboli doctor`: what is likely to be wrong, before anybody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from stromboli.api.crds import SCHEDULING
+from stromboli.cli import clusters
+from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
+from stromboli.cli.output import Format, Output, show
+from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings, scheduler_findings
+
+#: the exit code when something was found
+FOUND = 1
+_OPTION = "--scheduler-name"
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+
+
+def doctor(
+    output: Format = Output.text,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    policy: PolicyFile = None,
+    scheduler_name: SchedulerNames = None,
+) -> None:
+    """Look for what keeps pods waiting: missing CRDs and rights, scheduler names without takers, pods in no queue, two
+    schedulers on one name, and policies that hardly mean what they say. Exits with 1 when something is found.
+
+    Example: stromboli doctor --context production --policy volcano-scheduler.conf
+    """
+    problems: list[tuple[str, int]] = []
+    known = clusters.known_from(
+        files,
+        kubeconfig=kubeconfig,
+        context=context,
+        policy=policy,
+        names=scheduler_name,
+        read_here=True,
+        refused=lambda kind, status: problems.append((kind, status)),
+    )
+    assert known is not None
+    found = [*_access(problems), *policy_findings(known.engine.policy), *_schedulers(known, scheduler_name)]
+    if files is None:
+        found += asyncio.run(_deployments(kubeconfig, context))
+    session = known.rehearsal().run(cycles=1).session
+    assert session is not None
+    found += [finding for check in OF_SESSIONS for finding in check(session)]
+    show(found, output, _lines(found))
+    if found:
+        raise typer.Exit(FOUND)
+
+
+def _lines(found: list[Finding]) -> Iterator[str]:
+    for finding in found:
+        yield f"{finding.area}: {finding.problem}"
+        yield f"  {finding.advice}"
+    if not found:
+        yield "nothing found"
+
+
+def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:
+    """Kinds that were not listed: their definition is missing, or the right to read them."""
+    for kind, status in problems:
+        if status == 404 and kind in ("Queue", "PodGroup"):
+            yield Finding("crds", f"{SCHEDULING} {kind} is not defined", "stromboli crds | kubectl apply -f -")
+        elif status in (401, 403):
+            yield Finding(
+                "access", f"{kind} may not be listed", "grant list and watch, as the chart's ClusterRole does"
+            )
+
+
+def _schedulers(known: Known, names: list[str] | None) -> Iterator[Finding]:
+    served = names or ["stromboli"]
+    pods = [
+        (obj.metadata.key, obj.spec.scheduler_name or "", not obj.spec.node_name)
+        for kind, obj in known.loaded.objects
+        if kind == "Pod"
+    ]
+    return scheduler_findings(pods, served)
+
+
+async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Finding]:
+    """Deployments that schedule under one name, and replicas that do not take turns."""
+    from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
+
+    kube = Kube(Credentials.load(kubeconfig, context))
+    try:
+        listed = (await kube.get(_DEPLOYMENTS)).get("items") or []
+    except (ApiError, *CONNECTION_ERRORS):
+        return [Finding("access", "Deployments may not be listed", "two schedulers on one name would not be noticed")]
+    finally:
+        await kube.close()
+    by_name: defaultdict[str, list[str]] = defaultdict(list)
+    found = []
+    for deployment in listed:
+        meta, spec = deployment["metadata"], deployment.get("spec") or {}
+        key, names, words = f"{meta.get('namespace')}/{meta['name']}", set[str](), list[str]()
+        for container in ((spec.get("template") or {}).get("spec") or {}).get("containers") or ():
+            words += [*(container.get("command") or ()), *(container.get("args") or ())]
+            names |= set(_named(words))
+        for name in names:
+            by_name[name].append(key)
+        if names and (spec.get("replicas") or 1) > 1 and not any(word.startswith("--leader-elect") for word in words):
+            problem = f"Deployment {key} has {spec['replicas']} replicas that do not take turns"
+            found.append(Finding("schedulers", problem, "give it --leader-elect, or one replica"))
+    for name, keys in by_name.items():
+        if len(keys) > 1:
+            problem = f"{' and '.join(keys)} both schedule the pods of {name}"
+            found.append(Finding("schedulers", problem, "give each a name of its own: they bind to the same room"))
+    return found
+
+
+def _named(words: list[Any]) -> Iterator[str]:
+    """The names after an option, in either way of writing it."""
+    for index, word in enumerate(words):
+        option, equals, value = str(word).partition("=")
+        if option == _OPTION and equals:
+            yield value
+        elif option == _OPTION and index + 1 < len(words):
+            yield str(words[index + 1])

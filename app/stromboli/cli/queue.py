@@ -1,0 +1,88 @@
+"""`stromboli queue`: the queues of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stromboli.cli import clusters
+from stromboli.cli.clusters import Context, Files, Kubeconfig, PolicyFile, SchedulerNames
+from stromboli.cli.output import Format, Output, columns, show
+from stromboli.explain.answers import QueueAnswer
+from stromboli.explain.queues import explain_queue
+
+
+def list_(
+    output: Format = Output.text,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    policy: PolicyFile = None,
+    scheduler_name: SchedulerNames = None,
+) -> None:
+    """List the queues with what they hold, deserve and may have.
+
+    Example: stromboli queue list -o wide --context production
+    """
+    found = _queues(files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    show(found, output, columns(_rows(found, wide=output is Output.wide)))
+
+
+def tree(
+    output: Format = Output.text,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    policy: PolicyFile = None,
+    scheduler_name: SchedulerNames = None,
+) -> None:
+    """Show the queues as a tree, each below its parent.
+
+    Example: stromboli queue tree -f cluster.yaml
+    """
+    found = _queues(files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    show(found, output, columns(_rows(found, wide=output is Output.wide, indented=True)))
+
+
+def _queues(files: list[str] | None, **options: Any) -> list[QueueAnswer]:
+    known = clusters.known_from(files, read_here=True, **options)
+    assert known is not None
+    session = known.rehearsal().run(cycles=1).session
+    assert session is not None
+    answers = (explain_queue(session, name) for name in session.view.queues)
+    return [answer for answer in answers if answer is not None]
+
+
+def _rows(found: list[QueueAnswer], *, wide: bool, indented: bool = False) -> Iterator[tuple[str, ...]]:
+    more = ("requested", "guarantee", "limit") if wide else ()
+    header = ("queue", "state", "weight", "share", "resource", "held", "deserved", *more, "jobs", "waiting")
+    yield tuple(name.upper() for name in header)
+    for answer, depth in _in_tree(found) if indented else ((each, 0) for each in found):
+        share = "-" if answer.share is None else f"{answer.share:.2f}"
+        head = (f"{'  ' * depth}{answer.name}", answer.state or "-", str(answer.weight), share)
+        tail = (str(sum(answer.jobs.values())), str(sum(answer.waiting.values())))
+        own = [level for level in answer.levels if level.queue == answer.name]
+        for level in own:
+            amounts = [level.resource, level.held, level.deserved]
+            amounts += [level.requested, level.guarantee, level.limit] if wide else []
+            yield (*head, *(amount or "-" for amount in amounts), *tail)
+            head, tail = ("", "", "", ""), ("", "")
+        if not own:
+            yield (*head, *("-" for _ in range(3 + len(more))), *tail)
+
+
+def _in_tree(found: list[QueueAnswer]) -> Iterator[tuple[QueueAnswer, int]]:
+    """Each queue below its parent, with its depth; those whose parents lead nowhere come last."""
+    names = {answer.name for answer in found}
+    shown: set[str] = set()
+
+    def below(parent: str, depth: int) -> Iterator[tuple[QueueAnswer, int]]:
+        for answer in found:
+            top = not answer.parent or answer.parent not in names
+            if answer.name not in shown and (top if not parent else answer.parent == parent):
+                shown.add(answer.name)
+                yield answer, depth
+                yield from below(answer.name, depth + 1)
+
+    yield from below("", 0)
+    yield from ((answer, 0) for answer in found if answer.name not in shown)

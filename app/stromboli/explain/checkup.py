@@ -1,0 +1,132 @@
+"""What is likely to be wrong with a cluster or a policy before anybody waits for it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.validation import did_you_mean
+from stromboli.explain.jobs import counted
+from stromboli.explain.queues import ignored
+from stromboli.framework.session import Session
+from stromboli.policy.document import Policy
+from stromboli.state.pods import GROUP_ANNOTATION
+
+#: objects of a kind that are named
+_MOST = 5
+_SHARING = ("proportion", "capacity", "fairshare")
+_RECLAIMING = ("reclaim", "gangreclaim")
+_EVICTING = (*_RECLAIMING, "preempt", "gangpreempt", "shuffle")
+_KUBE_SCHEDULER = "default-scheduler"
+
+
+class Finding(Struct, frozen=True):
+    """Something that is likely to be wrong."""
+
+    #: policy, queues, pods, crds, access or schedulers
+    area: str
+    problem: str
+    #: what to do about it
+    advice: str
+
+
+def policy_findings(policy: Policy) -> Iterator[Finding]:
+    """What of a policy can be used and hardly means what it says."""
+    actions = list(policy.actions)
+    plugins = [option.name for tier in policy.tiers for option in tier.plugins]
+    sharing = [name for name in _SHARING if name in plugins]
+
+    def finding(problem: str, advice: str) -> Finding:
+        return Finding("policy", problem, advice)
+
+    if len(sharing) > 1:
+        yield finding(
+            f"{' and '.join(sharing)} both divide the cluster", "keep one: each holds queues to its own shares"
+        )
+    for name, count in Counter(plugins).items():
+        if count > 1:
+            yield finding(f"plugin {name} is named {count} times", "name it once")
+    if "enqueue" in actions and "allocate" in actions and actions.index("enqueue") > actions.index("allocate"):
+        yield finding("enqueue runs after allocate", "put it first: what it admits is placed in the next session only")
+    if "allocate" not in actions:
+        yield finding("there is no allocate", "without it only pods without requests are placed, by backfill")
+    reclaiming = [name for name in _RECLAIMING if name in actions]
+    if reclaiming and not sharing:
+        yield finding(f"{reclaiming[0]} has no plugin to tell shares", f"add {' or '.join(_SHARING)}")
+    if "overcommit" in plugins and "enqueue" not in actions:
+        yield finding("overcommit has no say without enqueue", "add enqueue to the actions, or drop overcommit")
+    if any(name in actions for name in _EVICTING) and "conformance" not in plugins:
+        yield finding("pods of kube-system may be evicted", "add the plugin conformance, which protects them")
+    if "gang" not in plugins:
+        yield finding("there is no gang", "without it jobs start pod by pod, whatever their minMember")
+    if "predicates" not in plugins:
+        yield finding("there is no predicates", "without it taints, affinity and volumes are not heeded")
+
+
+def queue_findings(session: Session) -> Iterator[Finding]:
+    """Queues that are not what they seem, and jobs in queues that are not there."""
+    queues = session.view.queues
+    for queue in queues.values():
+        for name, why in ignored(session, queue).items():
+            yield Finding("queues", f"queue {queue.name}: spec.{name} is ignored", why)
+        if queue.jobs and not queue.open:
+            state = queue.state or "not set"
+            advice = f"stromboli queue open {queue.name}, or move its jobs"
+            yield Finding("queues", f"queue {queue.name} has jobs and takes none: its state is {state}", advice)
+        if queue.spec.parent and queue.spec.parent not in queues:
+            near = did_you_mean(queue.spec.parent, queues)
+            yield Finding(
+                "queues", f"queue {queue.name}: there is no parent {queue.spec.parent}{near}", "create or name it"
+            )
+    missing: defaultdict[str, list[str]] = defaultdict(list)
+    for group in session.view.snapshot.pod_groups:
+        if group is not None and (group.spec.queue or "default") not in queues:
+            missing[group.spec.queue or "default"].append(group.key)
+    for name, groups in missing.items():
+        near = did_you_mean(name, queues)
+        yield Finding(
+            "queues", f"there is no queue {name}{near}, for {_some(groups, 'PodGroup')}", "create it, or name another"
+        )
+
+
+def pod_findings(session: Session) -> Iterator[Finding]:
+    """Pods that wait and that no session can place."""
+    view = session.view
+    pending = view.records(np.flatnonzero(view.pods.state == PodState.Pending))
+    waiting = [pod for pod in pending if not pod.node_name]
+    groups = {group.key for group in view.snapshot.pod_groups if group is not None}
+    lost: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in waiting:
+        if pod.job not in groups:
+            lost[pod.job].append(pod.key)
+    for group, pods in lost.items():
+        what = f"PodGroup {group} does not exist" if group else "no PodGroup"
+        advice = f"create it, or correct the annotation {GROUP_ANNOTATION}"
+        yield Finding("pods", f"{_some(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
+
+
+def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collection[str]) -> Iterator[Finding]:
+    """Names of schedulers that nobody answers to; `pods` are keys, scheduler names, and whether they wait."""
+    waiting: defaultdict[str, list[str]] = defaultdict(list)
+    for key, name, waits in pods:
+        if waits and name not in served and name != _KUBE_SCHEDULER:
+            waiting[name].append(key)
+    running = {name for _, name, waits in pods if not waits}
+    for name, keys in waiting.items():
+        if name not in running:
+            advice = f"name one of {', '.join(sorted(served))}, or serve it with --scheduler-name {name}"
+            problem = f"{_some(keys, 'pod')} wait for scheduler {name}, of which no pod was ever placed"
+            yield Finding("schedulers", problem, advice)
+
+
+def _some(keys: list[str], noun: str) -> str:
+    named = ", ".join(keys[:_MOST]) + (f" and {len(keys) - _MOST} more" if len(keys) > _MOST else "")
+    return f"{counted(len(keys), noun)} ({named})"
+
+
+#: what is looked at in a session
+OF_SESSIONS: tuple[Callable[[Session], Iterator[Finding]], ...] = (queue_findings, pod_findings)
