@@ -60,9 +60,7 @@ def make_app() -> typer.Typer:
     """The command with its sub-commands."""
     app = _group("stromboli", "A queue scheduler for Kubernetes.", completed=True)
     app.callback()(_root)
-    plugins = _group(
-        "plugins", "Print what policies can name, all or by NAME; begin and check plugins of your own."
-    )
+    plugins = _group("plugins", "Print what policies can name, all or by NAME; begin and check plugins of your own.")
     plugins.callback(invoke_without_command=True, no_args_is_help=False)(_page)
     app.add_typer(plugins)
     app.add_typer(_group("queue", "The queues of a cluster."))

@@ -1,0 +1,71 @@
+"""The page about all commands, written from what they say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from stromboli.cli import make_app
+
+_HEADER = """\
+# Commands
+
+`stromboli` is also installed as `kubectl-stromboli`, so `kubectl stromboli why job train` works. Each wrong input is
+told in a line on standard error. Exit codes: 0 when all is well, 1 when what was asked about is not there, something
+was found or pods would wait, 2 for wrong input, 70 for what should not happen. This page is written by
+`python -m stromboli.cli.commands > docs/commands.md`.
+"""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Each command by the words that it is called with."""
+    yield from _below(typer.main.get_command(make_app()), "stromboli")
+
+
+def _below(group: Any, words: str) -> Iterator[tuple[str, Any]]:
+    context = typer.Context(group, info_name=words)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from _below(command, f"{words} {name}")
+        else:
+            yield f"{words} {name}", command
+
+
+def markdown() -> str:
+    """The page."""
+    return "\n".join([_HEADER, *(line for name, command in commands() for line in _section(name, command))])
+
+
+def _section(name: str, command: Any) -> Iterator[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    yield f"## {name}\n"
+    words = " ".join([name, *(each.metavar or each.name.upper() for each in arguments)])
+    yield f"`{words} [options]`\n"
+    for paragraph in (command.help or "").split("\n\n"):
+        text = " ".join(paragraph.split())
+        example = text.removeprefix("Example: ")
+        yield f"```sh\n{example}\n```\n" if example != text else f"{text}\n"
+    if not options:
+        return
+    yield "| option | default | |"
+    yield "|---|---|---|"
+    for option in options:
+        names = ", ".join(f"`{each}`" for each in (*option.opts, *option.secondary_opts))
+        help_text = " ".join((getattr(option, "help", "") or "").split()).replace("|", "\\|")
+        yield f"| {names} | {_default(option)} | {help_text} |"
+    yield ""
+
+
+def _default(option: Any) -> str:
+    value = option.default
+    if value is None or value is False or value in ("", ()) or callable(value):
+        return ""
+    return f"`{getattr(value, 'value', value)}`"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

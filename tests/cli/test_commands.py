@@ -1,0 +1,142 @@
+"""What all commands have in common, and those that look at a cluster: lists, the doctor, and the page about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from stromboli.cli import make_app
+from stromboli.cli.commands import commands, markdown
+from stromboli.engine import Engine
+from stromboli.explain.checkup import Finding, policy_findings
+from stromboli.policy.document import DEFAULT_POLICY
+from tests.live.cluster import Cluster
+from tests.live.conftest import bare_cluster, options
+
+__all__ = ["bare_cluster", "options"]
+
+CLUSTER = """
+{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
+---
+{kind: Queue, metadata: {name: team}, spec: {weight: 3, deserved: {cpu: 2}}}
+---
+{kind: Queue, metadata: {name: research}, spec: {weight: 1, parent: team}}
+---
+{kind: PodGroup, metadata: {name: lost}, spec: {minMember: 1, queue: reserch}}
+---
+{kind: PodGroup, metadata: {name: train}, spec: {minMember: 2, queue: research}}
+---
+kind: Pod
+metadata: {name: train-0, annotations: {scheduling.k8s.io/group-name: train}}
+spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+---
+kind: Pod
+metadata: {name: orphan, namespace: other, annotations: {scheduling.k8s.io/group-name: gone}}
+spec: {schedulerName: volcano, containers: [{name: c, image: i}]}
+"""
+
+
+def stromboli(*arguments: object) -> Result:
+    return CliRunner().invoke(make_app(), [str(each) for each in arguments])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def test_each_help_text_has_an_example() -> None:
+    found = dict(commands())
+    assert len(found) > 12
+    assert [name for name, command in found.items() if "Example: stromboli " not in (command.help or "")] == []
+
+
+def test_the_page_about_the_commands_is_what_they_say(repository: Path) -> None:
+    assert (repository / "docs" / "commands.md").read_text() == markdown()
+
+
+def test_the_version_and_a_plugin_are_printed() -> None:
+    assert stromboli("--version").output.startswith("stromboli ")
+    assert stromboli("plugins", "gang").output.startswith("## gang\n\nPods of a job start together")
+    assert (stromboli("plugins", "gagn").exit_code, stromboli("plugins", "allocate").exit_code) == (2, 0)
+
+
+def test_the_definitions_are_those_of_the_chart(repository: Path) -> None:
+    printed = list(yaml.safe_load_all(stromboli("crds").output))
+    charted = sorted((repository / "charts/stromboli/files/crds").glob("*.yaml"))
+    assert {each["metadata"]["name"] for each in printed} == {
+        yaml.safe_load(path.read_text())["metadata"]["name"] for path in charted
+    }
+
+
+def test_queues_are_listed_and_shown_as_a_tree(files: Path) -> None:
+    lines = stromboli("queue", "tree", "-f", files).output.splitlines()
+    names = {line.strip().split()[0]: len(line) - len(line.lstrip()) for line in lines[1:]}
+    assert names == {"root": 0, "team": 2, "research": 4, "default": 2}
+    listed = json.loads(stromboli("queue", "list", "-f", files, "-o", "json").output)
+    found = {queue["name"]: queue for queue in listed}
+    assert found["research"]["jobs"] == {"Inqueue": 1}
+    assert list(found["team"]["ignored"]) == ["deserved"]
+
+
+def test_jobs_are_listed_with_a_word_why_they_wait(files: Path) -> None:
+    rows = [line.split() for line in stromboli("job", "list", "-A", "-f", files).output.splitlines()]
+    assert [(row[1], row[-1]) for row in rows[1:]] == [("lost", "QueueNotFound"), ("train", "NotEnoughPods")]
+    assert len(stromboli("job", "list", "-n", "other", "-f", files).output.splitlines()) == 1
+
+
+def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
+    told = stromboli("doctor", "-f", files, "--scheduler-name", "stromboli")
+    assert told.exit_code == 1
+    for problem in (
+        "queues: queue team: spec.deserved is ignored",
+        "queues: queue research: spec.parent is ignored",
+        "queues: there is no queue reserch, did you mean 'research'?, for 1 PodGroup (default/lost)",
+        "schedulers: 1 pod (other/orphan) wait for scheduler volcano",
+    ):
+        assert problem in told.output
+
+
+@pytest.mark.parametrize(
+    ("actions", "plugins", "problem"),
+    [
+        ("allocate, enqueue", "gang predicates proportion", "enqueue runs after allocate"),
+        ("enqueue, allocate", "gang predicates capacity proportion", "proportion and capacity both divide the cluster"),
+        ("enqueue, allocate, reclaim", "gang predicates conformance", "reclaim has no plugin to tell shares"),
+        ("enqueue, allocate, preempt", "gang predicates drf", "pods of kube-system may be evicted"),
+        ("allocate", "gang predicates overcommit", "overcommit has no say without enqueue"),
+    ],
+)
+def test_policies_that_hardly_mean_what_they_say(actions: str, plugins: str, problem: str) -> None:
+    named = "".join(f"  - name: {name}\n" for name in plugins.split())
+    found = list(policy_findings(Engine(f"actions: {actions!r}\ntiers:\n- plugins:\n{named}").policy))
+    assert [finding.problem for finding in found] == [problem]
+    assert list(policy_findings(Engine(DEFAULT_POLICY).policy)) == []
+
+
+def test_two_schedulers_on_one_name_and_missing_definitions(bare_cluster: Cluster) -> None:
+    for name in ("stromboli", "old"):
+        container = {"name": "c", "image": "i", "args": ["--scheduler-name=volcano"]}
+        template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+        bare_cluster.create(
+            "/apis/apps/v1/namespaces/default/deployments",
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": name},
+                "spec": {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template},
+            },
+        )
+    told = json.loads(stromboli("doctor", "--kubeconfig", bare_cluster.kubeconfig, "-o", "json").output)
+    problems = {Finding(**each).problem for each in told}
+    assert problems >= {
+        "scheduling.volcano.sh/v1beta1 Queue is not defined",
+        "default/old and default/stromboli both schedule the pods of volcano",
+        "Deployment default/old has 2 replicas that do not take turns",
+    }
