@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -171,6 +172,13 @@ TABLE = (
 def test_the_answer_names_the_cause(row: Row) -> None:
     text = said(row.situation(), row.question, row.policy)
     assert [cause for cause in row.cause if cause not in text] == [], text
+
+
+def test_the_page_has_the_same_rows(repository: Path) -> None:
+    lines = (repository / "docs" / "troubleshooting.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| ")]
+    asked = {row[0].removeprefix("| "): row[1].strip("`").split()[2] for row in rows if "stromboli why" in row[1]}
+    assert asked == {row.problem: row.question.split()[0] for row in TABLE}
 
 
 def test_the_levels_of_the_tree_are_told_upwards() -> None:
