@@ -12,11 +12,10 @@ from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Vector
 from stromboli.explain import preemption
 from stromboli.explain.answers import Answer, Holding, Step
-from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, places, would_fit
+from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, places, shown, would_fit
 from stromboli.framework import reasons
 from stromboli.framework.explain import why
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -218,8 +217,8 @@ def queue_share(session: Session, queue: Queue) -> str:
     for column, name in enumerate(session.view.dimensions):
         if column < len(held) and name != "pods" and (held[column] or deserved[column]):
             limit = gauges.limit[column] if gauges.limit is not None else np.inf
-            most = f", may have {describe(column, limit)}" if np.isfinite(limit) and limit < 2**60 else ""
-            parts.append(f"{describe(column, held[column])} of {describe(column, deserved[column])} {name}{most}")
+            most = f", may have {shown(column, limit)}" if np.isfinite(limit) and limit < 2**60 else ""
+            parts.append(f"{shown(column, held[column])} of {shown(column, deserved[column])} {name}{most}")
     return (
         f"queue {queue.name} holds, of what it deserves, {'; '.join(parts)}"
         if parts

@@ -42,6 +42,13 @@ def amounts(session: Session, vector: Vector, columns: Iterable[int] | None = No
     return {names[c]: describe(c, vector[c]) for c in shown if c != PODS and vector[c] >= TOLERANCE}
 
 
+def shown(column: int, value: float) -> str:
+    """An amount for people: a share of memory is hardly ever a round number of bytes, and cut to whole MiB."""
+    if column == MEMORY and 2**20 < value < 2**60:
+        value = float(np.floor(value / 2**20) * 2**20)
+    return describe(column, value)
+
+
 def places(session: Session, pod: PodRecord, count: int) -> Places:
     """What keeps a pod from each node; `count` pods like it wait."""
     view, out = session.view, Places()

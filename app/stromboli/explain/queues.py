@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import MEMORY, PODS, TOLERANCE, Vector
+from stromboli.api.resources import PODS, TOLERANCE, Vector
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.jobs import in_jobs, jobs_below
-from stromboli.explain.places import amounts
+from stromboli.explain.places import amounts, shown
 from stromboli.framework.explain import why
 from stromboli.framework.job import Queue
 from stromboli.framework.reasons import describe
@@ -89,14 +89,12 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
             inqueue=_told(column, known["inqueue"]),
             deserved=_told(column, known["deserved"]),
             guarantee=describe(column, guarantee[column]) if guarantee[column] else "",
-            limit=describe(column, limit) if limit < _UNLIMITED else "",
+            limit=shown(column, limit) if limit < _UNLIMITED else "",
         )
 
 
 def _told(column: int, vector: Vector | None) -> str:
-    if vector is None:
-        return ""
-    return describe(column, np.floor(vector[column]) if column == MEMORY else vector[column])
+    return "" if vector is None else shown(column, vector[column])
 
 
 def _used_up(gauges: QueueGauges) -> bool:

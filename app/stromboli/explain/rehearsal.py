@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Decision, Evict, Nominate, SetPodGroupStatus
+from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.framework.session import Session
@@ -136,10 +138,20 @@ class Rehearsal:
             _note(future, result.decisions, state)
             future.unsettled = any(isinstance(each, Bind | Evict) for each in result.decisions)
             admitted = any(isinstance(each, SetPodGroupStatus) for each in result.decisions)
-            if enough(future) or not (future.unsettled or admitted):
+            leaving = _terminating(state)
+            if enough(future) or not (future.unsettled or admitted or leaving):
                 break
             advance(state, result.decisions, self._now)
+            for key in leaving:
+                state.delete("Pod", key)
         return future
+
+
+def _terminating(state: ClusterState) -> list[str]:
+    """The pods that are about to be gone."""
+    pods = state.pods
+    rows = np.flatnonzero(pods.state[: pods.size] == PodState.Releasing).tolist()
+    return [record.key for row in rows if (record := pods.records[row]) is not None]
 
 
 def _note(future: Future, decisions: Iterable[Decision], state: ClusterState) -> None:

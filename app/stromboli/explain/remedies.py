@@ -20,7 +20,7 @@ from stromboli.api.resources import PODS, Vector
 from stromboli.api.validation import nearest
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, Remedy
-from stromboli.explain.jobs import counted, explain_job, explain_pod, listed
+from stromboli.explain.jobs import counted, explain_job, explain_pod, in_jobs, listed
 from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, Future, Rehearsal, node_of, pod_of
 from stromboli.framework.job import Job
@@ -36,6 +36,13 @@ _MOST_SESSIONS = 60
 _MOST_NODES, _MOST_WEIGHT = 1_000, 1 << 16
 
 
+#: reasons that more nodes may do away with
+_HELPED_BY_NODES = frozenset(
+    (
+        *("Unschedulable", "NeverFits", "NoMatchingNode", "NoNodes", "GangNotReady", "SameRoleFailed"),
+        *("ClusterOvercommitted", "QueueShareExceeded", "QueueOverused", "QueueCapabilityExceeded"),
+    )
+)
 #: reasons of pods that wait for others of their gang
 _OF_OTHERS = ("GangNotReady", "SameRoleFailed")
 
@@ -187,10 +194,10 @@ def _effect(case: _Case, future: Future) -> str:
 
 def _smallest(low: int, high: int, works: Callable[[int], bool]) -> int | None:
     """The smallest number that works, from `low` to `high`, where all larger ones work as well."""
+    if low > high or not works(high):
+        return None
     reach = 1
-    while not works(min(low + reach - 1, high)):
-        if low + reach - 1 >= high:
-            return None
+    while low + reach - 1 < high and not works(low + reach - 1):
         reach *= 2
     first, last = low + reach // 2, min(low + reach - 1, high)
     while first < last:
@@ -388,18 +395,27 @@ def _sum(one: str | int | float, other: str | int | float) -> str:
 def _gangs(case: _Case) -> Iterator[Candidate]:
     """The largest minMember with which the gang starts, and the pods that it lacks."""
     job = case.job
-    if job is None or job.min_available <= 1 or case.stage == "Admission":
+    if job is None or job.min_available <= 1:
         return
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
-        change = set_group(job.key, min_member=number, min_task_member={})
+        least = job.pod_group.spec.min_resources
+        if least is not None:
+            least = {name: _part(value, number, job.min_available) for name, value in least.items()}
+        change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
-        yield Candidate(f"set minMember: {number} in PodGroup {job.key}", "user", change, needed=start)
+        words = f"set minMember: {number} in PodGroup {job.key}" + (", and minResources to match" if least else "")
+        yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods":
         missing = job.min_available - job.valid_count
         yield Candidate(f"create {counted(missing, 'more pod')} of PodGroup {job.key}", "user", _more(case, missing))
+
+
+def _part(amount: str | int | float, number: int, of: int) -> str:
+    """A part of a quantity."""
+    return f"{math.ceil(quantity.parse(amount) * 1000 * number / of)}m"
 
 
 def _more(case: _Case, number: int) -> Change:
@@ -503,7 +519,7 @@ def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
 
 def _nodes(case: _Case) -> Iterator[Candidate]:
     """The fewest nodes that would have to be added, like one that is there."""
-    if case.reason not in ("Unschedulable", "NeverFits", "NoMatchingNode", "ClusterOvercommitted", "NoNodes"):
+    if case.reason not in _HELPED_BY_NODES:
         return
     facts, nodes = case.session.view.nodes.facts, case.session.view.nodes
     if not len(facts):
@@ -553,16 +569,23 @@ def _topology(case: _Case) -> Iterator[Candidate]:
 
 
 def _actions(case: _Case) -> Iterator[Candidate]:
-    """Actions that make room and are not in the policy, and queues that give nothing back."""
+    """Actions that are not in the policy, and queues that give nothing back."""
+    actions, engine = case.session.policy.actions, case.rehearsal.engine
+    for action in ("enqueue", "allocate"):
+        if action not in actions:
+            # What admits comes first, what places next.
+            first = tuple(name for name in ("enqueue", "allocate") if name in (*actions, action))
+            rest = tuple(name for name in actions if name not in first)
+            words = f"add {action} to the actions of the policy"
+            yield Candidate(words, "admin", engine=engine.acting(first + rest))
     if case.stage not in ("Placement", "Gang"):
         return
-    policy, engine = case.session.policy, case.rehearsal.engine
     for action in ("preempt", "reclaim"):
-        if action not in policy.actions and action in engine.registry.actions:
-            other = engine.acting((*policy.actions, action))
-            yield Candidate(f"add {action} to the actions of the policy", "admin", None, other)
+        if action not in actions and action in engine.registry.actions:
+            words = f"add {action} to the actions of the policy"
+            yield Candidate(words, "admin", engine=engine.acting((*actions, action)))
     for queue in case.session.view.queues.values():
-        if queue.spec.reclaimable is False and queue.jobs and "reclaim" in policy.actions:
+        if queue.spec.reclaimable is False and queue.jobs and "reclaim" in actions:
             yield Candidate(
                 f"set reclaimable: true in queue {queue.name}", "admin", set_queue(queue.name, reclaimable=True)
             )
@@ -573,7 +596,12 @@ def _actions(case: _Case) -> Iterator[Candidate]:
 
 def _ends(case: _Case) -> Iterator[Candidate]:
     """The fewest jobs that have to end first: one of those that hold what is missing, or the largest together."""
-    named = [f"{each.namespace}/{each.name}" for each in case.answer.holders if each.name]
+    holding = list(case.answer.holders)
+    if case.job is not None and case.stage in ("Admission", "QueueShare", "Gang"):
+        # Where shares are divided, whoever wants less leaves more to others.
+        columns = np.flatnonzero(case.session.view.request(case.pods[0]) > 0).tolist()
+        holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)
+    named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))
     named = [key for key in named if case.job is None or key != case.job.key]
     groups: list[Sequence[str]] = [[key] for key in reversed(named)]
     groups += [named[:count] for count in range(2, len(named) + 1)]
