@@ -183,7 +183,10 @@ async def _explain(
     def question(rehearsal: Rehearsal) -> Answer | None:
         return explained(_session(rehearsal), kind, f"{namespace}/{name}", rehearsal if remedies else None)
 
-    return await _answer(await questions.ask(question), f"there is no {kind} {namespace}/{name}", who)
+    missing = f"there is no {kind} {namespace}/{name}"
+    if kind == "pod":
+        missing += ", or it names a scheduler that is not served here, or could not be read"
+    return await _answer(await questions.ask(question), missing, who)
 
 
 async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller) -> Response:

@@ -65,6 +65,11 @@ CASES = {
         DEFAULT_POLICY,
         ["user: create PodGroup default/job in queue default with minMember 1"],
     ),
+    "PodGroupNotFound ": (
+        lambda: state(node("n"), queue("default"), pod_group("train"), pod("job-0", "trian")),
+        DEFAULT_POLICY,
+        ["user: set the annotation scheduling.k8s.io/group-name: train on the pods"],
+    ),
     "SchedulingGated": (
         lambda: state(node("n"), *one(schedulingGates=[{"name": "example.com/wait"}])),
         DEFAULT_POLICY,
@@ -120,9 +125,9 @@ CASES = {
 @pytest.mark.parametrize("reason", CASES)
 def test_the_smallest_change_that_helps_is_found_by_trying(reason: str) -> None:
     made, with_policy, helps = CASES[reason]
-    key = "default/second" if reason == "ClusterOvercommitted" else "default/job"
+    key = {"ClusterOvercommitted": "default/second", "PodGroupNotFound ": "default/trian"}.get(reason, "default/job")
     found = why(made(), f"job {key}", with_policy)
-    assert found.reason == reason
+    assert found.reason == reason.strip()
     assert found.message
     told = [f"{remedy.who}: {remedy.change}" for remedy in found.remedies]
     assert [change for change in helps if change not in told] == [], told

@@ -78,6 +78,12 @@ def _converted(kind: Kind, told: Any) -> Answer | QueueAnswer:
     return msgspec.convert(told, QueueAnswer) if kind is Kind.queue else msgspec.convert(told, Answer)
 
 
+def _foreign(known: Known, key: str) -> str | None:
+    """The scheduler that a pod names which is there and not ours."""
+    pods = (obj for kind, obj in known.loaded.objects if kind == "Pod" and obj.metadata.key == key)
+    return next((pod.spec.scheduler_name or "" for pod in pods), None)
+
+
 def _here(known: Known, kind: Kind, namespace: str, name: str, try_changes: bool) -> Answer | QueueAnswer:
     rehearsal = known.rehearsal()
     session = rehearsal.run(cycles=1).session
@@ -91,6 +97,9 @@ def _here(known: Known, kind: Kind, namespace: str, name: str, try_changes: bool
     key = f"{namespace}/{name}"
     found = explained(session, str(kind), key, rehearsal if try_changes else None)
     if found is None:
+        if kind is Kind.pod and (scheduler := _foreign(known, key)) is not None:
+            served = ", ".join(sorted(known.state.scheduler_names))
+            raise NotFoundError(f"pod {key} names scheduler {scheduler}, and only {served} is served here")
         keys = known.state.pods.by_key if kind is Kind.pod else session.view.jobs
         raise NotFoundError(f"there is no {kind} {key}{did_you_mean(key, list(keys))}")
     return found

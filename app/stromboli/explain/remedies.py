@@ -27,7 +27,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.state.cluster import ClusterState
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 
 #: candidates of one kind, and how many sessions may be run in all
 _MOST_ALIKE = 6
@@ -253,15 +253,27 @@ def _groups(case: _Case) -> Iterator[Candidate]:
             }
             forked.upsert("PodGroup", crds.PodGroup.parse(manifest))
             if not first.job:
-                grouped = pod_of(first, "", objects.PodStatus(phase="Pending"))
-                meta = replace(grouped.metadata, annotations={"scheduling.k8s.io/group-name": name})
-                forked.upsert("Pod", replace(grouped, metadata=meta))
+                _regroup(forked, case.pods, name)
 
+        there = [
+            group.metadata.name for group in state.pod_groups if group and group.metadata.namespace == first.namespace
+        ]
+        if near := nearest(name, there):
+            words = f"set the annotation {GROUP_ANNOTATION}: {near} on the pods"
+            yield Candidate(words, "user", partial(_regroup, pods=case.pods, name=near))
         if state.pod_group(key) is None:
             yield Candidate(f"create PodGroup {key} in queue default with minMember 1", "user", create)
     if reason == "SchedulingGated":
         names = sorted({gate.name for pod in case.pods for gate in pod.pod_class.spec.scheduling_gates or ()})
         yield Candidate(f"remove the scheduling gates {', '.join(names)}", "user", _respec(case, scheduling_gates=None))
+
+
+def _regroup(state: ClusterState, pods: Sequence[PodRecord], name: str) -> None:
+    """Put pods into another PodGroup of their namespace."""
+    for record in pods:
+        pod = pod_of(record, "", objects.PodStatus(phase="Pending"))
+        meta = replace(pod.metadata, annotations={**(pod.metadata.annotations or {}), GROUP_ANNOTATION: name})
+        state.upsert("Pod", replace(pod, metadata=meta))
 
 
 def _queues(case: _Case) -> Iterator[Candidate]:
