@@ -45,6 +45,9 @@ class Source(Protocol):
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the cluster as it is now; None while it is not known yet. Called in the event loop."""
 
+    def last(self) -> Session | None:
+        """The last session that the service ran, None when this replica runs none."""
+
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
 
@@ -52,10 +55,17 @@ class Source(Protocol):
 class LiveCluster:
     """The cluster as the service knows it."""
 
-    def __init__(self, service: Service, sessions: Successive, engine: Callable[[str], Engine]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        sessions: Successive,
+        engine: Callable[[str], Engine],
+        last: Callable[[], Session | None],
+    ) -> None:
         self._service = service
         self._sessions = sessions
         self.engine = engine
+        self.last = last
 
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the cluster, with what the next session would be told."""
@@ -112,6 +122,12 @@ class Questions:
                 raise HTTPException(503, "the cluster is not known yet")
             return await asyncio.to_thread(question, rehearsal)
 
+    def session(self, rehearsal: Rehearsal) -> Session:
+        """A session on the cluster as it is now; where an extender would have to be asked, the last that asked it."""
+        session = rehearsal.run(cycles=1).session
+        assert session is not None
+        return (self._source.last() if rehearsal.misses_extender else None) or session
+
     def engine(self, policy: str | None) -> Engine | None:
         """The engine of another policy, if there is one."""
         return None if policy is None else self._source.engine(policy)
@@ -139,7 +155,7 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
         """How a queue stands."""
         who = await _caller(request, reviews)
         await who.demand("get", _SCHEDULING, "queues")
-        found = await questions.ask(lambda rehearsal: explain_queue(_session(rehearsal), name))
+        found = await questions.ask(lambda rehearsal: explain_queue(questions.session(rehearsal), name))
         return await _answer(found, f"there is no queue {name}", who)
 
     @router.post("/whatif")
@@ -166,13 +182,7 @@ def _what_if(questions: Questions, rehearsal: Rehearsal, text: str) -> WhatIf:
         raise StromboliError("; ".join(changes.problems))
     engine = questions.engine(changes.policy)
     found = what_if(rehearsal, changes.apply, engine=engine, about=changes.pods)
-    return msgspec.structs.replace(found, problems=changes.problems)
-
-
-def _session(rehearsal: Rehearsal) -> Session:
-    session = rehearsal.run(cycles=1).session
-    assert session is not None
-    return session
+    return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
 
 
 async def _explain(
@@ -181,7 +191,9 @@ async def _explain(
     await who.demand("get", "", "pods", namespace)
 
     def question(rehearsal: Rehearsal) -> Answer | None:
-        return explained(_session(rehearsal), kind, f"{namespace}/{name}", rehearsal if remedies else None)
+        session = questions.session(rehearsal)
+        tried = rehearsal if remedies and not rehearsal.misses_extender else None
+        return explained(session, kind, f"{namespace}/{name}", tried)
 
     missing = f"there is no {kind} {namespace}/{name}"
     if kind == "pod":

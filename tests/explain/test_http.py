@@ -9,12 +9,15 @@ from fastapi import FastAPI
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.session import Session
 from stromboli.http_api import LiveCluster, Source, api_routes
 from stromboli.live.access import User
+from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState
 from tests.builders import NOON, node, pod, pod_group, queue, state
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, bare_cluster, cluster, definitions, options, start, until
+from tests.plugins.sessions import policy
 
 __all__ = ["bare_cluster", "cluster", "definitions", "options", "start"]
 
@@ -28,6 +31,26 @@ class Offline:
 
     def rehearsal(self) -> Rehearsal:
         return Rehearsal(Engine(), self._known.fork(), OFFLINE, NOON)
+
+    def last(self) -> Session | None:
+        return None
+
+
+class Extended(Offline):
+    """A cluster where an HTTP extender refuses all nodes; it may be asked by sessions that decide, and no others."""
+
+    def __init__(self, known: ClusterState) -> None:
+        super().__init__(known)
+        verbs = {"extender.urlPrefix": "http://extender", "extender.predicateVerb": "predicate"}
+        self._engine = Engine(policy("extender", verbs))
+        rules = [{"pods": ".*", "nodes": ["n"], "message": "broken", "code": 2}]
+        self._world = Environment(extender=ScriptedExtender.parse({"predicate": rules}))
+
+    def rehearsal(self) -> Rehearsal:
+        return Rehearsal(self._engine, self._known.fork(), self._world, NOON)
+
+    def last(self) -> Session:
+        return self._engine.decide(self._known.snapshot(), now=NOON, environment=self._world).session
 
 
 class Book:
@@ -124,6 +147,16 @@ async def test_a_change_is_tried_and_not_made() -> None:
             assert problem in refused.json()["detail"]
 
 
+async def test_where_an_extender_has_a_say_the_last_session_is_explained() -> None:
+    known = state(node("n"), queue("default"), pod_group("job"), pod("job-0", "job"))
+    async with asking(Extended(known)) as http:
+        job = (await http.get("/explain/job/default/job")).json()
+        assert ("broken" in job["message"], job["remedies"]) == (True, [])
+        change = "kind: Queue\nmetadata: {name: default}\nspec: {weight: 2}"
+        problems = (await http.post("/whatif", content=change)).json()["problems"]
+        assert problems == ["the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"]
+
+
 async def test_a_running_service_answers(cluster: Cluster, start: StartService) -> None:
     sessions = Successive(Engine(), Environment())
     service = await start(lambda _: sessions)
@@ -135,7 +168,7 @@ async def test_a_running_service_answers(cluster: Cluster, start: StartService) 
     cluster.group("train", 2, queue="small")
     for number in range(2):
         cluster.pod(f"train-{number}", "train", cpu="1")
-    async with asking(LiveCluster(service, sessions, Engine)) as http:
+    async with asking(LiveCluster(service, sessions, Engine, lambda: None)) as http:
         known = service.state
         await until(lambda: "default/train-1" in known.pods.by_key and known.queues["small"].status.state == "Open")
         job = (await http.get("/explain/job/default/train")).json()

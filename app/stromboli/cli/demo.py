@@ -176,6 +176,7 @@ class _Demo:
         self._console.print(
             f"\nkubectl --server {self._api_url} get queues,podgroups,pods\n"
             f"curl {self._http_url}/metrics\n"
+            f"stromboli why queue {QUEUES[0].name} --url {self._http_url}\n"
             f"KUBECONFIG={self._kubeconfig}\n\nCtrl-C ends both.",
             highlight=False,
             soft_wrap=True,

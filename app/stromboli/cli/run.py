@@ -25,6 +25,7 @@ from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
 from stromboli.framework.environment import Environment
 from stromboli.framework.registry import Registry
+from stromboli.framework.session import Session
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
 from stromboli.http_api import LiveCluster, api_routes
@@ -165,6 +166,11 @@ class _Watcher(Metrics):
                 log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)  # noqa: LOG004
         self._failures = failures
 
+    def last(self) -> Session | None:
+        """The last session of this replica, while it leads."""
+        leads = self.service is not None and self.service.leads
+        return self.published.session if self.published is not None and leads else None
+
     def missing(self) -> Sequence[str]:
         """What the service waits for."""
         if self.service is None:
@@ -219,7 +225,9 @@ class _Scheduler:
             stuck=self._service.stuck,
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
-            more=[api_routes(LiveCluster(self._service, sessions, engine_of), AccessReviews(self._reviews))],
+            more=[
+                api_routes(LiveCluster(self._service, sessions, engine_of, watcher.last), AccessReviews(self._reviews))
+            ],
         )
 
     async def run(self, listening: socket.socket) -> None:

@@ -46,6 +46,8 @@ def whatif(
     An object is laid over the one of its name; with `$patch: delete` that is removed. A document with actions and
     tiers is a policy to try.
 
+    What of the change cannot be used is told on standard error, with exit code 2.
+
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """
     text = "\n---\n".join(_text(path) for path in change)
@@ -60,8 +62,10 @@ def whatif(
             quit_with(changes.problems)
         other = Engine(changes.policy, registry=known.engine.registry, source="policy") if changes.policy else None
         answer = what_if(known.rehearsal(), changes.apply, engine=other, about=changes.pods)
-        answer = msgspec.structs.replace(answer, problems=changes.problems)
+        answer = msgspec.structs.replace(answer, problems=[*changes.problems, *answer.problems])
     show(answer, output, lines(answer))
+    if answer.problems:
+        quit_with(answer.problems)
     if fail_on_pending and answer.waiting:
         raise typer.Exit(PENDING)
 

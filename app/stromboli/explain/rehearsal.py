@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Decision, Evict, Nominate, SetPodGroupStatus
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
-from stromboli.framework.environment import Environment
+from stromboli.framework.environment import Environment, ExtenderError
 from stromboli.framework.session import Session
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
@@ -106,6 +106,18 @@ class Future:
     unsettled: bool = False
 
 
+class _Unasked:
+    """Stands where an HTTP extender is: it may keep books, and what is only tried must not be in them."""
+
+    def __init__(self) -> None:
+        self.missed = False
+
+    def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """Raises ExtenderError."""
+        self.missed = True
+        raise ExtenderError("extenders are not asked while something is only tried")
+
+
 class Rehearsal:
     """Tries changes on forks of a state. Nothing outside of it is touched, and no extender is asked."""
 
@@ -113,10 +125,16 @@ class Rehearsal:
         """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told."""
         self.engine = engine
         self.state = state
-        self._environment = replace(environment, extender=None)
+        self._extender = _Unasked()
+        self._environment = replace(environment, extender=self._extender)
         self._now = now
         #: sessions that were run, for whoever counts work
         self.sessions = 0
+
+    @property
+    def misses_extender(self) -> bool:
+        """Whether sessions would have asked an HTTP extender: what depends on it is not as it would be."""
+        return self._extender.missed
 
     def run(
         self,

@@ -16,6 +16,7 @@ from stromboli.framework.explain import pending_reasons
 from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 
+_EXTENDER = "the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"
 #: lines of a kind that people are shown
 _MOST_LINES = 20
 
@@ -79,6 +80,7 @@ def what_if(
     before, after = rehearsal.run(cycles=cycles), rehearsal.run(change, engine=engine, cycles=cycles)
     assert before.session is not None
     assert after.session is not None
+    problems = [_EXTENDER] if rehearsal.misses_extender else []
     waited, waits = pending_reasons(before.session), pending_reasons(after.session)
     mine = set(about)
     moved = [pod for pod in after.bound if pod in before.bound and before.bound[pod] != after.bound[pod]]
@@ -96,6 +98,7 @@ def what_if(
         ],
         pending=dict(Counter(reason.reason for reason in waits.values()).most_common()),
         unsettled=after.unsettled,
+        problems=problems,
     )
 
 
@@ -156,7 +159,6 @@ def _in_mebibytes(vector: Vector | None) -> Vector | None:
 
 def lines(answer: WhatIf) -> Iterator[str]:
     """The difference for people, as a diff: + for what the change brings about, - for what it does away with."""
-    yield from answer.problems
     parts = [
         *(f"+ bind {each.pod} to {each.node}{_in(each)}" for each in answer.bound),
         *(f"- bind {each.pod} to {each.node}{_in(each)}" for each in answer.no_longer_bound),
