@@ -18,7 +18,14 @@ __all__ = ["bare_cluster", "cluster", "definitions", "options"]
 CLUSTER = """
 {kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
 ---
-{kind: Queue, metadata: {name: small}, spec: {weight: 1, capability: {cpu: "1"}}}
+{kind: Queue, metadata: {name: small}, spec: {weight: 1, capability: {cpu: "2"}}}
+---
+{kind: PodGroup, metadata: {name: runs}, spec: {minMember: 1, queue: small}, status: {phase: Running}}
+---
+kind: Pod
+metadata: {name: runs-0, annotations: {scheduling.k8s.io/group-name: runs}}
+spec: {nodeName: n, schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+status: {phase: Running}
 ---
 {kind: PodGroup, metadata: {name: train}, spec: {minMember: 2, queue: small}}
 ---
@@ -30,7 +37,7 @@ kind: Pod
 metadata: {name: train-1, annotations: {scheduling.k8s.io/group-name: train}}
 spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 """
-LARGER = "{kind: Queue, metadata: {name: small}, spec: {capability: {cpu: 2}}}"
+LARGER = "{kind: Queue, metadata: {name: small}, spec: {capability: {cpu: 3}}}"
 
 
 def stromboli(*arguments: object, stdin: str = "") -> Result:
@@ -48,9 +55,9 @@ def test_why_tells_the_cause_and_what_would_help(files: Path) -> None:
     told = stromboli("why", "job", "train", "-f", files)
     assert told.exit_code == 0, told.output
     assert "waits at QueueShare: QueueShareExceeded" in told.output
-    assert "admin: raise capability of queue small to 2 cpu -> 2 pods bound" in told.output
+    assert "admin: raise capability of queue small to 3 cpu -> 2 pods bound" in told.output
     assert "Pod default/train-0 of PodGroup train waits" in stromboli("why", "pod", "train-0", "-f", files).output
-    assert "deserves 1 cpu: its limit: capability 1" in stromboli("why", "queue", "small", "-f", files).output
+    assert "deserves 2 cpu: its limit: capability 2" in stromboli("why", "queue", "small", "-f", files).output
 
 
 def test_programs_get_json_and_yaml(files: Path) -> None:
@@ -97,9 +104,9 @@ def test_a_change_is_shown_as_a_diff(files: Path) -> None:
     assert told.output.splitlines() == [
         "+ bind default/train-0 to n (queue small)",
         "+ bind default/train-1 to n (queue small)",
-        "  queue small held cpu: 0 -> 2",
-        "  queue small deserved cpu: 1 -> 2",
-        "  queue root held cpu: 0 -> 2",
+        "  queue small held cpu: 1 -> 3",
+        "  queue small deserved cpu: 2 -> 3",
+        "  queue root held cpu: 1 -> 3",
         "2 pods bound, 0 evicted by the change; 0 wait after it",
     ]
 

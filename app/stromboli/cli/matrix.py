@@ -42,6 +42,8 @@ def matrix(
     `a pod` is of a session that places new pods, for each of them; `in vain` of one in which none finds a place, and
     `again` when that is tried once more; `tick` is a whole session with one new pod, `idle` with none. Bars, the most
     that it may take on 5,000 nodes, stand behind the figures.
+
+    Example: stromboli bench matrix
     """
     names = _chosen(feature or [])
     if not as_json:
