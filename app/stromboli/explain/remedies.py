@@ -33,7 +33,9 @@ from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 _MOST_ALIKE = 6
 _MOST_SESSIONS = 60
 #: nodes and weights beyond which nothing is proposed
-_MOST_NODES, _MOST_WEIGHT = 1_000, 1 << 16
+_MOST_NODES, _MOST_WEIGHT = 1_000, 65_535
+#: times the weights of all queues together, beyond which a weight says that the queue gets everything
+_OVERWHELMING = 20
 
 
 #: reasons that more nodes may do away with
@@ -364,7 +366,9 @@ def _weights(case: _Case) -> Iterator[Candidate]:
         return
     if gauges.plugin == "proportion":
         low = queue.spec.weight + 1
-        weight = _smallest(low, _MOST_WEIGHT, lambda n: case.helps(set_queue(queue.name, weight=n)))
+        weights = sum(each.spec.weight for each in case.session.view.queues.values() if each.jobs)
+        most = min(_MOST_WEIGHT, _OVERWHELMING * max(weights, 1))
+        weight = _smallest(low, most, lambda n: case.helps(set_queue(queue.name, weight=n)))
         if weight is not None:
             words = f"raise the weight of queue {queue.name} from {queue.spec.weight} to {weight}"
             yield Candidate(words, "admin", set_queue(queue.name, weight=weight))
@@ -515,6 +519,8 @@ def _requests(case: _Case) -> Iterator[Candidate]:
         return
     largest = view.nodes.allocatable[:, willing].max(axis=1)
     over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
+    if not over:
+        return
     less = ", ".join(f"{describe(c, largest[c])} {view.dimensions[c]}" for c in over)
     cut = {view.dimensions[c]: describe(c, largest[c]) for c in over}
     yield Candidate(f"ask for no more than {less} a pod", "user", _respec(case, **_resized(pod, cut)))
@@ -631,5 +637,5 @@ def _end(state: ClusterState, jobs: Sequence[str]) -> None:
 
 _KINDS: tuple[Callable[[_Case], Iterator[Candidate]], ...] = (
     *(_groups, _queues, _predicates, _requests, _topology, _gangs),
-    *(_limits, _quotas, _actions, _weights, _nodes, _ends),
+    *(_limits, _quotas, _actions, _ends, _weights, _nodes),
 )
