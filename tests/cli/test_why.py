@@ -119,6 +119,10 @@ def test_objects_are_added_removed_and_another_policy_is_tried(files: Path) -> N
     other = stromboli("whatif", "-f", "-", "--on", files, stdin=backfill)
     assert "+ bind default/train-0 to n (queue small)" in other.output
     missing = stromboli("whatif", "-f", "-", "--on", files, stdin='{kind: Node, metadata: {name: m}, "$patch": delete}')
+    typo = "{kind: Queue, metadata: {name: default}, spec: {wieght: 3}}"
+    wrong = stromboli("whatif", "-f", "-", "--on", files, stdin=typo)
+    assert (wrong.exit_code, len(wrong.output.splitlines())) == (2, 1)
+    assert "did you mean 'weight'?" in wrong.output
     assert (missing.exit_code, missing.output) == (2, "-: document 1: there is no Node m to remove\n")
 
 

@@ -151,8 +151,8 @@ def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: C
     text = msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": manifests})
     loaded = load(["-"], BytesIO(text), lenient=lenient)
     loaded.objects += [("PriorityClass", known) for known in state.priority_classes.values()]
+    named = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
     admitted = admit(loaded, state.scheduler_names)
-    named = {manifest.get("metadata", {}).get("name") for manifest in manifests if manifest.get("kind") == "Queue"}
     out.problems += [problem.replace("standard input", source, 1) for problem in loaded.problems]
     rank = {kind: number for number, kind in enumerate(FEED_ORDER)}
     for kind, obj in sorted(admitted, key=lambda entry: rank.get(entry[0], len(rank))):
