@@ -90,6 +90,14 @@ CASES = {
         policy("gang", "predicates"),
         ["user: ask for no more than 4 cpu a pod", "admin: add 1 node like n with 6 cpu"],
     ),
+    "NeverFits ": (
+        lambda: state(
+            *(node("n", cpu="4"), queue("default", capability={"cpu": "2"})),
+            *(pod_group("job", 6), gang("job", 6)),
+        ),
+        DEFAULT_POLICY,
+        ["admin: raise capability of queue default to 6 cpu, and add 1 node like n"],
+    ),
     "Unschedulable": (
         gang_of_8,
         DEFAULT_POLICY,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -84,6 +84,8 @@ class _Case:
     #: what blocks; of a pod that waits for its gang, what blocks that
     reason: str
     stage: str
+    #: what was found so far, by who can do it
+    found: dict[str, Remedy] = field(default_factory=dict)
 
     @property
     def exhausted(self) -> bool:
@@ -112,7 +114,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
     case = _case(session, answer, rehearsal)
     if case is None:
         return answer
-    found: dict[str, Remedy] = {}
+    found = case.found
     future: Future | None
     if len(case.keys & case.before.bound.keys()) >= case.needed:
         future = case.before
@@ -359,7 +361,7 @@ def _weights(case: _Case) -> Iterator[Candidate]:
     """The smallest weight, or amount that is deserved, with which the queue gets enough."""
     evicting = {"reclaim", "gangreclaim"} & set(case.session.policy.actions)
     at_stake = case.stage == "QueueShare" or (case.reason == "Unschedulable" and evicting)
-    if case.job is None or not at_stake:
+    if case.job is None or not at_stake or "admin" in case.found:
         return
     queue, gauges = case.job.queue, case.session.report.gauges.get(case.job.queue.name)
     if gauges is None:
@@ -536,12 +538,23 @@ def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
 
 
 def _nodes(case: _Case) -> Iterator[Candidate]:
-    """The fewest nodes that would have to be added, like one that is there."""
-    if case.reason not in _HELPED_BY_NODES:
+    """The fewest nodes that would have to be added, like one that is there, alone or with larger limits."""
+    if "admin" in case.found or case.reason not in _HELPED_BY_NODES:
         return
+    added = _fewest(case, lambda state: None)
+    if added is not None:
+        yield added
+        return
+    for limits in _limits(case):
+        if limits.change is not None and (added := _fewest(case, limits.change)) is not None:
+            yield Candidate(f"{limits.words}, and {added.words}", "admin", added.change)
+
+
+def _fewest(case: _Case, before: Change) -> Candidate | None:
+    """The fewest nodes that help after another change."""
     facts, nodes = case.session.view.nodes.facts, case.session.view.nodes
     if not len(facts):
-        return
+        return None
     willing = np.flatnonzero(case.session.kernel.feasible(case.pods[0]))
     at = int(willing[np.argmax(nodes.allocatable[0, willing])]) if len(willing) else 0
     like = node_of(facts.records[at])
@@ -554,15 +567,20 @@ def _nodes(case: _Case) -> Iterator[Candidate]:
         status=replace(like.status, allocatable={**(like.status.allocatable or {}), **larger}),
     )
     most = min(_MOST_NODES, len(case.pods) + 1)
-    number = _smallest(1, most, lambda n: case.helps(partial(_add_nodes, like=like, number=n)))
-    if number is not None:
-        size = f" with {listed(larger)}" if larger else ""
-        plain = " without taints" if not len(willing) else ""
-        words = f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}"
-        yield Candidate(words, "admin", partial(_add_nodes, like=like, number=number))
+
+    def adding(number: int) -> Change:
+        return partial(_add_nodes, before=before, like=like, number=number)
+
+    number = _smallest(1, most, lambda n: case.helps(adding(n)))
+    if number is None:
+        return None
+    size = f" with {listed(larger)}" if larger else ""
+    plain = " without taints" if not len(willing) else ""
+    return Candidate(f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}", "admin", adding(number))
 
 
-def _add_nodes(state: ClusterState, like: objects.Node, number: int) -> None:
+def _add_nodes(state: ClusterState, before: Change, like: objects.Node, number: int) -> None:
+    before(state)
     for index in range(number):
         name = f"{like.metadata.name}-more-{index}"
         labels = {**(like.metadata.labels or {}), "kubernetes.io/hostname": name}
