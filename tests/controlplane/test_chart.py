@@ -159,6 +159,8 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
         ("list", "resource.k8s.io", "resourceclaims"),
         ("create", "scheduling.volcano.sh", "queues"),
         ("patch", "scheduling.volcano.sh", "queues/status"),
+        ("create", "authentication.k8s.io", "tokenreviews"),
+        ("create", "authorization.k8s.io", "subjectaccessreviews"),
     ],
 )
 def test_the_scheduler_may(installed: Cluster, verb: str, group: str, resource: str) -> None:
