@@ -204,7 +204,7 @@ class Job:
     @property
     def sub_jobs(self) -> dict[str, SubJob]:
         """Its groups by uid."""
-        return self._groups.sub_jobs
+        return (self._known_groups or self._groups).sub_jobs
 
     @property
     def opened_sub_jobs(self) -> Collection[SubJob]:
@@ -214,7 +214,7 @@ class Job:
     @property
     def highest_tier(self) -> int | None:
         """Highest tier of HyperNodes over which its pods may spread; None when nothing binds them."""
-        return self._groups.highest_tier
+        return (self._known_groups or self._groups).highest_tier
 
     @property
     def allocated_hyper_node(self) -> int:

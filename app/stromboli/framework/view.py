@@ -147,8 +147,9 @@ class View:
 
     def sub_job_of(self, job: Job, pod: PodRecord) -> SubJob:
         """The sub group that a pod of the job is in."""
-        if len(job.sub_jobs) == 1:
-            return next(iter(job.sub_jobs.values()))
+        sub_jobs = job.sub_jobs
+        if len(sub_jobs) == 1:
+            return next(iter(sub_jobs.values()))
         return self._sub_job_of_row[pod.row]
 
     def reason(self, job: Job) -> Reason | None:
