@@ -27,7 +27,10 @@ def test_an_event_tells_of_a_new_reason_once() -> None:
     first = engine.decide(cluster.snapshot(), now=builders.NOON)
     (event,) = [decision for decision in first.decisions if isinstance(decision, EmitEvent)]
     assert (event.kind, event.namespace, event.name, event.type) == ("PodGroup", "default", "g", "Warning")
-    assert event.message == "QueueShareExceeded: queue default has no room in cpu"
+    assert event.message == (
+        "NeverFits: PodGroup default/g starts with 2 pods together, and the empty cluster has room for fewer "
+        "(it has room for 1 of them). The job has to change."
+    )
     (status,) = [decision.status for decision in first.decisions if isinstance(decision, SetPodGroupStatus)]
     cluster.upsert("PodGroup", group.model_copy(update={"status": status}))
     second = engine.decide(cluster.snapshot(), now=builders.NOON)
@@ -48,5 +51,5 @@ def test_pods_are_told_whether_more_nodes_would_help() -> None:
     assert {told[f"large-{number}"][0] for number in range(3)} == {"Unschedulable"}
     assert told["lacks-0"] == (
         "NotEnoughPods",
-        "NotEnoughPods: PodGroup default/lacks starts with 2 pods and has fewer",
+        "NotEnoughPods: PodGroup default/lacks starts with 2 pods and has fewer (it has 1). The job has to change.",
     )

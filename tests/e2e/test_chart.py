@@ -73,7 +73,7 @@ RIGHTS = {
     "get pods": "looks up what became of a binding",
     "patch pods": "puts bare pods into their group",
     "patch pods/status": "says why pods wait, and whom it evicts",
-    "delete pods": "evicts",
+    "create pods/eviction": "evicts",
     "create events.k8s.io/events": "tells what it did",
     "get configmaps": "goes on with what queues held over time",
     "create configmaps": "keeps what queues held over time",

@@ -142,7 +142,7 @@ TABLE = (
         "job default/second",
         (
             "waits at Admission: QueueCapabilityExceeded",
-            "cpu: holds 6, may have 10, 6 more asked",
+            "cpu: holds 0, 6 more claimed by admitted jobs, may have 10, 6 more asked",
             "pods of the queue hold nothing, jobs that were admitted and do not run yet claim 6 cpu",
             "admin: raise capability of queue small to 12 cpu",
         ),

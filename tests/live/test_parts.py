@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stromboli.api import objects
 from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus, Queue
-from stromboli.api.decisions import Bind
+from stromboli.api.decisions import Bind, SetQueueStatus
 from stromboli.api.errors import InvalidObjectError, PolicyError
 from stromboli.live.client import refusal, status_error
 from stromboli.live.limits import Backoff, TokenBucket
@@ -321,7 +321,10 @@ def test_only_what_differs_of_a_queue_is_written(mirror: Mirror) -> None:
     manifest = {"metadata": {"name": "q"}, "status": status}
     queue = Queue.parse({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **manifest})
     assert queue_fields(queue, counts["q"], None) == {"pending": 1}
-    assert queue_fields(queue, counts["q"], {"cpu": "3"})["allocated"] == {"cpu": "3", "nvidia.com/gpu": None}
+    assert queue_fields(queue, counts["q"], SetQueueStatus("q", {"cpu": "3"}))["allocated"] == {
+        "cpu": "3",
+        "nvidia.com/gpu": None,
+    }
 
 
 def test_a_condition_keeps_its_time_while_its_status_stands() -> None:

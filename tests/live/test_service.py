@@ -334,27 +334,7 @@ async def test_pods_that_kube_scheduler_binds_are_decided_and_not_bound(cluster:
     assert "default/unnamed" not in service.state.pods.by_key
 
 
-# -- evictions -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_victim_is_evicted_once_with_a_condition(cluster: Cluster, start: StartService) -> None:
-    decider = FirstFit()
-    service = await start(lambda _: decider)
-    cluster.gang("old", 1)
-    running = "/api/v1/namespaces/default/pods?fieldSelector=status.phase=Running"
-    await until(lambda: bool(cluster.items(running)))
-    with cluster.held("DELETE", "/pods/old-0"):
-        decider.victims = {"default/old-0"}
-        cluster.group("wakes", 1)
-        await until(lambda: bool(cluster.count("PATCH", "/pods/old-0/status")))
-        conditions = cluster.get("/api/v1/namespaces/default/pods/old-0")["status"]["conditions"]
-        target = next(c for c in conditions if c["type"] == "DisruptionTarget")
-        assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
-        assert any(c["type"] == "PodScheduled" for c in conditions)
-    await until(lambda: not cluster.pods())
-    await until(lambda: recorder(service).evictions == ["evicted"])
-    assert cluster.count("DELETE", "/pods/old-0") == 1
-    await until(lambda: "Evict" in cluster.reasons())
+# -- nominations ---------------------------------------------------------------------------------------------------
 
 
 async def test_nominations_and_events_are_written_once(cluster: Cluster, start: StartService) -> None:

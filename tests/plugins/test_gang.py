@@ -22,9 +22,7 @@ def test_nine_of_ten_fit_and_none_is_bound() -> None:
     reasons = pending_reasons(result.session)
     assert {reason.stage.name for reason in reasons.values()} == {"Placement", "Gang"}
     status = next(d.status for d in result.decisions if isinstance(d, SetPodGroupStatus))
-    assert [(c.type, c.status, c.reason) for c in status.conditions] == [
-        ("Unschedulable", "True", "NotEnoughResources")
-    ]
+    assert [(c.type, c.status, c.reason) for c in status.conditions] == [("Unschedulable", "True", "Unschedulable")]
     cluster.delete("Pod", "default/alien")
     assert len(decide(cluster, POLICY).session.bound) == 10
 
@@ -64,11 +62,13 @@ def test_a_gang_that_lacks_pods_says_so() -> None:
     assert reasons["default/job-0"].actionable == "user"
 
 
-def test_an_unchanged_situation_writes_nothing() -> None:
-    cluster = state(node("n1", cpu="1"), queue("default"), pod_group("job", min_member=2), gang("job", 2))
+def test_an_unchanged_situation_writes_nothing_and_new_numbers_are_in_no_hurry() -> None:
+    alien = pod("alien", scheduler="other", node="n0", cpu="8")
+    cluster = state(node("n0"), alien, queue("default"), pod_group("job", min_member=2), gang("job", 2))
     first = [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]
     job = cluster.pod_groups[0]
     assert job is not None
     cluster.upsert("PodGroup", job.model_copy(update={"status": first[0].status}))
-    cluster.upsert("Node", node("n2", cpu="500m"))
     assert not [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]
+    cluster.upsert("Node", node("n2", cpu="500m", taints=[]))
+    assert [d.minor for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)] == [True]

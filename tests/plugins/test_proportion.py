@@ -151,7 +151,7 @@ def test_jobs_are_admitted_up_to_the_capability(compatibility: Any) -> None:
     assert admitted(result) == ["one", "three"]
     reason = refused(result, "two")
     assert (reason.stage.name, reason.reason) == ("Admission", "QueueCapabilityExceeded")
-    assert reason.detail == "cpu: holds 3, may have 4, 2 more asked"
+    assert reason.detail == "cpu: holds 0, 3 more claimed by admitted jobs, may have 4, 2 more asked"
 
 
 @BOTH

@@ -271,6 +271,11 @@ class Condition(KubeModel):
     observed_generation: Annotated[Int64, crd(minimum=0)] = 0
     """The generation of the object that the condition is about."""
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What it says: times and transition ids aside."""
+        return self.type, self.status, self.reason, self.message
+
 
 class QueueStatus(KubeModel):
     """What the pods of a queue hold."""
@@ -292,7 +297,8 @@ class QueueStatus(KubeModel):
     reservation: Reservation | None = None
     """Nodes and amounts set aside. The scheduler does not write it."""
     conditions: list[Condition] = Field(default_factory=list)
-    """What keeps the queue from working as its spec says."""
+    """Ready: whether it takes new work. Overused: whether it gets nothing more. Others: why it does not work as its
+    spec says."""
 
 
 class Queue(KubeObject):
@@ -358,11 +364,6 @@ class PodGroupCondition(Condition):
 
     transition_id: str = Field(default="", alias="transitionID")
     """Identifies the session in which the condition was last written."""
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """What it says: times and transition ids aside."""
-        return self.type, self.status, self.reason, self.message
 
 
 class PodGroupStatus(KubeModel):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from stromboli.api import keys
-from stromboli.api.crds import PodGroupStatus
+from stromboli.api.crds import Condition, PodGroupStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Bind(About):
 
 @dataclass(frozen=True, slots=True)
 class Evict(About):
-    """Delete a running pod to make room."""
+    """Evict a running pod to make room."""
 
     uid: str
     node: str
@@ -43,6 +43,8 @@ class Evict(About):
     action: str
     #: on whose behalf, `NAMESPACE/NAME` of a PodGroup
     beneficiary: str = ""
+    #: the rule by which the pod goes, with the numbers that were compared
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,18 @@ class SetPodGroupStatus(About):
     """Write the status of a PodGroup (only emitted when it differs from what the API server has)."""
 
     status: PodGroupStatus
+    #: whether no more than the numbers in the messages of conditions differ
+    minor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetQueueStatus:
-    """Write what the pods of a queue hold, as a Kubernetes resource list (only emitted when it differs)."""
+    """Write what the pods of a queue hold, as a Kubernetes resource list (only emitted when something differs)."""
 
     name: str
     allocated: Mapping[str, str]
+    #: all conditions; None leaves them as they are
+    conditions: Sequence[Condition] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class SetPodUnscheduled(About):
     #: `Unschedulable` when more nodes would help, which a cluster autoscaler looks for
     reason: str
     message: str
+    #: whether the pod says the same already, with other numbers
+    minor: bool = False
 
 
 Decision: TypeAlias = Bind | Evict | Nominate | SetPodGroupStatus | SetQueueStatus | EmitEvent | SetPodUnscheduled

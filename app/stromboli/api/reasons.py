@@ -24,6 +24,18 @@ class Actionable(StrEnum):
     User = "user"
     Admin = "admin"
 
+    @property
+    def told(self) -> str:
+        """A sentence about it."""
+        return _WHO[self]
+
+
+_WHO = {
+    Actionable.Wait: "This resolves as others finish.",
+    Actionable.User: "The job has to change.",
+    Actionable.Admin: "An administrator can change that.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -38,3 +50,25 @@ class Reason:
     detail: str = ""
     #: for placement: how many nodes each cause rules out
     nodes: dict[str, int] = field(default_factory=dict)
+    #: whether more nodes would do away with it, which cluster autoscalers look for
+    scalable: bool = False
+
+    @property
+    def causes(self) -> str:
+        """The causes that rule out nodes, without their numbers."""
+        return ", ".join(sorted(self.nodes))
+
+    @property
+    def numbered(self) -> str:
+        """The message with its numbers; each node is counted once, under the first cause that rules it out."""
+        message = self.message
+        if self.nodes:
+            counts = ", ".join(f"{count} {cause}" for cause, count in sorted(self.nodes.items()))
+            message = message.removesuffix(f": {self.causes}")
+            message += f": 0/{sum(self.nodes.values())} nodes are available: {counts}"
+        return f"{message} ({self.detail})" if self.detail else message
+
+    @property
+    def told(self) -> str:
+        """All of it for people: the word, why, the numbers, who can act."""
+        return f"{self.reason}: {self.numbered}. {self.actionable.told}"

@@ -80,6 +80,9 @@ def run(
     pod_events: Annotated[
         bool, typer.Option("--pod-events", help="Tell each binding by an Event on the pod, not one on its PodGroup.")
     ] = False,
+    delete_victims: Annotated[
+        bool, typer.Option("--delete-victims", help="Delete victims and ask no disruption budget, as Volcano does.")
+    ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
     lease_duration: Annotated[float, typer.Option(help="A leader silent for so many seconds is succeeded.")] = 6.0,
@@ -113,6 +116,7 @@ def run(
             default_queue=default_queue,
             binds_per_second=binds_per_second,
             pod_events=pod_events,
+            delete_victims=delete_victims,
             leader_elect=leader_elect,
             lease_namespace=lease_namespace,
             lease_duration=lease_duration,

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Vector
+from stromboli.api.resources import PODS, Vector
+from stromboli.framework.job import Job
 from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
 
@@ -29,14 +33,62 @@ class Excess:
     bound: Vector
     #: where it would
     columns: list[int]
+    #: what jobs that were admitted lay claim to beyond that
+    claimed: Vector | None = None
+    #: of what is held, what does not count because it can be given back
+    elastic: Vector | None = None
+    #: of what is held, what the same job would get in this try
+    tried: Vector | None = None
 
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
         """The reason, with the numbers that were compared."""
         word, lack, verb = limit.value
         detail = "; ".join(
-            f"{view.dimensions[c]}: holds {describe(c, self.held[c])}, {verb} {describe(c, self.bound[c])}, "
+            f"{view.dimensions[c]}: {self._held(c)}, {verb} {describe(c, self.bound[c])}, "
             f"{describe(c, self.request[c])} more asked"
             for c in self.columns
         )
         names = ", ".join(view.dimensions[c] for c in self.columns)
-        return Reason(stage, word, f"queue {self.queue} has {lack.format(names)}", Actionable.Wait, detail)
+        message = f"queue {self.queue} has {lack.format(names)}"
+        grows = limit is not Limit.Quota and _grows(view, self.queue, self.bound, self.columns)
+        return Reason(stage, word, message, Actionable.Wait, detail, scalable=grows)
+
+    def _held(self, column: int) -> str:
+        """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""
+        tried = 0.0 if self.tried is None else float(self.tried[column])
+        out = f"holds {describe(column, self.held[column] - tried)}"
+        if tried > 0:
+            out += f", {describe(column, tried)} more for other pods of the job"
+        if self.elastic is not None and self.elastic[column] > 0:
+            out += f" ({describe(column, self.elastic[column])} elastic)"
+        if self.claimed is not None and self.claimed[column] > 0:
+            out += f", {describe(column, self.claimed[column])} more claimed by admitted jobs"
+        return out
+
+
+def tried(view: View, job: Job) -> Vector | None:
+    """What pods of a job got in the try that is under way, and do not hold yet; None for nothing."""
+    if not job.counts[PodState.Allocated]:
+        return None
+    states = view.pods.state
+    return view.requested(pod for pod in view.members(job) if states[pod.row] == PodState.Allocated)
+
+
+def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
+    """A queue that gets nothing more, with what it holds of each resource."""
+    columns = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
+    amounts = (
+        f"{view.dimensions[c]}: holds {describe(c, held[c])}, deserves {describe(c, deserved[c])}"
+        for c in columns
+        if c != PODS
+    )
+    detail = "; ".join(amounts) or "it deserves nothing"
+    message = f"queue {queue} holds all that it deserves"
+    grows = _grows(view, queue, deserved, [c for c in columns if c != PODS])
+    return Reason(Stage.QueueShare, "QueueOverused", message, Actionable.Wait, detail, scalable=grows)
+
+
+def _grows(view: View, queue: str, bound: Vector, columns: list[int]) -> bool:
+    """Whether a bound grows with the cluster: it is below what the queue is limited to."""
+    capability = view.vector(view.queues[queue].spec.capability, unset=np.inf)
+    return bool((bound < capability)[columns].any())

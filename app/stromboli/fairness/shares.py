@@ -48,6 +48,16 @@ def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> i
     return count
 
 
+def stays_admitted(view: View, job: Job) -> bool:
+    """Whether a job that was admitted before has what it started with, and so keeps its claim.
+
+    One without any pod asks anew, if the rules say so: its own claim is no obstacle to it.
+    """
+    if job.phase != "Running" or job.allocated_count < job.min_available:
+        return False
+    return job.allocated_count > 0 or not view.rules.admission
+
+
 def capability(view: View, queue: Queue) -> Vector:
     """What a queue is limited to, shape (dimensions,); infinite where nothing is said, as for cpu or memory of 0."""
     amounts = view.vector(queue.spec.capability, np.inf)

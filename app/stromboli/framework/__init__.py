@@ -10,7 +10,7 @@ from stromboli.framework.action import Action
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
+from stromboli.framework.plugin import Anywhere, Arguments, Filters, Key, Passing, Plugin, Verdict, Vote
 from stromboli.framework.report import Report
 from stromboli.framework.session import Session
 from stromboli.framework.view import View
@@ -20,6 +20,7 @@ from stromboli.state.reads import Reads
 __all__ = [
     "Action",
     "Actionable",
+    "Anywhere",
     "Arguments",
     "Filters",
     "Job",

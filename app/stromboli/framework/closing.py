@@ -3,61 +3,152 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from stromboli.api.crds import PodGroupStatus
-from stromboli.api.decisions import EmitEvent, Nominate, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
+import numpy as np
+
+from stromboli.api.crds import Condition, PodGroup, PodGroupCondition, PodGroupStatus
+from stromboli.api.decisions import (
+    Decision,
+    EmitEvent,
+    Evict,
+    Nominate,
+    SetPodGroupStatus,
+    SetPodUnscheduled,
+    SetQueueStatus,
+)
+from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Stage
 from stromboli.api.resources import Dimensions, Vector
-from stromboli.framework.explain import why
-from stromboli.framework.job import Job
+from stromboli.framework import reasons
+from stromboli.framework.explain import Evictions, waiting
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.report import with_condition
 from stromboli.framework.session import Session
 
 # int: the members themselves are slow to get at before Python 3.12
 _RUNNING, _SUCCEEDED, _FAILED = int(PodState.Running), int(PodState.Succeeded), int(PodState.Failed)
-#: reasons, beside those of placement, that more nodes would do away with
-_HELPED_BY_NODES = frozenset(("ClusterOvercommitted", "QueueOverused", "QueueShareExceeded"))
+_READY = Condition(type="Ready", status="True", reason="Open", message="the queue takes new work")
+_OVERUSED = Condition(type="Overused", status="True", reason="Overused", message="the queue holds all that it deserves")
 _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
 def close(session: Session) -> None:
-    """Add the status decisions; only what differs from the snapshot is written."""
+    """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided."""
+    if session.victims:
+        rules = Evictions(session)
+        session.decisions = [
+            replace(each, why=rules.why(session.victims[each.key], each.action, each.beneficiary))
+            if isinstance(each, Evict)
+            else each
+            for each in session.decisions
+        ]
     for job in session.view.jobs.values():
         job.phase = phase(job)
         if _differs(job):
-            session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job)))
-            session.decisions += _news(session, job)
-    view = session.view
-    for name, held in view.by_queue(view.membership.allocated_now()).items():
-        amounts = _quantities(session, held)
-        if amounts != dict(session.view.queues[name].resource.status.allocated):
-            session.decisions.append(SetQueueStatus(name, amounts))
+            minor = _is_minor(job)
+            session.decisions.append(SetPodGroupStatus(job.namespace, job.name, pod_group_status(job), minor))
+            session.decisions += () if minor else _news(job.pod_group, job.conditions)
+    session.decisions += _of_lost_groups(session)
+    session.decisions += _unscheduled(session)
+    for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
+        session.decisions += _of_queue(session, session.view.queues[name], _quantities(session, held))
     for row, node in _promised(session).items():
         pod, name = session.view.record(row), session.view.nodes.name(node)
         if pod.nominated_node != name:
             session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
 
 
-def _news(session: Session, job: Job) -> Iterator[EmitEvent | SetPodUnscheduled]:
-    """For each new reason why a job does not run an Event, and a condition for its pods."""
-    known = {(c.type, c.status, c.message) for c in job.pod_group.status.conditions}
-    for condition in job.conditions:
-        said = (condition.type, condition.status, condition.message)
-        if condition.type == "Unschedulable" and condition.status == "True" and said not in known:
-            uid = job.pod_group.metadata.uid
-            yield EmitEvent(job.namespace, job.name, "PodGroup", uid, "Warning", condition.reason, condition.message)
-            yield from _unscheduled(session, job)
+def _of_queue(session: Session, queue: Queue, amounts: dict[str, str]) -> Iterator[Decision]:
+    """What a queue shows, and an Event for each condition that changed; that it is used up is no news."""
+    status = queue.resource.status
+    conditions = queue_conditions(session, queue) if session.rules.conditions else status.conditions
+    if [c.shown for c in conditions] != [c.shown for c in status.conditions]:
+        yield SetQueueStatus(queue.name, amounts, conditions)
+        uid, before = queue.resource.metadata.uid, {c.type: c for c in status.conditions}
+        for now in conditions:
+            was = before.get(now.type)
+            is_news = now.shown != (was.shown if was else _READY.shown)
+            if now.type != "Overused" and is_news:
+                good = (now.status == "True") == (now.type == "Ready")
+                message = now.message or "it is over"
+                yield EmitEvent("", queue.name, "Queue", uid, "Normal" if good else "Warning", now.reason, message)
+    elif amounts != dict(status.allocated):
+        yield SetQueueStatus(queue.name, amounts)
 
 
-def _unscheduled(session: Session, job: Job) -> Iterator[SetPodUnscheduled]:
-    """Why each pod of a job waits; those with scheduling gates say so themselves."""
-    blocking = session.view.reason(job)
-    helped = blocking is not None and (blocking.stage is Stage.Placement or blocking.reason in _HELPED_BY_NODES)
-    for pod in session.view.pending(job):
-        if not pod.pod_class.gated:
-            reason = why(session, pod, job, blocking)
-            word = "Unschedulable" if helped else reason.reason
-            yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, f"{reason.reason}: {reason.message}")
+def queue_conditions(session: Session, queue: Queue) -> list[Condition]:
+    """All conditions of a queue after a session: those that hold, and those that held before and are over."""
+    reported = session.report.queue_conditions.get(queue.name, {})
+    found: dict[str, Condition] = {"Ready": _READY if queue.open or not queue.state else _not_ready(queue)}
+    broken = reported.get("Misconfigured")
+    if broken is not None and broken.status == "True":
+        found["Ready"] = Condition(type="Ready", status="False", reason=broken.reason, message=broken.message)
+    found |= reported
+    if session.report.queue(queue.name).gets_nothing_more:
+        found.setdefault("Overused", _OVERUSED)
+    over = [c.type for c in queue.resource.status.conditions if c.type not in found]
+    return [*found.values(), *(Condition(type=type, status="False", reason=f"Not{type}") for type in over)]
+
+
+def _not_ready(queue: Queue) -> Condition:
+    why = reasons.queue_not_open(queue)
+    return Condition(type="Ready", status="False", reason=queue.state or why.reason, message=why.message)
+
+
+def _of_lost_groups(session: Session) -> Iterator[Decision]:
+    """What PodGroups show whose queue does not exist: they are in no session."""
+    view = session.view
+    lost = [pg for pg in view.snapshot.pod_groups if pg is not None and pg.key not in view.jobs]
+    if not lost or not session.rules.conditions:
+        return
+    pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
+    for pod_group in lost:
+        status = pod_group.status
+        if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
+            continue
+        why = reasons.queue_not_found(pod_group.spec.queue)
+        conditions = with_condition(status.conditions, reasons.unschedulable(session.rules, why))
+        if conditions is not status.conditions:
+            meta, shown = pod_group.metadata, status.model_copy(update={"conditions": conditions})
+            yield SetPodGroupStatus(meta.namespace, meta.name, shown)
+            yield from _news(pod_group, conditions)
+
+
+def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[EmitEvent]:
+    """An Event for each new reason why a PodGroup does not run, and when there is none any more."""
+    before = next((c for c in pod_group.status.conditions if c.type == "Unschedulable"), None)
+    now = next((c for c in conditions if c.type == "Unschedulable"), None)
+    meta, was = pod_group.metadata, before is not None and before.status == "True"
+    past = f" Before: {_word(before)}." if before is not None and was else ""
+    if now is not None and now.status == "True":
+        if before is None or not was or _word(before) != _word(now):
+            message = f"{now.message}{past}"
+            yield EmitEvent(meta.namespace, meta.name, "PodGroup", meta.uid, "Warning", now.reason, message)
+    elif now is not None and was:
+        message = f"nothing is in the way any more.{past}"
+        yield EmitEvent(meta.namespace, meta.name, "PodGroup", meta.uid, "Normal", "Schedulable", message)
+
+
+def _word(condition: PodGroupCondition) -> str:
+    """The word of the reason, whatever Volcano's is."""
+    return condition.message.partition(":")[0] or condition.reason
+
+
+def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled]:
+    """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves."""
+    for pod, reason, scalable in waiting(session):
+        if pod.pod_class.gated:
+            continue
+        word, message = ("Unschedulable" if scalable else reason.reason), reason.told
+        said = refusal(pod.conditions)
+        if said is None or said.message != message or said.reason != word:
+            minor = said is not None and said.reason == word and _begins(said.message, reason.reason)
+            yield SetPodUnscheduled(pod.namespace, pod.name, pod.uid, word, message, minor)
+
+
+def _begins(message: str | None, word: str) -> bool:
+    return bool(message) and str(message).startswith(f"{word}:")
 
 
 def _promised(session: Session) -> dict[int, int]:
@@ -101,6 +192,16 @@ def _differs(job: Job) -> bool:
     if job.conditions is old.conditions:
         return False
     return [condition.shown for condition in job.conditions] != [condition.shown for condition in old.conditions]
+
+
+def _is_minor(job: Job) -> bool:
+    """Whether a status that differs does so in the messages of conditions only, and not in the words at their front."""
+    old, now = job.pod_group.status, pod_group_status(job)
+    if any(getattr(now, field) != getattr(old, field) for field in ("phase", "running", "succeeded", "failed")):
+        return False
+    return [(c.type, c.status, c.reason, _word(c)) for c in job.conditions] == [
+        (c.type, c.status, c.reason, _word(c)) for c in old.conditions
+    ]
 
 
 def _quantities(session: Session, amounts: Vector) -> dict[str, str]:

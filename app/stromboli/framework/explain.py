@@ -2,38 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from stromboli.api.pod_state import PodState
+from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node
-from stromboli.framework.reasons import resource_name
+from stromboli.framework.plugin import Anywhere, Passing
+from stromboli.framework.reasons import describe, resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+
+#: how the names of actions end that give places of some jobs to others
+_TAKING = ("preempt", "reclaim")
+#: by state, whether a pod has no place yet
+_WITHOUT_PLACE = np.isin(np.arange(STATES), (PodState.Pending, PodState.Allocated, PodState.Pipelined))
 
 
 def pending_reasons(session: Session) -> dict[str, Reason]:
     """Why each pod without a place has none, by pod key; nothing pending is without a reason."""
+    return {pod.key: reason for pod, reason, _ in waiting(session)}
+
+
+def waiting(session: Session) -> Iterator[tuple[PodRecord, Reason, bool]]:
+    """Each pod without a place, why, and whether more nodes would help it."""
     view = session.view
-    out: dict[str, Reason] = {}
-    jobs = {job.row: job for job in view.jobs.values()}
-    blocking: dict[int, Reason | None] = {}
-    pods = view.pods
-    for row in np.flatnonzero(pods.state == PodState.Pending).tolist():
+    pods, jobs = view.pods, {job.row: job for job in view.jobs.values()}
+    blocked: dict[int, _Blocked] = {}
+    for row in np.flatnonzero(_WITHOUT_PLACE[pods.state]).tolist():
         record = pods.records[row]
         if record is None or record.node_name:
             continue
+        if pods.state[row] == PodState.Pipelined:
+            yield record, reasons.waits_for_release(view.nodes.name(int(pods.node[row]))), False
+            continue
         job = jobs.get(int(pods.job[row]))
-        if job is not None and job.row not in blocking:
-            blocking[job.row] = view.reason(job)
-        out[record.key] = why(session, record, job, blocking[job.row] if job else None)
-    for row in np.flatnonzero(pods.state == PodState.Pipelined).tolist():
-        record = view.record(row)
-        out[record.key] = reasons.waits_for_release(view.nodes.name(int(pods.node[row])))
-    return out
+        if job is None:
+            yield record, why(session, record, None), False
+            continue
+        if job.row not in blocked:
+            blocked[job.row] = _Blocked(session, job)
+        yield record, *blocked[job.row].why(record)
+
+
+class _Blocked:
+    """What keeps the pods of one job from their places."""
+
+    __slots__ = ("_first", "_job", "_session", "_together")
+
+    def __init__(self, session: Session, job: Job) -> None:
+        self._session = session
+        self._job = job
+        #: what the first of them lacks
+        self._first = session.view.reason(job)
+        #: the reason of those that only wait for others
+        self._together: Reason | None = None
+
+    def why(self, pod: PodRecord) -> tuple[Reason, bool]:
+        """Why one of them waits, and whether more nodes would help."""
+        reason = why(self._session, pod, self._job, self._first)
+        if reason.reason == "GangNotReady":
+            reason = self._together = self._together or reason
+        waits_for_others = reason.reason in ("GangNotReady", "SameRoleFailed")
+        scalable = self._first.scalable if waits_for_others and self._first else reason.scalable
+        return reason, scalable
 
 
 def all_reasons(session: Session) -> dict[str, Reason]:
@@ -58,7 +94,16 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
         return of_job
     if own is not None:
         return own
-    return reasons.not_admitted(job) if job.pending_phase else reasons.gang_blocked(job, blocking or view.reason(job))
+    if pod.pod_class.gated:
+        return reasons.gated(pod)
+    action = "backfill" if pod.pod_class.best_effort else "allocate"
+    if action not in session.policy.actions:
+        return reasons.no_action(action)
+    if job.pending_phase:
+        return reasons.not_admitted(job)
+    if session.ask.job_missing(job) > 0 or view.pods.state[pod.row] == PodState.Allocated:
+        return reasons.gang_blocked(job, blocking or session.ask.job_valid(job))
+    return blocking or reasons.not_tried(job)
 
 
 def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) -> Reason:
@@ -68,7 +113,7 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
     """
     left = np.ones(len(session.view.nodes), np.bool_) if within is None else within.copy()
     if not left.any():
-        return Reason(Stage.Placement, "NoNodes", "there are no nodes to choose from", Actionable.Admin)
+        return reasons.no_nodes()
     counts: dict[str, int] = {}
     for cause, failed in session.kernel.causes(pod):
         hit = failed & left
@@ -77,7 +122,9 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
             left &= ~hit
     if not left.any():
         message = f"no node takes the pod: {_listed(counts)}"
-        return Reason(Stage.Placement, "NoMatchingNode", message, Actionable.User, nodes=counts)
+        scalable = not any(isinstance(cause, Anywhere) for cause in counts)
+        who = Actionable.Wait if any(isinstance(cause, Passing) for cause in counts) else Actionable.User
+        return Reason(Stage.Placement, "NoMatchingNode", message, who, nodes=counts, scalable=scalable)
     return _no_room(session, pod, left, counts)
 
 
@@ -85,15 +132,62 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
     """The reason of a pod that some nodes would take if they had room."""
     view = session.view
     request, future, whole = view.request(pod), view.nodes.future_idle(), view.nodes.allocatable
-    for column in range(len(request)):
-        short = nodes & (future[column] <= request[column] - TOLERANCE)
-        if short.any() and (request[column] or column in (CPU, MEMORY)):
-            counts[f"Insufficient {resource_name(view.dimensions, pod, column)}"] = int(short.sum())
+    columns = [c for c in range(len(request)) if request[c] or c in (CPU, MEMORY)]
+    short = future[columns][:, nodes] <= request[columns][:, None] - TOLERANCE
+    # A bit for each column that a node lacks room in, so that each node is counted once.
+    lacking, numbers = np.unique((1 << np.arange(len(columns))) @ short, return_counts=True)
+    for bits, number in zip(lacking.tolist(), numbers.tolist(), strict=True):
+        names = [resource_name(view.dimensions, pod, c) for at, c in enumerate(columns) if bits >> at & 1]
+        counts[f"Insufficient {' and '.join(names)}" if names else "node(s) could not be chosen"] = number
     if (whole[:, nodes] > request[:, None] - TOLERANCE).all(axis=0).any():
         message = f"no node has room: {_listed(counts)}"
-        return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts)
+        return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)
     return larger_than_any_node(view, pod, whole[:, nodes], counts)
 
 
 def _listed(counts: dict[str, int]) -> str:
     return ", ".join(sorted(counts))
+
+
+class Evictions:
+    """By which rules pods are evicted, with the numbers: priorities within a queue, shares between two."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: what each queue held at the start, once somebody asks
+        self._held: dict[str, Vector] | None = None
+        #: by victim's job and class, and beneficiary
+        self._known: dict[tuple[str, int, str, str], str] = {}
+
+    def why(self, pod: PodRecord, action: str, beneficiary: str) -> str:
+        """Why an action evicts a pod for a PodGroup; empty where the action's name says it all."""
+        key = (pod.job, pod.pod_class.id, action, beneficiary)
+        if key not in self._known:
+            self._known[key] = self._why(pod, beneficiary) if action.endswith(_TAKING) else ""
+        return self._known[key]
+
+    def _why(self, pod: PodRecord, beneficiary: str) -> str:
+        view = self._session.view
+        job, other = view.jobs.get(pod.job), view.jobs.get(beneficiary)
+        if job is None or other is None:
+            return ""
+        if job is other:
+            return f"pods of PodGroup {job.key} that go before it need its place"
+        if job.queue is other.queue:
+            return f"priority {other.priority} goes before {job.priority} in queue {job.queue.name}"
+        columns = [c for c in np.flatnonzero(view.request(pod)).tolist() if c != PODS]
+        sides = (self._share_of(queue, columns) for queue in (job.queue.name, other.queue.name))
+        return f"shares of queues: {'; '.join(sides)}"
+
+    def _share_of(self, queue: str, columns: list[int]) -> str:
+        """`q0 holds cpu 4 and deserves 8, memory ...`, as far as somebody worked out what it deserves."""
+        view = self._session.view
+        if self._held is None:
+            self._held = view.by_queue(view.job_allocated)
+        deserved = self._session.report.queue(queue).amounts.get("deserved")
+        parts = []
+        for column in columns:
+            amount = f"{view.dimensions[column]} {describe(column, self._held[queue][column])}"
+            share = "" if deserved is None else f" and deserves {describe(column, deserved[column])}"
+            parts.append(f"{amount}{share}")
+        return f"{queue} holds {', '.join(parts) or 'nothing'}"

@@ -57,7 +57,7 @@ def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[
         for column in lacking
     )
     message = f"no node is large enough in {names}" if names else "no node is large enough"
-    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, nodes or {})
+    return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, nodes or {}, scalable=True)
 
 
 class _Shapes:
@@ -187,7 +187,8 @@ class _Judge:
         if room >= need:
             return None
         message = f"PodGroup {job.key} starts with {need} pods together, and the empty cluster has room for fewer"
-        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, f"it has room for {room:.0f} of them")
+        detail = f"it has room for {room:.0f} of them"
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _beyond_cluster(self, job: Job, amount: Vector | None) -> Reason | None:
         total = self._view.total
@@ -196,7 +197,7 @@ class _Judge:
         columns = np.flatnonzero(amount > total + TOLERANCE).tolist()
         message = f"PodGroup {job.key} starts with more than the whole cluster has in {self._names(columns)}"
         detail = self._compared(columns, amount, "the cluster has", total)
-        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail)
+        return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _beyond_queue(self, job: Job, amount: Vector | None) -> Reason | None:
         ceiling = self._ceilings[job.queue.name]

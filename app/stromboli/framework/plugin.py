@@ -51,6 +51,12 @@ class Passing(str):
     __slots__ = ()
 
 
+class Anywhere(str):
+    """A cause in what the pod names, such as a claim that does not exist: a new node would be ruled out as well."""
+
+    __slots__ = ()
+
+
 #: nodes that pass, by the cause that excludes the others
 Filters: TypeAlias = Iterable[tuple[str, Mask]]
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stromboli.api.crds import PodGroupCondition
 from stromboli.api.quantity import format_bytes, format_milli
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN
 from stromboli.framework.job import Job, Queue
+from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 
 
@@ -46,13 +48,37 @@ def not_admitted(job: Job) -> Reason:
 
 def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
     """A pod that has to wait for others of its gang; `other` says what one of them waits for."""
+    held = f"{job.ready_count} of {job.min_available} hold one"
     return Reason(
         Stage.Gang,
         "GangNotReady",
         f"PodGroup {job.key} starts with {job.min_available} pods together, and not all of them find a place",
         other.actionable if other else Actionable.Wait,
-        f"{other.reason}: {other.message}" if other else "",
+        f"{held}; {other.reason}: {other.numbered}" if other else held,
     )
+
+
+def unschedulable(rules: Rules, why: Reason) -> PodGroupCondition:
+    """The condition of a PodGroup that cannot run. Volcano knows one word for all that can be in the way."""
+    word = why.reason if rules.conditions else "NotEnoughResources"
+    return PodGroupCondition(type="Unschedulable", status="True", reason=word, message=why.told)
+
+
+def not_tried(job: Job) -> Reason:
+    """A pod beyond those that its gang starts with, for which no node was looked for."""
+    return Reason(
+        Stage.Placement,
+        "NotTried",
+        f"PodGroup {job.key} has the {job.min_available} pods that it starts with, and this one's turn has not come",
+        Actionable.Wait,
+        f"{job.ready_count} hold a place",
+    )
+
+
+def no_action(action: str) -> Reason:
+    """A pod of a kind that the policy places nowhere."""
+    message = f"the policy has no action {action}, which would place the pod"
+    return Reason(Stage.Placement, "NoAction", message, Actionable.Admin)
 
 
 def waits_for_release(node: str) -> Reason:
@@ -60,8 +86,15 @@ def waits_for_release(node: str) -> Reason:
     return Reason(
         Stage.Placement,
         "WaitingForRelease",
-        f"gets its place on {node} when terminating pods have gone",
+        f"gets its place on {node} when pods that terminate, or are evicted for it, have gone",
         Actionable.Wait,
+    )
+
+
+def no_nodes() -> Reason:
+    """A cluster, or a shard, without nodes."""
+    return Reason(
+        Stage.Placement, "NoNodes", "there are no nodes to choose from", Actionable.Admin, "0 nodes", scalable=True
     )
 
 

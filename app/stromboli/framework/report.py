@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stromboli.api.crds import Condition, PodGroupCondition
-from stromboli.api.resources import PODS, Vector
+from stromboli.api.resources import PODS, TOLERANCE, Vector
 from stromboli.framework.job import Job
 
 
@@ -24,6 +24,16 @@ class QueueGauges:
     limit: Vector | None = None
     #: how the share was found: its amount after each step
     steps: Callable[[], list[tuple[str, Vector]]] | None = None
+
+    @property
+    def gets_nothing_more(self) -> bool:
+        """Whether it is overused, also where nobody had to ask."""
+        if self.overused is not None:
+            return self.overused
+        held, deserved = self.amounts.get("allocated"), self.amounts.get("deserved")
+        if held is None or deserved is None or not held.any():
+            return False
+        return bool((deserved < held + TOLERANCE).all())
 
     @property
     def names_extended(self) -> bool:
@@ -59,14 +69,19 @@ class Report:
 
     def condition(self, job: Job, condition: PodGroupCondition) -> None:
         """A condition that a PodGroup has from now on; one that says what the one of its type says changes nothing."""
-        for index, old in enumerate(job.conditions):
-            if old.type == condition.type:
-                if old is not condition and old.shown != condition.shown:
-                    job.conditions = [*job.conditions[:index], condition, *job.conditions[index + 1 :]]
-                return
-        job.conditions = [*job.conditions, condition]
+        job.conditions = with_condition(job.conditions, condition)
 
     def unschedulable(self, job: Job, condition: PodGroupCondition) -> None:
         """A job cannot run now; the condition says why."""
         job.unschedulable = True
         self.condition(job, condition)
+
+
+def with_condition(conditions: list[PodGroupCondition], condition: PodGroupCondition) -> list[PodGroupCondition]:
+    """Conditions with another one in the place of that of its type; the same list when that one says the same."""
+    for index, old in enumerate(conditions):
+        if old.type == condition.type:
+            if old is condition or old.shown == condition.shown:
+                return conditions
+            return [*conditions[:index], condition, *conditions[index + 1 :]]
+    return [*conditions, condition]

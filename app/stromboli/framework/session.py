@@ -94,6 +94,8 @@ class Session:
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
+        #: pods evicted, by key
+        self.victims: dict[str, PodRecord] = {}
         #: node of each pod that waits for victims of this session to go, by row
         self.promised: dict[int, int] = {}
         #: the promise of another place to each pod that was moved, by row
@@ -279,6 +281,7 @@ class Session:
 
     def _evict(self, operation: Operation) -> None:
         pod, node = operation.pods[0], operation.nodes[0]
+        self.victims[pod.key] = pod
         self.evicted[pod.key] = name = self.view.nodes.name(node) if node >= 0 else pod.node_name
         self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, name, operation.reason, operation.beneficiary))
 

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin import Filters
+from stromboli.framework.plugin import Anywhere, Filters
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
@@ -67,13 +67,13 @@ class VolumeBinding:
         """Why nodes cannot serve a pod's claims."""
         obstacle = self._obstacle(pod)
         if obstacle is not None:
-            yield obstacle, np.zeros(len(self._facts), np.bool_)
+            yield Anywhere(obstacle), np.zeros(len(self._facts), np.bool_)
             return
         bound = [claim for claim in self._claims(pod) if claim.bound]
         for claim in bound:
             volume = self._storage.volume(claim.spec.volume_name or "")
             if volume is None:
-                yield _NO_VOLUME, np.zeros(len(self._facts), np.bool_)
+                yield Anywhere(_NO_VOLUME), np.zeros(len(self._facts), np.bool_)
             else:
                 yield _UNREACHABLE, self._reachable(volume)
         unbound = self._unbound(pod)
@@ -214,7 +214,7 @@ def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
         claim = storage.claim(pod.namespace, name)
         obstacle, volume = _bound_volume(name, claim, storage)
         if obstacle is not None:
-            yield obstacle, np.zeros(len(facts), np.bool_)
+            yield Anywhere(obstacle), np.zeros(len(facts), np.bool_)
         for key in _ZONE_LABELS if volume is not None else ():
             assert volume is not None
             zones = _zones((volume.metadata.labels or {}).get(key))

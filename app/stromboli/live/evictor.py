@@ -1,7 +1,9 @@
 """Carries out evictions and nominations.
 
-A pod that is evicted first gets the condition DisruptionTarget, which says to its controller that the failure is not
-the pod's own, and is then deleted with its own grace period.
+Victims go by the Eviction API, which respects PodDisruptionBudgets, with their own grace period. One that is refused
+stays, and is left alone for a while: then a session decides anew. The condition DisruptionTarget, which says to the
+pod's controller that the failure is not the pod's own, is set by the API server; afterwards it names the scheduler as
+its cause. Volcano's way, without asking anybody, is to write the condition first and to delete the pod.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec.json import encode
 
 from stromboli.api import objects
 from stromboli.api.decisions import Evict, Nominate
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
-from stromboli.live.events import Events, about_pod
+from stromboli.live.events import Events, about_pod, about_pod_group
+from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
@@ -27,34 +32,70 @@ log = Logger(__name__)
 _WORKERS = 8
 #: how long a deletion may take to show in the watch before sessions go on without it
 _PATIENCE = 5.0
+#: how long a victim is left alone whose eviction was refused, at first and at most
+_HOLD = (1.0, 60.0)
 
 #: why a pod is evicted, where no other gets its place
 _CAUSES = {"takeover": "undoing what was bound while the leader changed"}
 
 
-class Evictor:
-    """Deletes victims and nominates nodes, a few at a time."""
+@dataclass(slots=True)
+class _Round:
+    """Victims of one job that go for the same beneficiary: one Event on each PodGroup tells of all of them."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, events: Events, observer: Observer, scheduler_name: str) -> None:
+    first: Evict
+    #: the key of their PodGroup
+    job: str
+    left: int = 0
+    evicted: int = 0
+    #: what the API server said of one that it refused
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A victim whose eviction was refused."""
+
+    until: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(*_HOLD))
+
+
+class Evictor:
+    """Evicts victims and nominates nodes, a few at a time."""
+
+    def __init__(
+        self, kube: Kube, mirror: Mirror, events: Events, observer: Observer, scheduler_name: str, *, delete: bool
+    ) -> None:
+        """With `delete`, victims are deleted and no disruption budget is asked."""
         self._kube = kube
+        self._mirror = mirror
         self._events = events
         self._observer = observer
         self._name = scheduler_name
-        self._queue: asyncio.Queue[Evict | Nominate] = asyncio.Queue()
+        self._delete = delete
+        self._queue: asyncio.Queue[tuple[Evict, _Round] | Nominate] = asyncio.Queue()
         #: uid -> when it was submitted, of victims that do not yet show as terminating
         self._invisible: dict[str, float] = {}
         self._visible = asyncio.Event()
         self._visible.set()
+        self._held: dict[str, _Held] = {}
         self._nominated: dict[str, str] = {}
         mirror.listen("Pod", self._pod_changed)
 
     def evict(self, victims: Sequence[Evict]) -> None:
-        """Evict each victim once, however often it is decided."""
+        """Evict each victim once, however often it is decided, and those that were refused after a while."""
+        rounds: dict[tuple[str, str, str], _Round] = {}
         for victim in victims:
-            if victim.uid not in self._invisible:
-                self._invisible[victim.uid] = time.monotonic()
-                self._visible.clear()
-                self._queue.put_nowait(victim)
+            held = self._held.get(victim.uid)
+            if victim.uid in self._invisible or (held is not None and held.until > time.monotonic()):
+                continue
+            self._invisible[victim.uid] = time.monotonic()
+            self._visible.clear()
+            record = self._mirror.state.record(victim.key)
+            job = record.job if record else ""
+            together = rounds.setdefault((victim.action, victim.beneficiary, job), _Round(victim, job))
+            together.left += 1
+            self._queue.put_nowait((victim, together))
 
     def nominate(self, nominations: Sequence[Nominate]) -> None:
         """Write nominations that differ from the last one of the pod."""
@@ -80,27 +121,47 @@ class Evictor:
     async def _work(self) -> None:
         while True:
             item = await self._queue.get()
-            try:
-                if isinstance(item, Evict):
-                    await self._evict(item)
-                else:
+            if isinstance(item, Nominate):
+                try:
                     await self._nominate(item)
+                except (ApiError, *CONNECTION_ERRORS) as error:
+                    log.recurring("pod not nominated", error, pod=item.key)
+                    self._nominated.pop(item.uid, None)
+                continue
+            victim, together = item
+            try:
+                await self._evict(victim)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                pod = item.key
-                gone = isinstance(error, ApiError) and error.status in (404, 409)
-                log.recurring("pod not changed", error, pod=pod, what=type(item).__name__)
-                if isinstance(item, Evict):
-                    self._observer.evict_result("gone" if gone else "failed", 0.0)
-                    self._done(item.uid)
-                self._nominated.pop(item.uid, None)
+                self._refused(victim, together, error)
+            else:
+                together.evicted += 1
+                self._held.pop(victim.uid, None)
+            together.left -= 1
+            if not together.left:
+                self._announce(together)
+
+    def _refused(self, victim: Evict, together: _Round, error: Exception) -> None:
+        """A victim that could not be evicted counts as running, and is not tried again for a while."""
+        self._done(victim.uid)
+        gone = isinstance(error, ApiError) and error.status in (404, 409)
+        forbidden = isinstance(error, ApiError) and error.status == 429
+        self._observer.evict_result("gone" if gone else "refused" if forbidden else "failed", 0.0)
+        if gone:
+            return
+        why = error.message if isinstance(error, ApiError) else repr(error)
+        together.refused = why
+        log.recurring("eviction refused", why, pod=victim.key, action=victim.action)
+        self._events.emit(about_pod(victim), "Warning", "EvictionRefused", f"{_told(victim)}: {why}", "Evicting")
+        held = self._held.setdefault(victim.uid, _Held())
+        pause = held.backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
+        held.until = time.monotonic() + pause
+        # What sessions decide they decide again; nobody else does.
+        again = partial(self.evict, [victim]) if victim.action in _CAUSES else self._mirror.changed
+        asyncio.get_running_loop().call_later(pause, again)
 
     async def _evict(self, victim: Evict) -> None:
         started = time.perf_counter()
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"
-        reason = f"Pod is evicted, because of {victim.action}"
-        if victim.beneficiary:
-            reason += f" for {victim.beneficiary}"
-        self._events.emit(about_pod(victim), "Warning", "Evict", reason, "Evicting")
         cause = _CAUSES.get(victim.action, "preempting to accommodate a higher priority pod")
         condition = {
             "type": "DisruptionTarget",
@@ -109,10 +170,48 @@ class Evictor:
             "message": f"{self._name}: {cause}",
             "lastTransitionTime": timestamp(),
         }
-        await write_condition(self._kube, path, victim.uid, condition)
-        await self._kube.persist("DELETE", path, encode({"preconditions": {"uid": victim.uid}}))
-        log.info("evicted", pod=victim.key, node=victim.node, action=victim.action)
+        options = {"preconditions": {"uid": victim.uid}}
+        if self._delete:
+            await write_condition(self._kube, path, victim.uid, condition)
+            await self._kube.persist("DELETE", path, encode(options))
+        else:
+            await self._ask(victim, path, options)
+            await self._explain(victim, path, condition)
+        self._events.emit(about_pod(victim), "Warning", "Evict", _told(victim), "Evicting")
+        log.info("evicted", pod=victim.key, node=victim.node, action=victim.action, beneficiary=victim.beneficiary)
         self._observer.evict_result("evicted", time.perf_counter() - started)
+
+    async def _ask(self, victim: Evict, path: str, options: dict[str, dict[str, str]]) -> None:
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": victim.name, "namespace": victim.namespace},
+            "deleteOptions": options,
+        }
+        # What a budget forbids now it forbids a moment later: a session decides again.
+        await self._kube.persist("POST", f"{path}/eviction", encode(eviction), attempts=1)
+
+    async def _explain(self, victim: Evict, path: str, condition: dict[str, str]) -> None:
+        """Name the cause on a pod that terminates; many are gone by then."""
+        try:
+            await write_condition(self._kube, path, victim.uid, condition)
+        except (ApiError, *CONNECTION_ERRORS) as error:
+            log.debug("victim not told", pod=victim.key, error=str(error) or repr(error))
+
+    def _announce(self, together: _Round) -> None:
+        """Tell the PodGroup that lost pods and the one that gets their places."""
+        first, state = together.first, self._mirror.state
+        victims, beneficiary = state.pod_group(together.job), state.pod_group(first.beneficiary)
+        count = f"{together.evicted} pod(s)"
+        if together.evicted and victims is not None:
+            note = f"{count} evicted: {_told(first)}"
+            self._events.emit(about_pod_group(victims), "Warning", "Evict", note, "Evicting")
+        if together.evicted and beneficiary is not None:
+            note = f"{count} of PodGroup {together.job or '(none)'} evicted: {_told(first)}"
+            self._events.emit(about_pod_group(beneficiary), "Normal", "Preempting", note, "Evicting")
+        if together.refused and beneficiary is not None:
+            note = f"pods of PodGroup {together.job or '(none)'} were not evicted: {together.refused}"
+            self._events.emit(about_pod_group(beneficiary), "Warning", "EvictionRefused", note, "Evicting")
 
     async def _nominate(self, nomination: Nominate) -> None:
         path = f"/api/v1/namespaces/{nomination.namespace}/pods/{nomination.name}/status"
@@ -126,6 +225,7 @@ class Evictor:
         uid = pod.metadata.uid or ""
         if type == "DELETED":
             self._nominated.pop(uid, None)
+            self._held.pop(uid, None)
         if uid in self._invisible and (type == "DELETED" or pod.metadata.deletion_timestamp):
             self._done(uid)
 
@@ -133,3 +233,11 @@ class Evictor:
         self._invisible.pop(uid, None)
         if not self._invisible:
             self._visible.set()
+
+
+def _told(victim: Evict) -> str:
+    """`Pod is evicted, because of preempt for default/train: ...`, which begins as Volcano's does."""
+    told = f"Pod is evicted, because of {victim.action}"
+    if victim.beneficiary:
+        told += f" for PodGroup {victim.beneficiary}"
+    return f"{told}: {victim.why}" if victim.why else told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 
 class TokenBucket:
@@ -52,3 +52,45 @@ class Backoff:
     def reset(self) -> None:
         """What was tried has succeeded."""
         self._next = self._first
+
+
+class Reluctance:
+    """How long a change of what an object says may wait: the longer, the more often it has changed already.
+
+    An object that waits for a week says so a handful of times, however often the numbers change; what is truly new is
+    said within seconds, unless that has gone on for a while.
+    """
+
+    __slots__ = ("_clock", "_first", "_told")
+
+    def __init__(self, first: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """What is new of an object that has said nothing may wait `first` seconds."""
+        self._first = first
+        self._clock = clock
+        #: by object, how often it said something new and something at all, and when it last did
+        self._told: dict[Hashable, tuple[int, int, float]] = {}
+
+    def pause(self, what: Hashable, *, minor: bool) -> float:
+        """Seconds from now until it may be told; `minor` is what says the same with other numbers."""
+        told = self._told.get(what)
+        if told is None:
+            return _MINOR * self._first if minor else self._first
+        new, all_told, last = told
+        pause = _MINOR * 4.0 ** (all_told - 1) if minor else 3.0 ** (new - 1)
+        return max(self._first, last + pause * self._first - self._clock())
+
+    def told(self, what: Hashable, *, minor: bool) -> None:
+        """It was told."""
+        new, all_told, _ = self._told.get(what, (0, 0, 0.0))
+        self._told[what] = (new + (not minor), all_told + 1, self._clock())
+        if len(self._told) > _REMEMBERED:
+            del self._told[next(iter(self._told))]
+
+    def forget(self, what: Hashable) -> None:
+        """It is over: what comes next is told as the first time."""
+        self._told.pop(what, None)
+
+
+#: what differs only in numbers waits so many times as long as what is new
+_MINOR = 60.0
+_REMEMBERED = 200_000

@@ -34,7 +34,7 @@ class Observer:
         """A binding is `bound`, `refused` (404, 409), `failed` (retries exhausted), `stale` or `unconfirmed`."""
 
     def evict_result(self, result: str, seconds: float) -> None:
-        """An eviction is `evicted`, `gone` or `failed`."""
+        """An eviction is `evicted`, `gone`, `refused` (by a disruption budget) or `failed`."""
 
     def status_result(self, kind: str, result: str) -> None:
         """A status was `written`, `gone` or `failed`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -11,10 +11,11 @@ from stromboli.api import objects
 from stromboli.api.decisions import SetPodUnscheduled
 from stromboli.api.pod_state import PodState
 from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, timestamp
-from stromboli.live.limits import TokenBucket
+from stromboli.live.events import Events, about_pod
+from stromboli.live.limits import Reluctance, TokenBucket
 from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
 from stromboli.live.workers import run_workers
-from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
 log = Logger(__name__)
@@ -23,33 +24,69 @@ _WORKERS = 4
 
 
 class PodConditions:
-    """Writes the condition PodScheduled of pods that wait, the newest only, at a bounded rate."""
+    """Writes the condition PodScheduled of pods that wait, the newest only, at a bounded rate.
 
-    def __init__(self, kube: Kube, state: ClusterState, rate: float) -> None:
+    Each new reason is told by an Event as well: `kubectl describe` shows no messages of conditions.
+    """
+
+    def __init__(self, kube: Kube, mirror: Mirror, events: Events, rate: float, patience: float) -> None:
+        """A pod may wait `patience` seconds before it says why: most find a place by then."""
         self._kube = kube
-        self._state = state
+        self._state = mirror.state
+        self._events = events
         self._bucket = TokenBucket(rate)
         self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._reluctance = Reluctance(patience)
+        #: what pods should say, and the timers of those that wait for further changes
         self._wanted: dict[str, SetPodUnscheduled] = {}
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        mirror.listen("Pod", self._pod_changed)
 
-    def put(self, refusal: SetPodUnscheduled) -> None:
-        """Have a condition written; what is no longer so when its turn comes is dropped."""
-        key = refusal.key
-        if key not in self._wanted:
-            self._queue.put_nowait(key)
-        self._wanted[key] = refusal
+    def tell(self, refusals: Sequence[SetPodUnscheduled]) -> None:
+        """Have pods say why they wait. What was to be said by others is no longer so."""
+        wanted = {refusal.key: refusal for refusal in refusals}
+        for key in self._wanted.keys() - wanted.keys():
+            self._withdraw(key)
+        for key, refusal in wanted.items():
+            known = self._wanted.get(key)
+            self._wanted[key] = refusal
+            if known is None or (known.minor and not refusal.minor):
+                self._schedule(key, refusal)
 
     async def run(self) -> None:
         """Write until cancelled."""
         await run_workers("pod-conditions", _WORKERS, self._work)
 
+    def _schedule(self, key: str, refusal: SetPodUnscheduled) -> None:
+        record = self._state.record(key)
+        if record is None or not self._applies(refusal, record):
+            return
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            waiting.cancel()
+        pause = self._reluctance.pause(refusal.uid, minor=refusal.minor)
+        self._waiting[key] = asyncio.get_running_loop().call_later(pause, self._hurry, key)
+
+    def _hurry(self, key: str) -> None:
+        del self._waiting[key]
+        self._queue.put_nowait(key)
+
+    def _withdraw(self, key: str) -> None:
+        del self._wanted[key]
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            waiting.cancel()
+
     async def _work(self) -> None:
         while True:
             key = await self._queue.get()
             await self._bucket.wait()
-            refusal, record = self._wanted.pop(key), self._state.record(key)
-            if record is None or not self._applies(refusal, record):
+            refusal, record = self._wanted.pop(key, None), self._state.record(key)
+            if refusal is None or record is None or not self._applies(refusal, record):
                 continue
+            self._reluctance.told(refusal.uid, minor=refusal.minor)
+            if not refusal.minor:
+                self._events.emit(about_pod(refusal), "Warning", "FailedScheduling", refusal.message)
             try:
                 await self._write(refusal, record)
             except (ApiError, *CONNECTION_ERRORS) as error:
@@ -63,6 +100,11 @@ class PodConditions:
             return False
         said = objects.refusal(record.conditions)
         return said is None or (said.reason, said.message) != (refusal.reason, refusal.message)
+
+    def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
+        """What no longer waits has nothing more to say."""
+        if not isinstance(pod, str) and (type == "DELETED" or pod.spec.node_name):
+            self._reluctance.forget(pod.metadata.uid)
 
     async def _write(self, refusal: SetPodUnscheduled, record: PodRecord) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}

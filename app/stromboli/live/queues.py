@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
+from stromboli.api.decisions import SetQueueStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.status import StatusWriter, object_path
+from stromboli.live.status import StatusWriter, condition_fields, object_path
 from stromboli.state.cluster import ClusterState, object_key
 
 log = Logger(__name__)
@@ -24,15 +25,23 @@ _COUNTS = {phase: phase.lower() for phase in PodGroupPhase}
 class QueueController:
     """Composes the status of every queue, and hands it on where it differs from what the API server has."""
 
-    def __init__(self, mirror: Mirror, writer: StatusWriter, patience: float) -> None:
-        """Counts and amounts may be written `patience` seconds later."""
+    def __init__(
+        self,
+        mirror: Mirror,
+        writer: StatusWriter,
+        patience: float,
+        gone: Callable[[str, bool], None] = lambda name, seen: None,
+    ) -> None:
+        """Counts and amounts may be written `patience` seconds later; `gone` is told of each queue that
+        is deleted, and whether that was seen or found by a list."""
+        self._gone = gone
         self._state = mirror.state
         self._writer = writer
         self._patience = patience
         self._active = False
         self._changed = True
-        #: what the last session that said so counted for each queue
-        self._allocated: dict[str, dict[str, str]] = {}
+        #: what the last session that said so found of each queue
+        self._decided: dict[str, SetQueueStatus] = {}
         mirror.listen("PodGroup", lambda type, obj: self._touch())
         mirror.listen("Queue", self._queue_changed)
 
@@ -53,9 +62,9 @@ class QueueController:
         if self._active and not known.status.state:
             self._open(known)
 
-    def allocated(self, name: str, amounts: Mapping[str, str]) -> None:
-        """What the pods of a queue hold."""
-        self._allocated[name] = dict(amounts)
+    def decided(self, status: SetQueueStatus) -> None:
+        """What the pods of a queue hold, and what it says."""
+        self._decided[status.name] = status
         self._changed = True
 
     def refresh(self) -> None:
@@ -67,7 +76,7 @@ class QueueController:
         wanted = {
             name: fields
             for name, queue in self._state.queues.items()
-            if (fields := queue_fields(queue, counts.get(name, Counter()), self._allocated.get(name)))
+            if (fields := queue_fields(queue, counts.get(name, Counter()), self._decided.get(name)))
         }
         self._writer.withdraw("Queue", but=wanted)
         for name, fields in wanted.items():
@@ -79,7 +88,9 @@ class QueueController:
     def _queue_changed(self, type: str, queue: Queue | Object | str) -> None:
         self._changed = True
         if type == "DELETED":
-            self._allocated.pop(queue if isinstance(queue, str) else object_key(queue), None)
+            name = queue if isinstance(queue, str) else object_key(queue)
+            self._decided.pop(name, None)
+            self._gone(name, not isinstance(queue, str))
 
     def _open(self, queue: Queue) -> None:
         if not queue.status.state:
@@ -95,7 +106,7 @@ def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
     return counts
 
 
-def queue_fields(queue: Queue, counts: Counter[str], allocated: Mapping[str, str] | None) -> Object:
+def queue_fields(queue: Queue, counts: Counter[str], decided: SetQueueStatus | None) -> Object:
     """The fields of a queue's status that are not as they should be; null stands for an amount that is gone."""
     status = queue.status
     fields: Object = {}
@@ -105,9 +116,13 @@ def queue_fields(queue: Queue, counts: Counter[str], allocated: Mapping[str, str
     for phase, field in _COUNTS.items():
         if counts[phase] != getattr(status, field):
             fields[field] = counts[phase]
-    if allocated is not None and allocated != status.allocated:
-        gone = dict.fromkeys(name for name in status.allocated if name not in allocated)
-        fields["allocated"] = {**allocated, **gone}
+    if decided is not None and decided.allocated != status.allocated:
+        gone = dict.fromkeys(name for name in status.allocated if name not in decided.allocated)
+        fields["allocated"] = {**decided.allocated, **gone}
+    if decided is not None and decided.conditions is not None:
+        shown = [condition.shown for condition in decided.conditions]
+        if shown != [condition.shown for condition in status.conditions]:
+            fields["conditions"] = condition_fields(decided.conditions, queue)
     return fields
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroupPhase
+from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroup, PodGroupPhase
 from stromboli.api.decisions import (
     Bind,
     Decision,
@@ -32,7 +32,7 @@ from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
 from stromboli.live.fence import FencedKube
 from stromboli.live.leader import LeaderLease, LeadershipLostError
-from stromboli.live.limits import Backoff
+from stromboli.live.limits import Backoff, Reluctance
 from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
@@ -57,8 +57,12 @@ __all__ = ["Decider", "Result", "Service"]
 
 log = Logger(__name__)
 
+#: how long somebody who restores the definition of queues has to restore the queues, in seconds
+_RESTORED = 60.0
 #: how long what is under way may take when the service ends, in seconds
 _GRACE = 4.0
+#: fields of a PodGroup's status that are no words
+_FACTS = ("phase", "running", "succeeded", "failed")
 _API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOLOGY}
 
 
@@ -108,12 +112,17 @@ class Service:
             assume_timeout=settings.assume_timeout,
             pod_events=settings.pod_events,
         )
-        self._evictor = Evictor(self._writer_kube, mirror, self._events, observer, name)
+        self._evictor = Evictor(self._writer_kube, mirror, self._events, observer, name, delete=settings.delete_victims)
         self._status = StatusWriter(self._writer_kube, mirror, observer, settings.status_writes_per_second)
-        self._pod_conditions = PodConditions(self._writer_kube, self.state, settings.pod_conditions_per_second)
+        # Most pods find a place while their gang is still being created.
+        rate, patience = settings.pod_conditions_per_second, 2 * settings.status_patience
+        self._pod_conditions = PodConditions(self._writer_kube, mirror, self._events, rate, patience)
+        self._group_reluctance = Reluctance(settings.status_patience)
         self._set_aside = SetAside(self._writer_kube, mirror, settings.pod_conditions_per_second)
         # What a queue holds changes with each of its gangs.
-        self._queues = QueueController(mirror, self._status, 2 * settings.status_patience)
+        self._queues = QueueController(mirror, self._status, 2 * settings.status_patience, self._queue_gone)
+        self._queues_missing = asyncio.Event()
+        self._queues_missing.set()
         inherit = settings.inherit_owner_annotations
         self._pod_groups = PodGroupMaker(self._writer_kube, mirror, self._events, inherit=inherit)
         self._operator = QueueOperator(self._credentials, self._queues.seen)
@@ -310,13 +319,28 @@ class Service:
         await Takeover(self.state, self._events, self._evictor, self.observer).run()
 
     async def _ensure_queues(self) -> None:
+        """Create the root and the default queue at first, and whenever one of them is gone."""
         backoff = Backoff(0.2, 5.0)
         while True:
+            await self._queues_missing.wait()
+            self._queues_missing.clear()
             try:
-                return await ensure_queues(self._writer_kube, self.settings.default_queue)
+                await ensure_queues(self._writer_kube, self.settings.default_queue)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("queues not created", error)
-            await asyncio.sleep(backoff.delay())
+                self._queues_missing.set()
+                await asyncio.sleep(backoff.delay())
+            else:
+                # Queues that go with their definition come back with it, if somebody restores both.
+                backoff = Backoff(_RESTORED, _RESTORED)
+
+    def _queue_gone(self, name: str, seen: bool) -> None:
+        if name not in ("root", self.settings.default_queue):
+            return
+        if seen:
+            self._queues_missing.set()
+        else:
+            asyncio.get_running_loop().call_later(_RESTORED, self._queues_missing.set)
 
     @property
     def _namespace(self) -> str:
@@ -372,19 +396,18 @@ class Service:
         self._binder.submit(by_type[Bind], snapshot)
         self._evictor.evict(by_type[Evict])
         self._evictor.nominate(by_type[Nominate])
-        self._set_pod_group_statuses(by_type[SetPodGroupStatus], [*by_type[EmitEvent], *by_type[SetPodUnscheduled]])
+        self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
+        self._pod_conditions.tell(by_type[SetPodUnscheduled])
         for queue in by_type[SetQueueStatus]:
-            self._queues.allocated(queue.name, queue.allocated)
+            self._queues.decided(queue)
         self._queues.refresh()
 
-    def _set_pod_group_statuses(
-        self, statuses: Sequence[SetPodGroupStatus], news: Iterable[EmitEvent | SetPodUnscheduled]
-    ) -> None:
+    def _set_pod_group_statuses(self, statuses: Sequence[SetPodGroupStatus], news: Iterable[EmitEvent]) -> None:
         """Have statuses written, and what is new about those PodGroups told with them: it may be over soon."""
         decided = {status.key: status for status in statuses}
-        told: defaultdict[str, list[EmitEvent | SetPodUnscheduled]] = defaultdict(list)
+        told: defaultdict[str, list[EmitEvent]] = defaultdict(list)
         for item in news:
-            told[self._pod_group_of(item)].append(item)
+            told[item.key if item.kind == "PodGroup" else ""].append(item)
         self._status.withdraw("PodGroup", but=decided)
         for key, decision in decided.items():
             pod_group = self.state.pod_group(key)
@@ -395,27 +418,30 @@ class Service:
                 # Whoever creates the pods waits for the admission; that they are not there yet is no news.
                 self._status.put("PodGroup", key, {"phase": PodGroupPhase.Inqueue})
             else:
-                fields = pod_group_fields(decision.status, pod_group)
-                self._status.put("PodGroup", key, fields, patience=self.settings.status_patience, then=tell)
+                fields, uid = pod_group_fields(decision.status, pod_group), pod_group.metadata.uid
+                patience = self._patience_with(decision, pod_group)
+                then = partial(self._written, uid, decision.minor, tell)
+                self._status.put("PodGroup", key, fields, patience=patience, then=then)
         for others in told.values():
             self._tell(others)
 
-    def _pod_group_of(self, item: EmitEvent | SetPodUnscheduled) -> str:
-        """The key of the PodGroup that something is about, empty when it is about something else."""
-        if isinstance(item, EmitEvent):
-            return item.key if item.kind == "PodGroup" else ""
-        record = self.state.record(item.key)
-        return record.job if record else ""
+    def _patience_with(self, decision: SetPodGroupStatus, pod_group: PodGroup) -> float:
+        """How long a status may wait: a phase or a count for a moment, what else conditions say ever longer."""
+        if any(getattr(decision.status, field) != getattr(pod_group.status, field) for field in _FACTS):
+            self._group_reluctance.forget(pod_group.metadata.uid)
+            return self.settings.status_patience
+        return self._group_reluctance.pause(pod_group.metadata.uid, minor=decision.minor)
+
+    def _written(self, uid: str, minor: bool, tell: Callable[[], None]) -> None:
+        self._group_reluctance.told(uid, minor=minor)
+        tell()
 
     def _tell_of_problem(self, kind: str, key: str, uid: str, problem: str) -> None:
         namespace, _, name = key.rpartition("/")
         about = Reference(_API_VERSIONS.get(kind, "v1"), kind, namespace, name, uid)
         self._events.emit(about, "Warning", REASON, problem)
 
-    def _tell(self, news: Iterable[EmitEvent | SetPodUnscheduled]) -> None:
+    def _tell(self, news: Iterable[EmitEvent]) -> None:
         for item in news:
-            if isinstance(item, SetPodUnscheduled):
-                self._pod_conditions.put(item)
-                continue
             about = Reference(_API_VERSIONS.get(item.kind, "v1"), item.kind, item.namespace, item.name, item.uid)
             self._events.emit(about, item.type, item.reason, item.message)

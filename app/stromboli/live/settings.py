@@ -65,6 +65,8 @@ class Settings(BaseModel):
     together, and a pod has one only when it was bound alone."""
     pod_conditions_per_second: _Rate = 100
     """How many pods a second are told why they wait."""
+    delete_victims: bool = False
+    """Whether victims are deleted, as Volcano does. Otherwise they are evicted, which disruption budgets may refuse."""
     status_patience: _Pause = 1.0
     """How long a change of a status may wait for further ones. Phases of queues and admissions do not wait, sums of
     queues wait twice as long."""

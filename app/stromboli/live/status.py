@@ -10,14 +10,14 @@ the object. The written fields are ours alone, so patches carry no version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
 
-from stromboli.api.crds import KINDS, SCHEDULING, PodGroup, PodGroupStatus, Queue, dumped
+from stromboli.api.crds import KINDS, SCHEDULING, Condition, PodGroup, PodGroupStatus, Queue, dumped
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
 from stromboli.live.json import Decoder
 from stromboli.live.limits import TokenBucket
@@ -68,18 +68,25 @@ class StatusWriter:
     ) -> None:
         """Have these fields of a status written. Fields that are not named stay as they are.
 
-        That may happen `patience` seconds later; what is put meanwhile takes its place. `then` is called after it.
+        That may happen `patience` seconds later, or earlier if what is put meanwhile, which takes its place, has
+        less. `then` is called after it.
         """
         at = (kind, key)
         if at not in self._wanted and self._is_known(at, status):
             return
         new = at not in self._wanted and at not in self._busy
         self._wanted[at] = _Wanted(status, then)
-        if new and patience:
-            self._waiting[at] = asyncio.get_running_loop().call_later(patience, self._hurry, at)
+        if patience:
+            loop = asyncio.get_running_loop()
+            waiting = self._waiting.get(at)
+            if waiting is not None and waiting.when() > loop.time() + patience:
+                waiting.cancel()
+                new = True
+            if new:
+                self._waiting[at] = loop.call_later(patience, self._hurry, at)
         elif new:
             self._queue.put_nowait(at)
-        elif not patience:
+        else:
             self._hurry(at)
 
     def withdraw(self, kind: str, but: Collection[str]) -> None:
@@ -174,18 +181,27 @@ def object_path(kind: str, key: str) -> str:
 def pod_group_fields(status: PodGroupStatus, pod_group: PodGroup | None) -> Object:
     """The status as it is written: with the generation that it is about, and the time of each transition."""
     fields = dumped(status)
-    generation = pod_group.metadata.generation if pod_group else 0
-    known = {c.type: c for c in pod_group.status.conditions} if pod_group else {}
-    for condition in fields.get("conditions", ()):
-        if generation:
-            condition["observedGeneration"] = generation
-        if condition.get("lastTransitionTime"):
-            continue
-        before = known.get(condition["type"])
-        unchanged = before is not None and before.status == condition.get("status")
-        since = before.last_transition_time if before is not None and unchanged else None
-        condition["lastTransitionTime"] = timestamp(since)
+    if "conditions" in fields:
+        fields["conditions"] = condition_fields(status.conditions, pod_group)
     return fields
+
+
+def condition_fields(conditions: Iterable[Condition], of: PodGroup | Queue | None) -> list[Object]:
+    """Conditions as they are written: with the generation that they are about, and the time of each transition."""
+    known: Sequence[Condition] = of.status.conditions if of else ()
+    before = {condition.type: condition for condition in known}
+    out = []
+    for fields in map(dumped, conditions):
+        if of and of.metadata.generation:
+            fields["observedGeneration"] = of.metadata.generation
+        if not fields.get("lastTransitionTime"):
+            old = before.get(fields["type"])
+            unchanged = old is not None and old.status == fields.get("status")
+            fields["lastTransitionTime"] = timestamp(
+                old.last_transition_time if old is not None and unchanged else None
+            )
+        out.append(fields)
+    return out
 
 
 def comparable(status: Mapping[str, Any]) -> Object:

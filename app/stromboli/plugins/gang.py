@@ -40,12 +40,14 @@ class Gang(Plugin):
                 lacking,
             )
         for policy in job.pod_group.spec.sub_group_policy:
-            if sum(sub_job.policy == policy.name for sub_job in job.sub_jobs.values()) < policy.min_sub_groups:
+            found = sum(sub_job.policy == policy.name for sub_job in job.sub_jobs.values())
+            if found < policy.min_sub_groups:
                 return Reason(
                     Stage.Gang,
                     "NotEnoughPodsOfTask",
                     f"PodGroup {job.key} needs {policy.min_sub_groups} sub groups of {policy.name}",
                     Actionable.User,
+                    f"it has {found}",
                 )
         if job.valid_count < job.min_available:
             return Reason(
@@ -127,20 +129,24 @@ class Gang(Plugin):
     def close(self, report: Report) -> None:
         for job in self._view.jobs.values():
             if not any(job.counts):
-                continue
-            if self._held(job) >= job.min_available:
+                self._close_empty(report, job)
+            elif self._held(job) >= job.min_available:
                 report.condition(job, _SCHEDULED)
                 self._contradict(report, job, _NOT_UNSCHEDULABLE)
             elif not self._only_waits_for_release(job):
-                why = self._view.reason(job) or reasons.gang_blocked(job)
-                message = f"{why.reason}: {why.message}"
-                report.unschedulable(
-                    job,
-                    PodGroupCondition(
-                        type="Unschedulable", status="True", reason="NotEnoughResources", message=message
-                    ),
-                )
+                why = self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
+                report.unschedulable(job, reasons.unschedulable(self._view.rules, why))
                 self._contradict(report, job, _NOT_SCHEDULED)
+
+    def _close_empty(self, report: Report, job: Job) -> None:
+        """A PodGroup whose pods are made once it is admitted says why it is not; Volcano's says nothing."""
+        if not self._view.rules.conditions:
+            return
+        why = self._view.reason(job)
+        if why is not None:
+            report.unschedulable(job, reasons.unschedulable(self._view.rules, why))
+        elif any(c.type == "Unschedulable" and c.status == "True" for c in job.conditions):
+            report.condition(job, _NOT_UNSCHEDULABLE)
 
     def _contradict(self, report: Report, job: Job, condition: PodGroupCondition) -> None:
         """Say that what a condition said before is over."""

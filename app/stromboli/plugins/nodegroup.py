@@ -23,7 +23,7 @@ from stromboli.api.resources import TOLERANCE, Mask, Vector
 from stromboli.framework.job import Queue
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Arguments, Filters, Plugin
+from stromboli.framework.plugin import Anywhere, Arguments, Filters, Plugin
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
@@ -119,7 +119,7 @@ class NodeGroup(Plugin):
         if account is None:
             return
         if account.limits is None:
-            yield f"the queue's annotation {_LIMITS} cannot be read", np.zeros(len(nodes), np.bool_)
+            yield Anywhere(f"the queue's annotation {_LIMITS} cannot be read"), np.zeros(len(nodes), np.bool_)
             return
         groups, numbers = nodes.facts.label(_GROUP)[nodes.rows], nodes.facts.label_values(_GROUP)
         grouped = (groups >= 0) & (groups != numbers.get("", -1))

@@ -7,9 +7,11 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Vector
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
 
 _DEFAULT_FACTOR = 1.2
@@ -29,14 +31,16 @@ class Overcommit(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         factor = self.arguments.factor if self.arguments.factor >= 1 else _DEFAULT_FACTOR
-        self._idle = view.total * factor - view.nodes.used.sum(axis=1)
+        self._used = view.nodes.used.sum(axis=1)
+        self._limit = view.total * factor
+        self._idle = self._limit - self._used
         self._inqueue = view.vector(None)
         for job in view.jobs.values():
             if job.min_resources is None:
                 continue
             if job.phase == "Inqueue":
                 self._inqueue += shares.reserved(view, job, beyond_allocated=False)
-            elif job.phase == "Running" and job.allocated_count >= job.min_available:
+            elif shares.stays_admitted(view, job):
                 self._inqueue += shares.reserved(view, job, beyond_allocated=True)
 
     def job_enqueueable(self, job: Job) -> Verdict:
@@ -46,14 +50,27 @@ class Overcommit(Plugin):
         columns = shares.exceeded(wanted, self._idle, job.min_resources)
         if not columns:
             return Vote.Permit
-        names = ", ".join(self._view.dimensions[c] for c in columns)
-        return Reason(
-            Stage.Admission,
-            "ClusterOvercommitted",
-            f"jobs that were admitted before already lay claim to all of the cluster's {names}",
-            Actionable.Wait,
+        return self._refusal(job.min_resources, columns)
+
+    def _refusal(self, asked: Vector, columns: list[int]) -> Reason:
+        view, stage, word = self._view, Stage.Admission, "ClusterOvercommitted"
+        detail = "; ".join(
+            f"{view.dimensions[c]}: {describe(c, self._limit[c])} may be claimed of {describe(c, view.total[c])}, "
+            f"pods hold {describe(c, self._used[c])}, admitted jobs claim {describe(c, self._inqueue[c])}, "
+            f"{describe(c, asked[c])} more asked"
+            for c in columns
         )
+        alone = [c for c in columns if asked[c] > self._limit[c]]
+        if alone:
+            message = f"the job asks for more {_names(view, alone)} than the cluster has"
+            return Reason(stage, word, message, Actionable.User, detail, scalable=True)
+        message = f"running pods and jobs admitted before lay claim to the cluster's {_names(view, columns)}"
+        return Reason(stage, word, message, Actionable.Wait, detail, scalable=True)
 
     def job_enqueued(self, job: Job) -> None:
         if job.min_resources is not None:
             self._inqueue += shares.reserved(self._view, job, beyond_allocated=False)
+
+
+def _names(view: View, columns: list[int]) -> str:
+    return ", ".join(view.dimensions[c] for c in columns)

@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import TOLERANCE, Matrix, ResourceAmounts, Vector
 from stromboli.fairness import division, shares
-from stromboli.fairness.limits import Excess, Limit
+from stromboli.fairness.limits import Excess, Limit, overused, tried
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
@@ -65,9 +65,7 @@ class Proportion(Plugin):
         self._asked_overused[queue.name] = used_up
         if not used_up:
             return None
-        return Reason(
-            Stage.QueueShare, "QueueOverused", f"queue {queue.name} holds all that it deserves", Actionable.Wait
-        )
+        return overused(self._view, queue.name, self._allocated[row], self._deserved[row])
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
         if not queue.open:
@@ -79,7 +77,9 @@ class Proportion(Plugin):
         if room == count:
             return count, None
         columns = shares.exceeded(held + (room + 1) * request, limit, request)
-        return room, Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
+        job = self._view.jobs[pod.job]
+        excess = Excess(queue.name, held, request, limit, columns, tried=tried(self._view, job))
+        return room, excess.reason(self._view, Limit.Deserved)
 
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Beyond what it deserves goes who has less than that, in each dimension in which it then has more."""
@@ -133,7 +133,9 @@ class Proportion(Plugin):
         columns = shares.exceeded(held + request, limit, request)
         if not columns:
             return Vote.Permit
-        excess = Excess(job.queue.name, held, request, limit, columns)
+        excess = Excess(
+            job.queue.name, self._allocated[row], request, limit, columns, self._inqueue[row], self._elastic[row]
+        )
         return excess.reason(self._view, Limit.Capability, Stage.Admission)
 
     def job_enqueued(self, job: Job) -> None:
@@ -240,7 +242,7 @@ class Proportion(Plugin):
                 if job.min_resources is None:
                     continue
                 elastic[row] += np.maximum(job.allocated - job.min_resources, 0)
-                running = job.phase == "Running" and job.allocated_count >= job.min_available
+                running = shares.stays_admitted(self._view, job)
                 if running or job.phase == "Inqueue":
                     inqueue[row] += shares.reserved(self._view, job, beyond_allocated=True)
         return inqueue, elastic

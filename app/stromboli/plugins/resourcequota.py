@@ -55,7 +55,8 @@ class ResourceQuota(Plugin):
                 if quota.used.get(name, 0) + admitted[name] + asked[name] > quota.hard[name]
             )
             if exceeded:
-                return _insufficient(job, quota, exceeded)
+                taken = {name: quota.used.get(name, Fraction(0)) + admitted[name] for name in exceeded}
+                return _insufficient(job, quota, taken, asked)
         return Vote.Permit
 
     def job_enqueued(self, job: Job) -> None:
@@ -74,10 +75,19 @@ def _amounts(resources: ResourceAmounts | None) -> Amounts:
     return out
 
 
-def _insufficient(job: Job, quota: Quota, names: list[str]) -> Reason:
+def _insufficient(job: Job, quota: Quota, taken: Amounts, asked: Amounts) -> Reason:
+    detail = "; ".join(
+        f"{name}: {_plain(used)} of {_plain(quota.hard[name])} used, {_plain(asked[name])} more asked"
+        for name, used in taken.items()
+    )
     return Reason(
         Stage.Admission,
         "ResourceQuotaExceeded",
-        f"ResourceQuota {quota.name} of namespace {job.namespace} has no room for the job's {', '.join(names)}",
+        f"ResourceQuota {quota.name} of namespace {job.namespace} has no room for the job's {', '.join(taken)}",
         Actionable.Admin,
+        detail,
     )
+
+
+def _plain(amount: Fraction) -> str:
+    return f"{float(amount):.12g}"

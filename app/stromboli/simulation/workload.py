@@ -202,7 +202,8 @@ def write_statuses(state: ClusterState, decisions: Iterable[Decision]) -> None:
                 group = state.pod_groups[state.jobs[decision.key]]
                 assert group is not None
                 state.upsert("PodGroup", group.model_copy(update={"status": status}))
-            case SetQueueStatus(name, allocated):
+            case SetQueueStatus(name, allocated, conditions):
                 queue = state.queues[name]
-                shown = queue.status.model_copy(update={"allocated": allocated})
+                said = {} if conditions is None else {"conditions": conditions}
+                shown = queue.status.model_copy(update={"allocated": allocated, **said})
                 state.upsert("Queue", queue.model_copy(update={"status": shown}))

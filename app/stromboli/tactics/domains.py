@@ -94,6 +94,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         f"no HyperNode up to tier {tier}{near} has room for PodGroup {job.key}",
         Actionable.Wait,
         f"of {number} HyperNodes",
+        scalable=True,
     )
 
 

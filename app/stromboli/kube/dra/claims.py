@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from stromboli.api.objects import PodResourceClaim
 from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin import Filters
+from stromboli.framework.plugin import Anywhere, Filters
 from stromboli.framework.view import View
 from stromboli.kube.dra.allocator import (
     Demand,
@@ -190,7 +190,7 @@ class _Book:
                 raise ClaimError(f"resourceclaim {waiting[0].key} is not allocated")
             answers = self._answers_for(waiting) if waiting else None
         except ClaimError as error:
-            yield str(error), np.zeros(len(self._facts), np.bool_)
+            yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
             return
         for claim in claims:
             allocation = claim.status.allocation

@@ -18,7 +18,7 @@ from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Vector
 from stromboli.fairness import obstacles, shares
-from stromboli.fairness.limits import Excess, Limit
+from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
@@ -102,9 +102,7 @@ class Capacity(Plugin):
             fit = shares.copies_within(account.limit, account.allocated, request, room)
             if fit < room:
                 room = fit
-                why = self._over(
-                    account, Stage.QueueShare, account.allocated, account.allocated + (fit + 1) * request, request
-                )
+                why = self._over(account, account.allocated + (fit + 1) * request, request, [pod])
         if room and self._limits_devices and pod.pod_class.spec.resource_claims:
             over = self._over_devices(queue, pod)
             return (1, why) if over is None else (0, over)
@@ -126,7 +124,7 @@ class Capacity(Plugin):
         if why is not None:
             return why
         account, request = self._accounts[queue.name], self._view.requested(pods)
-        why = self._over(account, Stage.QueueShare, account.allocated, account.allocated + request, request)
+        why = self._over(account, account.allocated + request, request, pods)
         if why is not None:
             return why
         ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
@@ -218,14 +216,23 @@ class Capacity(Plugin):
         devices = self._least_devices(job)
         for account in self._accounts[job.queue.name].path:
             if job.min_resources is not None:
-                held = account.allocated + account.inqueue - account.elastic
-                over = self._over(account, Stage.Admission, held, held + job.min_resources, job.min_resources)
+                over = self._over_admission(account, job.min_resources)
                 if over is not None:
                     return over
             shortage = account.devices.over_admission(devices)
             if shortage is not None:
                 return no_devices(account.queue, Stage.Admission, shortage)
         return Vote.Permit
+
+    def _over_admission(self, account: Account, request: Vector) -> Reason | None:
+        """Why a queue has no room for one more job, given what is held and claimed."""
+        wanted = account.allocated + account.inqueue - account.elastic + request
+        columns = shares.exceeded(wanted, account.limit, request)
+        if not columns:
+            return None
+        name, held, claimed, elastic = account.queue.name, account.allocated, account.inqueue, account.elastic
+        excess = Excess(name, held, request, account.limit, columns, claimed, elastic)
+        return excess.reason(self._view, Limit.Capability, Stage.Admission)
 
     def _least_devices(self, job: Job) -> Amounts:
         """The devices that a job needs to start, when devices are limited at all."""
@@ -253,12 +260,13 @@ class Capacity(Plugin):
             return obstacles.not_a_leaf(queue)
         return None if queue.open else reasons.queue_not_open(queue)
 
-    def _over(self, account: Account, stage: Stage, held: Vector, wanted: Vector, request: Vector) -> Reason | None:
+    def _over(self, account: Account, wanted: Vector, request: Vector, pods: Sequence[PodRecord]) -> Reason | None:
         columns = shares.exceeded(wanted, account.limit, request)
         if not columns:
             return None
-        excess = Excess(account.queue.name, held, request, account.limit, columns)
-        return excess.reason(self._view, Limit.Capability, stage)
+        got = tried(self._view, self._view.jobs[pods[0].job])
+        excess = Excess(account.queue.name, account.allocated, request, account.limit, columns, tried=got)
+        return excess.reason(self._view, Limit.Capability)
 
     # -- accounts --------------------------------------------------------------------------------------------------
 
@@ -399,7 +407,7 @@ class Capacity(Plugin):
         claim = None
         if job.min_resources is not None:
             elastic = np.maximum(job.allocated - job.min_resources, 0)
-            running = job.phase == "Running" and job.allocated_count >= job.min_available
+            running = shares.stays_admitted(self._view, job)
             if running or job.phase == "Inqueue":
                 claim = shares.reserved(view, job, beyond_allocated=True)
         for each in account.path:

@@ -15,7 +15,7 @@ from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Vector
 from stromboli.fairness import shares
-from stromboli.fairness.limits import Excess, Limit
+from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Kind, Operation
@@ -116,17 +116,19 @@ class FairShare(Plugin):
         path = self._accounts.bounds.path(self._accounts.row[queue.name])
         if not capacity.is_bounded(self._accounts.bounds, path, preemptible=yields):
             return count, None
-        required = self._accounts.full(self._required(self._view.jobs[pod.job], [pod]))
-        why = self._over_capacity(Stage.QueueShare, queue, required, required, preemptible=yields)
+        job = self._view.jobs[pod.job]
+        required = self._accounts.full(self._required(job, [pod]))
+        why = self._over_capacity(Stage.QueueShare, queue, required, required, preemptible=yields, job=job)
         if why is not None:
             return 0, why
         room = capacity.copies(self._accounts.bounds, path, request, count, preemptible=yields)
         if room == count:
             return count, None
-        return room, self._over_capacity(Stage.QueueShare, queue, (room + 1) * request, request, preemptible=yields)
+        wanted = (room + 1) * request
+        return room, self._over_capacity(Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job)
 
     def _over_capacity(
-        self, stage: Stage, queue: Queue, wanted: Vector, request: Vector, *, preemptible: bool
+        self, stage: Stage, queue: Queue, wanted: Vector, request: Vector, *, preemptible: bool, job: Job | None = None
     ) -> Reason | None:
         """Why a queue has no room for what is wanted, in the order of the tree's resources."""
         accounts = self._accounts
@@ -137,7 +139,8 @@ class FairShare(Plugin):
         queue_over = accounts.bounds.names[over.row]
         columns = accounts.dimensions[over.columns].tolist()
         held, bound, asked = (accounts.of_session(amounts) for amounts in (over.held, over.bound, request))
-        excess = Excess(queue_over, held, asked, bound, columns)
+        got = None if job is None else tried(self._view, job)
+        excess = Excess(queue_over, held, asked, bound, columns, tried=got)
         return excess.reason(self._view, Limit.Quota if over.is_quota else Limit.Capability, stage)
 
     def _refusal(self, queue: Queue) -> Reason | None:

@@ -1,0 +1,124 @@
+"""How victims go: by the Eviction API, as far as disruption budgets allow, and told to all whom it concerns."""
+
+from __future__ import annotations
+
+import time
+
+from stromboli.engine import Engine, Successive
+from stromboli.framework.environment import Environment
+from stromboli.live import Service
+from tests.live.cluster import SCHEDULING, Cluster, Object
+from tests.live.conftest import Recorder, StartService, until
+from tests.live.first_fit import FirstFit
+
+PODS = "/api/v1/namespaces/default/pods"
+PREEMPTING = """
+actions: "enqueue, allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: predicates}, {name: nodeorder}]
+"""
+
+
+def evictions(service: Service) -> list[str]:
+    assert isinstance(service.observer, Recorder)
+    return service.observer.evictions
+
+
+def notes(cluster: Cluster, reason: str) -> dict[str, str]:
+    """What Events of a reason say, by the name of what they are about."""
+    events = cluster.items("/apis/events.k8s.io/v1/events")
+    return {event["regarding"]["name"]: event["note"] for event in events if event["reason"] == reason}
+
+
+async def running(cluster: Cluster, name: str) -> None:
+    """Return when a pod runs."""
+    await until(lambda: cluster.get(f"{PODS}/{name}")["status"].get("phase") == "Running")
+
+
+def target(pod: Object) -> Object:
+    conditions = pod["status"].get("conditions") or ()
+    return next((c for c in conditions if c["type"] == "DisruptionTarget"), {})
+
+
+def protect(cluster: Cluster) -> str:
+    """Have a budget keep all pods; returns its path."""
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    cluster.create(path, {"metadata": {"name": "all"}, "spec": {"maxUnavailable": 0, "selector": {}}})
+    return f"{path}/all"
+
+
+async def test_a_victim_is_evicted_once_and_says_who_did_it(cluster: Cluster, start: StartService) -> None:
+    decider = FirstFit()
+    service = await start(lambda _: decider)
+    cluster.gang("old", 1)
+    await running(cluster, "old-0")
+    with cluster.held("PATCH", "/pods/old-0/status"):
+        decider.victims = {"default/old-0"}
+        cluster.group("wakes", 1)
+        await until(lambda: bool(cluster.count("POST", "/pods/old-0/eviction", 201)))
+        cluster.group("wakes-again", 1)
+    await until(lambda: not cluster.pods())
+    await until(lambda: evictions(service) == ["evicted"])
+    assert cluster.count("POST", "/pods/old-0/eviction") == 1
+    assert cluster.count("DELETE", "/pods/old-0") == 0
+
+
+async def test_volcanos_way_deletes_without_asking(cluster: Cluster, start: StartService) -> None:
+    decider = FirstFit()
+    service = await start(lambda _: decider, delete_victims=True)
+    cluster.gang("old", 1)
+    await running(cluster, "old-0")
+    protect(cluster)
+    with cluster.held("DELETE", "/pods/old-0"):
+        decider.victims = {"default/old-0"}
+        cluster.group("wakes", 1)
+        await until(lambda: bool(target(cluster.get(f"{PODS}/old-0"))))
+        assert target(cluster.get(f"{PODS}/old-0"))["reason"] == "PreemptionByScheduler"
+    await until(lambda: not cluster.pods())
+    await until(lambda: evictions(service) == ["evicted"])
+    assert cluster.count("POST", "/eviction") == 0
+
+
+async def test_a_budget_is_respected_and_asked_again_later(cluster: Cluster, start: StartService) -> None:
+    decider = FirstFit()
+    service = await start(lambda _: decider, schedule_period=0.05)
+    cluster.gang("old", 1)
+    await running(cluster, "old-0")
+    budget = protect(cluster)
+    decider.victims = {"default/old-0"}
+    began = time.monotonic()
+    cluster.group("wakes", 1)
+    await until(lambda: cluster.count("POST", "/pods/old-0/eviction", 429) == 2)
+    assert time.monotonic() - began > 0.5
+    assert evictions(service)[:2] == ["refused", "refused"]
+    assert target(cluster.get(f"{PODS}/old-0")) == {}
+    await until(lambda: "EvictionRefused" in cluster.reasons())
+    assert "budget" in notes(cluster, "EvictionRefused")["old-0"]
+    cluster.delete(budget)
+    await until(lambda: not cluster.pods())
+    await until(lambda: evictions(service)[-1] == "evicted")
+
+
+async def test_all_whom_it_concerns_are_told_the_action_the_rule_and_the_numbers(
+    cluster: Cluster, start: StartService
+) -> None:
+    cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 100})
+    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
+    cluster.gang("low", 16, min_member=1)
+    await until(lambda: cluster.all_bound(16))
+    for number in range(16):
+        await running(cluster, f"low-{number}")
+    group = {"metadata": {"name": "urgent"}, "spec": {"minMember": 2, "priorityClassName": "high"}}
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+    cluster.create(f"{SCHEDULING}/namespaces/default/podgroups", kind | group)
+    for number in range(2):
+        cluster.pod(f"urgent-{number}", "urgent", priorityClassName="high")
+    await until(lambda: cluster.pods().get("urgent-0", "") != "" and cluster.pods().get("urgent-1", "") != "")
+    await until(lambda: {"low", "urgent"} <= {*notes(cluster, "Evict"), *notes(cluster, "Preempting")})
+    why = "preempt for PodGroup default/urgent: priority 100 goes before 0 in queue default"
+    told = notes(cluster, "Evict")
+    assert sum(name.startswith("low-") for name in told) == 2
+    assert all(why in note for note in told.values())
+    assert why in notes(cluster, "Preempting")["urgent"]
+    assert notes(cluster, "Preempting")["urgent"].startswith("2 pod(s) of PodGroup default/low evicted")
