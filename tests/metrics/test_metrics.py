@@ -258,6 +258,32 @@ def test_actions_that_evicted_are_counted_by_session() -> None:
     assert value(samples, "volcano_pod_preemption_victims") == 2
 
 
+def test_jobs_tell_when_they_came_and_when_their_pods_got_places() -> None:
+    metrics, state = Metrics(), cluster()
+    tick(metrics, state, PROPORTION)
+    samples = scrape(metrics)
+    session = metrics.last_session
+    assert session is not None
+    placed = {key.rpartition("-")[0].partition("/")[2] for key in session.bound}
+    times = {labels["job_name"]: labels for labels in series(samples, "volcano_e2e_job_scheduling_last_time")}
+    assert placed == set(times) != set()
+    for job in session.view.jobs.values():
+        labels = {"job_name": job.name, "queue": job.queue.name, "job_namespace": job.namespace}
+        assert value(samples, "volcano_e2e_job_scheduling_start_time", **labels) == job.created
+        if job.name in placed:
+            took = value(samples, "volcano_e2e_job_scheduling_duration", **labels)
+            last = value(samples, "volcano_e2e_job_scheduling_last_time", **labels)
+            assert took == 1e3 * (last - job.created)
+
+
+def test_every_queue_says_whether_it_is_overused_and_attempts_to_preempt_are_counted() -> None:
+    metrics, state = Metrics(), cluster()
+    tick(metrics, state, PROPORTION)
+    samples = scrape(metrics)
+    assert {labels["queue_name"] for labels in series(samples, "volcano_queue_overused")} == set(state.queues)
+    assert value(samples, "volcano_total_preemption_attempts") == 0
+
+
 def test_the_hash_of_a_policy_tells_policies_apart_and_ignores_layout() -> None:
     def hash_of(policy: str) -> str:
         metrics = Metrics()

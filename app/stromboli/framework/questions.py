@@ -20,9 +20,11 @@ from stromboli.state.pods import PodRecord
 class Questions:
     """How the answers of several plugins become one is a property of the point, see `Points`."""
 
-    __slots__ = ("_lending", "_points", "_rules")
+    __slots__ = ("_lending", "_points", "_rules", "preemption_attempts")
 
     def __init__(self, points: Points, rules: Rules) -> None:
+        #: how often plugins were asked for victims of preemption
+        self.preemption_attempts = 0
         self._points = points
         self._rules = rules
         self._lending = False
@@ -145,6 +147,7 @@ class Questions:
 
     def victims(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates that may be evicted for a pod, in their order. `point` is preemptable or reclaimable."""
+        self.preemption_attempts += point == "preemptable"
         return self._points.victims(point, beneficiary, candidates, veto=self._rules.veto)
 
     def gang_victims(self, point: str, job: Job, first: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:

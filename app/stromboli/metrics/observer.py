@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from stromboli.api.decisions import Evict
@@ -28,6 +29,7 @@ _MICROSECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0
 _CYCLE = geometric(1, 5000, 20)
 _JOB = geometric(100, 120_000, 30)
 _POD = geometric(50, 60_000, 30)
+_JOB_LABELS = ("job_name", "queue", "job_namespace")
 #: Volcano's label of the moments at which a plugin is called
 _ON_SESSION = {"open": "OnSessionOpen", "close": "OnSessionClose"}
 #: how a binding ends, in the words of `schedule_attempts_total`
@@ -42,9 +44,13 @@ class Metrics(Observer):
         self._last: Session | None = None
         #: sessions in which a job was not ready, by job key, for the jobs of the last session
         self._retries: dict[str, int] = {}
+        self._attempts_to_preempt = 0
+        #: when a pod of a job was last given a place, seconds since the epoch, by job key
+        self._placed: dict[str, float] = {}
         ProcessCollector(registry=registry)
         registry.register(SessionCollector(lambda: self._last))
-        registry.register(_Retries(self))
+        registry.register(_Untyped(self))
+        registry.register(_JobTimes(self))
         self._make_volcano(registry)
         self._make_own(registry)
 
@@ -134,7 +140,9 @@ class Metrics(Observer):
         self._time(session, seconds)
         self._count_places(session, now)
         self._count_evictions(result.decisions)
-        retries = self._retries
+        self._attempts_to_preempt += session.ask.preemption_attempts
+        retries, placed = self._retries, self._placed
+        self._placed = {key: placed[key] for key in session.view.jobs if key in placed} if placed else {}
         self._retries = {job.key: retries.get(job.key, 0) + job.unschedulable for job in session.view.jobs.values()}
 
     def session_failed(self, error: BaseException) -> None:
@@ -167,6 +175,7 @@ class Metrics(Observer):
             job = session.view.jobs.get(pod.job)
             if job is not None:
                 self._job.observe(1e3 * (now - job.created))
+                self._placed[job.key] = now
 
     def _count_evictions(self, decisions: list[Any]) -> None:
         victims = Counts(decision.action for decision in decisions if isinstance(decision, Evict))
@@ -222,13 +231,28 @@ class Metrics(Observer):
         self._leading.set(leads)
 
     @property
+    def last_session(self) -> Session | None:
+        """The last session; None before the first has ended."""
+        return self._last
+
+    @property
+    def placed(self) -> dict[str, float]:
+        """When a pod of a job was last given a place, by job key; a new dictionary after each session."""
+        return self._placed
+
+    @property
+    def attempts_to_preempt(self) -> int:
+        """How often plugins were asked for victims of preemption."""
+        return self._attempts_to_preempt
+
+    @property
     def retries(self) -> dict[str, int]:
         """Sessions in which a job was not ready, by job key; a new dictionary after each session."""
         return self._retries
 
 
-class _Retries(Collector):
-    """`job_retry_counts`: Volcano's counter without the suffix that counters have, so it goes out untyped."""
+class _Untyped(Collector):
+    """Volcano's counters without the suffix that counters have, so they go out untyped."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -243,3 +267,32 @@ class _Retries(Collector):
         for job, count in by_name.items():
             metric.add_sample(name, {"job_id": job}, count)
         yield metric
+        name = "volcano_total_preemption_attempts"
+        metric = Metric(name, "How often plugins were asked for victims of preemption.", "unknown")
+        metric.add_sample(name, {}, self._metrics.attempts_to_preempt)
+        yield metric
+
+
+class _JobTimes(Collector):
+    """When jobs came and when their pods got places, of the jobs of the last session."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        session, placed = self._metrics.last_session, self._metrics.placed
+        jobs = [] if session is None else list(session.view.jobs.values())
+        for what, text, values in (
+            ("start_time", "When a job was created, seconds since the epoch.", {j.key: j.created for j in jobs}),
+            ("last_time", "When a pod of a job was last given a place, seconds since the epoch.", placed),
+            (
+                "duration",
+                "Time from the creation of a job to the last place for one of its pods, in milliseconds.",
+                {job.key: 1e3 * (placed[job.key] - job.created) for job in jobs if job.key in placed},
+            ),
+        ):
+            family = GaugeMetricFamily(f"volcano_e2e_job_scheduling_{what}", text, labels=_JOB_LABELS)
+            for job in jobs:
+                if job.key in values:
+                    family.add_metric([job.name, job.queue.name, job.namespace], values[job.key])
+            yield family

@@ -104,10 +104,11 @@ def _finite(vector: Vector) -> list[float]:
 
 
 def _queue_facts(session: Session) -> Iterator[GaugeMetricFamily]:
+    overused = [([name], float(session.report.queue(name).gets_nothing_more)) for name in session.view.queues]
+    yield _gauge("volcano_queue_overused", "Whether a queue gets nothing more: 1 if so.", ["queue_name"], overused)
     for fact, text in (
         ("share", "The largest part of what a queue deserves that it holds, over all resources."),
         ("weight", "The weight of a queue."),
-        ("overused", "Whether a queue gets nothing more: 1 if so."),
     ):
         values = ((name, getattr(gauges, fact)) for name, gauges in session.report.gauges.items())
         samples = [([name], float(value)) for name, value in values if value is not None]
