@@ -153,7 +153,7 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
         ("watch", "", "pods"),
         ("create", "", "pods/binding"),
         ("patch", "", "pods/status"),
-        ("delete", "", "pods"),
+        ("create", "", "pods/eviction"),
         ("create", "events.k8s.io", "events"),
         ("list", "policy", "poddisruptionbudgets"),
         ("list", "resource.k8s.io", "resourceclaims"),
@@ -165,6 +165,24 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
 )
 def test_the_scheduler_may(installed: Cluster, verb: str, group: str, resource: str) -> None:
     assert may(installed, verb, group, resource, "anywhere")
+
+
+def test_a_queue_in_use_cannot_be_deleted(api: httpx.Client) -> None:
+    queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
+    eventually(lambda: api.get(queues).is_success)
+    manifest = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "used"}}
+    api.post(queues, json=manifest).raise_for_status()
+    patch = {"headers": {"Content-Type": "application/merge-patch+json"}}
+    api.patch(f"{queues}/used/status", json={"status": {"state": "Open", "running": 2}}, **patch).raise_for_status()
+
+    def refused() -> str:
+        answer = api.delete(f"{queues}/used", params={"dryRun": "All"})
+        return "" if answer.is_success else answer.text
+
+    eventually(lambda: "queue used has 2 PodGroups that wait or run" in refused())
+    api.patch(f"{queues}/used/status", json={"status": {"running": 0, "completed": 2}}, **patch).raise_for_status()
+    assert refused() == ""
+    api.delete(f"{queues}/used").raise_for_status()
 
 
 def test_the_scheduler_may_hold_a_lease_in_its_namespace_only(installed: Cluster) -> None:
@@ -192,6 +210,7 @@ def test_the_scheduler_may_write_no_configmap_but_its_own(installed: Cluster) ->
         ("patch", "topology.volcano.sh", "hypernodes/status"),
         ("watch", "coordination.k8s.io", "leases"),
         ("create", "", "pods"),
+        ("delete", "", "pods"),
         ("update", "", "nodes"),
         ("delete", "scheduling.volcano.sh", "queues"),
         ("update", "scheduling.volcano.sh", "queues"),
