@@ -15,6 +15,7 @@ from stromboli.framework.explain import all_reasons
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
+from stromboli.tactics.prospects import prospects
 
 #: infinity as the recorded gauges have it
 _UNLIMITED = sys.float_info.max
@@ -56,10 +57,17 @@ def outcome(run: Run) -> dict[str, Any]:
 
 
 def explanation(session: Session) -> dict[str, Any]:
-    """The reason of every pod that has no place, or moves; where queues have a fair share, how it was found."""
+    """Why pods have no place or move, why nobody is evicted for their jobs, and how fair shares were found."""
     out: dict[str, Any] = {
         "pods": {key: reason_as_data(reason) for key, reason in sorted(all_reasons(session).items())}
     }
+    evicting = {
+        key: {action: reason_as_data(why) for action, why in found}
+        for key, job in sorted(session.view.jobs.items())
+        if (found := list(prospects(session, job)))
+    }
+    if evicting:
+        out["preemption"] = evicting
     shares = {
         name: _fair_share(session, gauges)
         for name, gauges in sorted(session.report.gauges.items())

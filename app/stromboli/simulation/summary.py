@@ -18,6 +18,7 @@ from stromboli.framework.explain import all_reasons
 from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
+from stromboli.tactics.prospects import prospects
 
 _GIBIBYTE = 2**30
 _FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))
@@ -54,6 +55,9 @@ def pod_groups(run: Run) -> Table:
         job = session.view.jobs.get(key)
         there = [placed[pod] for pod in pods if pod in placed]
         evicted = sum(pod in run.evicted for pod in pods)
+        words = dict.fromkeys(reasons[pod].reason for pod in pods if pod in reasons)
+        if job is not None and words:
+            words |= dict.fromkeys(f"{action}: {why.reason}" for action, why in prospects(session, job))
         table.add_row(
             key or "(none)",
             job.queue.name if job else "-",
@@ -61,7 +65,7 @@ def pod_groups(run: Run) -> Table:
             f"{len(there)}/{len(pods)}",
             _counted(there),
             *([str(evicted or "")] if run.evicted else []),
-            "\n".join(dict.fromkeys(reasons[pod].reason for pod in pods if pod in reasons)),
+            "\n".join(words),
         )
     return table
 
@@ -99,8 +103,11 @@ def explanations(session: Session) -> Iterator[str]:
     reasons = all_reasons(session)
     for key, pods in sorted(_members(session).items()):
         counts = Counter(_told(reasons[pod]) for pod in pods if pod in reasons)
-        if counts:
-            yield "\n".join([f"{key or '(none)'}:", *(f"  {count} x {text}" for text, count in counts.items())])
+        if not counts:
+            continue
+        job = session.view.jobs.get(key)
+        evicting = [] if job is None else [f"  {action}: {_told(why)}" for action, why in prospects(session, job)]
+        yield "\n".join([f"{key or '(none)'}:", *(f"  {count} x {text}" for text, count in counts.items()), *evicting])
 
 
 def _table(*columns: str, title: str = "") -> Table:
@@ -146,4 +153,4 @@ def _counted(names: Iterable[str]) -> str:
 
 
 def _told(reason: Reason) -> str:
-    return f"{reason.stage.name}: {reason.reason}: {reason.message}" + (f" ({reason.detail})" if reason.detail else "")
+    return f"{reason.stage.name}: {reason.told}"
