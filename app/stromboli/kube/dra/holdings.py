@@ -21,7 +21,10 @@ from stromboli.state.snapshot import Snapshot
 class Holdings:
     """The claims of one snapshot."""
 
-    def __init__(self, plain: Mapping[str, Any], objects: DeviceObjects, before: Holdings | None) -> None:
+    def __init__(
+        self, plain: Mapping[str, Any], changed: Sequence[str], objects: DeviceObjects, before: Holdings | None
+    ) -> None:
+        """Those with the keys in `changed` are read, all others are as they were before."""
         self.plain = plain
         #: by key: the devices of each claim that has any
         self._devices: dict[str, tuple[DeviceId, ...]] = before._devices.copy() if before else {}
@@ -34,7 +37,7 @@ class Holdings:
         self._touched: set[DeviceId] = set()
         #: the devices that were asked about last, and which of them are held
         self._mask: tuple[Devices, Mask] | None = before._mask if before else None
-        for key in changed_keys(before.plain if before else {}, plain):
+        for key in changed:
             self._forget(key)
             if key in plain:
                 self._read(key, objects)
@@ -123,7 +126,8 @@ def holdings_of(snapshot: Snapshot, objects: DeviceObjects) -> Holdings:
     """What the claims of a snapshot hold."""
     before = cast("Holdings | None", snapshot.derived.get(Holdings))
     plain = snapshot.objects.get("ResourceClaim", {})
-    if before is not None and not changed_keys(before.plain, plain):
+    changed = changed_keys(before.plain if before is not None else {}, plain)
+    if before is not None and not changed:
         return before
-    found = snapshot.derived[Holdings] = Holdings(plain, objects, before)
+    found = snapshot.derived[Holdings] = Holdings(plain, changed, objects, before)
     return found

@@ -31,8 +31,8 @@ H = TypeVar("H", bound=Hashable)
 
 #: columns, groupings and answers that are kept
 _KEPT = 256
-#: numbers up to this are counted in an array, larger ones are sorted
-_DENSE = 2**20
+#: numbers beyond this are made smaller before others are joined to them
+_LARGEST = 2**40
 #: so many numbers may have gaps
 _FEW = 2**10
 
@@ -81,14 +81,14 @@ def joined(columns: Iterable[Groups], size: int) -> Groups:
     for column in columns:
         out = column.of if count == 1 else out * column.count + column.of
         count *= column.count
-        if count > _DENSE:
+        if count > _LARGEST:
             out, count = _renumbered(out, count)
     return Groups(*(_renumbered(out, count) if count > _FEW else (out, count)))
 
 
 def _renumbered(numbers: Rows, count: int) -> tuple[Rows, int]:
     """The same without gaps, in the same order."""
-    if count > _DENSE:
+    if count > 8 * len(numbers):
         used, out = np.unique(numbers, return_inverse=True)
         return out, len(used)
     present = np.zeros(count, np.bool_)
