@@ -80,8 +80,8 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
         "volcano.sh/nodegroup-resource-limits": _limits,
     },
     "Node": {
-        "volcano.sh/oversubscription-cpu": readers.number,
-        "volcano.sh/oversubscription-memory": readers.number,
+        "volcano.sh/oversubscription-cpu": readers.surplus,
+        "volcano.sh/oversubscription-memory": readers.surplus,
     },
 }
 

@@ -51,6 +51,12 @@ def number(text: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def surplus(text: str | None) -> float | None:
+    """An amount of something that comes on top: what is negative is none."""
+    value = number(text)
+    return value if value is not None and 0 <= value <= INT64 else None
+
+
 def seconds(timestamp: str) -> float | None:
     """An RFC 3339 time as seconds since the epoch. The year 0, which API servers accept, is one before the year 1."""
     return _seconds(timestamp) if len(timestamp) <= _LONGEST else _seconds.__wrapped__(timestamp)

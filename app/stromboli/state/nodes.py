@@ -145,7 +145,7 @@ class NodeTable:
         allocatable = self._dimensions.vector(amounts(node.status.allocatable))
         annotations = node.metadata.annotations or {}
         for key, column in _OVERSUBSCRIPTION.items():
-            allocatable[column] += readers.number(annotations.get(key)) or 0.0
+            allocatable[column] += readers.surplus(annotations.get(key)) or 0.0
         row = self.by_name.get(node.metadata.name)
         new = row is None
         if row is None:
