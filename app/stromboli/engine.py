@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from stromboli.api.decisions import Decision
 from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
-from stromboli.framework import closing
+from stromboli.framework import closing, ignored
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.own_nodes import OwnNodesOnly
 from stromboli.framework.plugin import Plugin
@@ -98,6 +98,7 @@ class Engine:
         session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment)
         session.failures += failures
         session.run(self._actions, clock)
+        ignored.tell(session)
         closing.close(session)
         left = replace(
             environment,

@@ -9,7 +9,7 @@ import pytest
 
 from stromboli.api import crds
 from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.topology import TOP_NAME, Topology, topology
+from stromboli.framework.topology import NO_TIER, TOP_NAME, Topology, topology
 from tests import builders
 
 NODES = [f"{rack}{i}" for rack in "abcd" for i in range(3)]
@@ -184,7 +184,7 @@ def test_the_tree_is_kept_until_a_spec_or_a_node_changes() -> None:
     assert current().masks.shape == (7, 13)
 
 
-def job(spec: dict[str, Any], *pods: Any) -> tuple[Job, Topology]:
+def job(spec: dict[str, Any], *pods: Any, **options: Any) -> tuple[Job, Topology]:
     """A job of this spec as a session opens it, and the session's tree."""
     cluster = builders.state(
         builders.queue("default"),
@@ -193,24 +193,26 @@ def job(spec: dict[str, Any], *pods: Any) -> tuple[Job, Topology]:
         builders.pod_group("j", **spec),
         *pods,
     )
-    session = builders.decide(cluster, builders.policy("gang")).session
+    session = builders.decide(cluster, builders.policy("gang"), **options).session
     return session.view.jobs["default/j"], session.view.topology
 
 
 @pytest.mark.parametrize(
-    ("spec", "tier"),
+    ("spec", "strict", "volcano"),
     [
-        ({}, None),
-        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, 1),
-        ({"networkTopology": {"mode": "hard", "highestTierName": "spine"}}, 2),
-        ({"networkTopology": {"mode": "hard", "highestTierName": "unknown"}}, None),
-        ({"networkTopology": {"mode": "hard"}}, None),
-        ({"networkTopology": {"mode": "soft"}}, 3),
-        ({"networkTopology": {"mode": "soft", "highestTierAllowed": 1}}, 3),
+        ({}, None, None),
+        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, 1, 1),
+        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 7}}, 2, 7),
+        ({"networkTopology": {"mode": "hard", "highestTierName": "spine"}}, 2, 2),
+        ({"networkTopology": {"mode": "hard", "highestTierName": "unknown"}}, NO_TIER, None),
+        ({"networkTopology": {"mode": "hard"}}, 2, None),
+        ({"networkTopology": {"mode": "soft"}}, 3, 3),
+        ({"networkTopology": {"mode": "soft", "highestTierAllowed": 1}}, 3, 3),
     ],
 )
-def test_the_tier_that_binds_a_job(spec: dict[str, Any], tier: int | None) -> None:
-    assert job(spec)[0].highest_tier == tier
+def test_the_tier_that_binds_a_job(spec: dict[str, Any], strict: int | None, volcano: int | None) -> None:
+    assert job(spec)[0].highest_tier == strict
+    assert job(spec, compatibility="volcano")[0].highest_tier == volcano
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ ACTIONS: ArgumentModels = {"enqueue": None, "allocate": None, "backfill": None, 
 PLUGINS: ArgumentModels = {
     **dict.fromkeys(("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder")),
     "binpack": Binpack,
+    "network-topology-aware": None,
     "rescheduling": Strategies,
 }
 RULES = ("veto", "readiness")
@@ -72,7 +73,10 @@ VOLCANO_ACTIONS = (
     "shuffle",
 )
 ALL_ACTIONS = "allocate, backfill, enqueue, preempt"
-ALL_PLUGINS = "binpack, conformance, drf, gang, nodeorder, overcommit, predicates, priority, proportion, rescheduling"
+ALL_PLUGINS = (
+    "binpack, conformance, drf, gang, network-topology-aware, nodeorder, overcommit, predicates, priority, proportion, "
+    "rescheduling"
+)
 TOP_KEYS = "actions, compatibility, configurations, metrics, rules, tiers"
 PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
 
@@ -98,13 +102,13 @@ class TestMeaning:
         assert policy.actions == ("enqueue", "allocate", "backfill")
         assert [[plugin.name for plugin in tier.plugins] for tier in policy.tiers] == [
             ["priority", "gang", "conformance"],
-            ["overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"],
+            ["overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack", "network-topology-aware"],
         ]
         assert (policy.compatibility, policy.rules, policy.metrics) == (None, {}, {})
 
     def test_arguments_have_their_defaults(self) -> None:
         policy = load(DEFAULT_POLICY)
-        assert policy.tiers[1].plugins[-1].arguments == Binpack()
+        assert policy.tiers[1].plugins[-2].arguments == Binpack()
         assert policy.tiers[0].plugins[0].arguments is None
         assert policy.action_arguments == {}
         assert load(DEFAULT_POLICY.replace("backfill", "preempt")).action_arguments == {"preempt": Preempt()}

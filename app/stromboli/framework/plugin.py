@@ -76,6 +76,8 @@ class Plugin:
     name: ClassVar[str]
     #: the model of its arguments; None when it takes none
     Arguments: ClassVar[type[BaseModel] | None] = None
+    #: points that it takes no part in though it implements them, for this session: set in `open`
+    silent: frozenset[str] = frozenset()
     #: what predicates and scores read of pods beyond their class; see `Reads`
     reads: ClassVar[Reads] = Reads()
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored

@@ -74,9 +74,18 @@ class Points:
     def disable(self, plugin: Plugin) -> None:
         """Ask a plugin nothing any more."""
         self._tiers = [[(p, option) for p, option in tier if p is not plugin] for tier in self._tiers]
+        self.forget()
+
+    def forget(self) -> None:
+        """Find out anew who takes part in what."""
         self._chains.clear()
         self._flat.clear()
         self._families.clear()
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All plugins that take part."""
+        return [plugin for tier in self._tiers for plugin, _ in tier]
 
     def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
         """The methods of a point, tier by tier; tiers without any are left out."""
@@ -264,7 +273,7 @@ class Points:
 
 
 def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:
-    if getattr(type(plugin), point) is getattr(Plugin, point):
+    if getattr(type(plugin), point) is getattr(Plugin, point) or point in plugin.silent:
         return False
     return point in _WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
 

@@ -114,6 +114,7 @@ class Session:
         if self.rules.never_fits:
             self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
+        self.points.forget()
         for name in self.policy.actions:
             started = clock()
             self._run_action(name, actions[name])

@@ -22,6 +22,8 @@ from stromboli.state.selectors import of_model
 
 #: the name of the virtual HyperNode over all nodes
 TOP_NAME = "<cluster-top-hypernode>"
+#: below all tiers
+NO_TIER = -1
 
 
 class Topology:
@@ -149,6 +151,9 @@ class Topology:
 
     def matrix_sums(self, of_nodes: Matrix) -> Matrix:
         """The same for each row of a matrix, shape (rows, HyperNodes)."""
+        if len(self) == 1:
+            whole: Matrix = of_nodes.sum(axis=1, keepdims=True)
+            return whole
         return np.stack([self.sums(row) for row in of_nodes])
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -256,31 +261,39 @@ def has_topology(job: Job) -> bool:
     return spec.network_topology is not None or (job.divided and any(p.network_topology for p in spec.sub_group_policy))
 
 
-def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows]) -> None:
+def locate(
+    job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows], *, hard: bool = True
+) -> None:
     """Find out up to which tier a job's pods may lie apart, and below which HyperNodes they lie already.
 
     `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread
-    up to the virtual top; groups that do, up to what binds their job. A tier that does not exist binds nobody.
+    up to the virtual top; groups that do, up to what binds their job. With `hard`, pods that must be close lie in one
+    HyperNode at least, which the virtual top is not, and nowhere if none has the tier that they name; without, a tier
+    that does not exist binds nobody.
     """
     own = job.pod_group.spec.network_topology
     top_tier = int(tree.tiers[tree.top])
-    groups.highest_tier = _highest_tier(own, tree, top_tier)
+    groups.highest_tier = _highest_tier(own, tree, top_tier, hard)
     for_soft_groups = top_tier if groups.highest_tier is None else groups.highest_tier
     for sub_job in groups.sub_jobs.values():
         if own is None and sub_job.network_topology is None:
             continue
         held = tree.around(nodes_of(sub_job))
         if sub_job.network_topology is not None:
-            sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups)
+            sub_job.highest_tier = _highest_tier(sub_job.network_topology, tree, for_soft_groups, hard)
             sub_job.allocated_hyper_node = held
         groups.allocated_hyper_node = tree.lca(groups.allocated_hyper_node, held)
 
 
-def _highest_tier(spec: crds.NetworkTopology | None, tree: Topology, for_soft: int) -> int | None:
+def _highest_tier(spec: crds.NetworkTopology | None, tree: Topology, for_soft: int, hard: bool) -> int | None:
     if spec is None:
         return None
     if spec.mode == "soft":
         return for_soft
-    if spec.highest_tier_allowed is not None:
-        return spec.highest_tier_allowed
-    return tree.tier_by_name.get(spec.highest_tier_name)
+    tier = spec.highest_tier_allowed
+    if tier is None and spec.highest_tier_name:
+        tier = tree.tier_by_name.get(spec.highest_tier_name, NO_TIER if hard else None)
+    if not hard:
+        return tier
+    widest = int(tree.tiers[tree.top]) - 1
+    return widest if tier is None else min(tier, widest)

@@ -222,7 +222,7 @@ class View:
                 self._rows_of_sub_job[sub_job.uid] = np.array(rows, np.intp)
                 self._sub_job_of_row.update(dict.fromkeys(rows, sub_job))
         if has_topology(job):
-            locate(job, groups, self.topology, self._nodes_held)
+            locate(job, groups, self.topology, self._nodes_held, hard=self.rules.hard_topology)
         return groups
 
     def _nodes_held(self, sub_job: SubJob) -> Rows:

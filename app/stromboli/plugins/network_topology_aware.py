@@ -25,6 +25,8 @@ from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
+#: points that tell nodes of different HyperNodes apart
+_OF_NODES = frozenset(("batch_node_order", "neighbourhoods", "identity", "on_allocate", "on_deallocate"))
 
 
 class NetworkTopologyAwareArguments(ResourceWeights):
@@ -72,6 +74,9 @@ class NetworkTopologyAware(Plugin):
         self._weights = np.array([weights[view.dimensions[c]] for c in self._columns], np.float64)
         self._fading = _or_default(arguments.fading, 0.8)
         self._max_evicting = arguments.max_evicting if arguments.max_evicting > 0 else 8
+        if len(tree) == 1:
+            # All nodes are as close together as any.
+            self.silent = _OF_NODES
         self._requests: dict[str, Vector] = {}
         self._rows: dict[str, Rows] = {}
         #: the HyperNode of each node at each tier, by tier

@@ -38,6 +38,7 @@ tiers:
   - name: proportion
   - name: nodeorder
   - name: binpack
+  - name: network-topology-aware
 """
 
 #: how a plugin or an action is known: the model of its arguments, or None when it takes none

@@ -43,6 +43,10 @@ class Rules:
     tolerance: bool = True
     #: a broken queue is set aside, everything else goes on
     broken_queue: bool = True
+    #: a hard topology without a tier, or with one that no HyperNode has, binds as well
+    hard_topology: bool = True
+    #: an object that sets a field that the policy does not heed says so
+    ignored_fields: bool = True
     #: a job that could not run even on the empty cluster is not admitted and lays claim to nothing
     never_fits: bool = True
     #: PodGroups without running pods are admitted anew, whatever their phase says

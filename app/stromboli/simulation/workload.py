@@ -40,8 +40,6 @@ class Shape(StrEnum):
 
 def policy(shape: Shape) -> str:
     """The built-in policy, with the plugin that a shape is about."""
-    if shape is Shape.topology:
-        return DEFAULT_POLICY + "  - name: network-topology-aware\n"
     if shape is Shape.queues:
         return DEFAULT_POLICY.replace("- name: proportion\n", "- name: capacity\n    enableHierarchy: true\n")
     return DEFAULT_POLICY

@@ -85,7 +85,11 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
     tree = session.view.topology
     number = int((tree.tiers <= tier).sum())
     if number == 0:
-        return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode up to tier {tier}", Actionable.Admin)
+        spec = job.pod_group.spec
+        of = [t for t in (spec.network_topology, *(p.network_topology for p in spec.sub_group_policy)) if t is not None]
+        which = next((f"of tier {t.highest_tier_name}" for t in of if t.highest_tier_name), f"up to tier {tier}")
+        which = "" if len(tree) == 1 else f" {which}"
+        return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", Actionable.Admin)
     held = tree.name(job.allocated_hyper_node)
     near = f" that holds {held}, where others of its pods are," if held else ""
     return Reason(

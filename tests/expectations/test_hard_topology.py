@@ -1,0 +1,144 @@
+"""Hard topology is hard with the policy that is shipped, and a policy that heeds a field as little as that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.engine import SessionResult
+from stromboli.policy.document import DEFAULT_POLICY
+from tests.builders import decide, gang, node, pod_group, policy, queue, racks, state
+from tests.plugins.queues import bound, refused
+
+WITHOUT = DEFAULT_POLICY.replace("  - name: network-topology-aware\n", "")
+CAPACITY = DEFAULT_POLICY.replace("- name: proportion\n", "- name: capacity\n")
+HARD = [
+    pytest.param({"mode": "hard"}, id="of any tier"),
+    pytest.param({"mode": "hard", "highestTierAllowed": 1}, id="tier 1"),
+]
+
+
+def run(*objs: Any, by: str = DEFAULT_POLICY, rules: Any = "strict") -> SessionResult:
+    return decide(state(queue("default"), *objs), by, compatibility=rules)
+
+
+def job(count: int, topology: dict[str, Any] | None, **more: Any) -> list[Any]:
+    """A gang of pods of one CPU that have to be close together."""
+    spec = {"networkTopology": topology} if topology else {}
+    return [pod_group("x", count, **spec, **more), *gang("x", count, memory="")]
+
+
+def used(result: SessionResult) -> set[str]:
+    """The racks in which pods were bound."""
+    return {name.partition("-")[0] for name in result.session.bound.values()}
+
+
+@pytest.mark.parametrize("topology", HARD)
+def test_a_gang_stays_in_one_rack(topology: dict[str, Any]) -> None:
+    """Racks of 4 CPUs; binpack alone would begin with the first rack, in which 2 are in use."""
+    busy = [pod_group("busy", 1, phase="Running"), *gang("busy", 2, memory="", node="r0-0")]
+    result = run(*racks(2, 2), *busy, *job(4, topology))
+    assert (bound(result), used(result)) == ({"x": 4}, {"r1"})
+
+
+@pytest.mark.parametrize("topology", HARD)
+def test_a_gang_that_no_rack_has_room_for_waits(topology: dict[str, Any]) -> None:
+    result = run(*racks(2, 2, per_spine=1), *job(5, topology))
+    assert bound(result) == {}
+    assert refused(result, "x").reason == "NoHyperNodeFits"
+
+
+def test_without_a_tier_a_spine_will_do_where_no_rack_does() -> None:
+    assert bound(run(*racks(2, 2), *job(5, {"mode": "hard"}))) == {"x": 5}
+    assert bound(run(*racks(2, 2), *job(5, {"mode": "hard", "highestTierAllowed": 1}))) == {}
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        ({"mode": "hard", "highestTierName": "pod"}, "there is no HyperNode of tier pod"),
+        ({"mode": "hard", "highestTierAllowed": 0}, "there is no HyperNode up to tier 0"),
+    ],
+)
+def test_a_tier_that_does_not_exist_is_not_ignored(topology: dict[str, Any], message: str) -> None:
+    result = run(*racks(2, 2), *job(2, topology))
+    assert bound(result) == {}
+    why = refused(result, "x")
+    assert (why.reason, why.message, why.actionable) == ("NoHyperNode", message, "admin")
+
+
+@pytest.mark.parametrize("topology", HARD)
+def test_the_whole_cluster_is_no_hyper_node(topology: dict[str, Any]) -> None:
+    result = run(node("n"), *job(2, topology))
+    assert bound(result) == {}
+    assert refused(result, "x").message == "there is no HyperNode"
+    assert bound(run(*racks(2, 2, per_spine=1), *job(5, {"mode": "hard", "highestTierAllowed": 9}))) == {}
+
+
+@pytest.mark.parametrize("topology", [None, {"mode": "soft"}, {"mode": "soft", "highestTierAllowed": 1}])
+def test_soft_topology_holds_nobody_up(topology: dict[str, Any] | None) -> None:
+    assert bound(run(*racks(2, 2), *job(8, topology))) == {"x": 8}
+    assert bound(run(node("n"), *job(8, topology))) == {"x": 8}
+
+
+# -- fields that are not heeded --------------------------------------------------------------------------------------
+
+
+def of_pod_group(result: SessionResult) -> list[tuple[str, str]]:
+    conditions = result.session.view.jobs["default/x"].conditions
+    return [(c.status, c.message) for c in conditions if c.type == "FieldIgnored"]
+
+
+def of_queue(result: SessionResult, name: str = "q") -> str:
+    condition = result.session.report.queue_conditions.get(name, {}).get("FieldIgnored")
+    return condition.message if condition is not None else ""
+
+
+@pytest.mark.parametrize("topology", [{"mode": "hard"}, {"mode": "soft"}])
+@pytest.mark.parametrize(
+    "by", [WITHOUT, WITHOUT + "  - {name: network-topology-aware, enabledHyperNodeGradient: false}\n"]
+)
+def test_a_policy_that_knows_no_topology_says_so_on_the_pod_group(topology: dict[str, Any], by: str) -> None:
+    result = run(*racks(2, 2, per_spine=1), *job(5, topology), by=by)
+    message = "spec.networkTopology has no effect: no plugin of the policy heeds it, as network-topology-aware would"
+    assert (bound(result), of_pod_group(result)) == ({"x": 5}, [("True", message)])
+    assert of_pod_group(run(*racks(2, 2), *job(2, topology))) == []
+    assert of_pod_group(run(*racks(2, 2), *job(2, None), by=by)) == []
+
+
+def test_the_condition_is_over_when_the_policy_heeds_it() -> None:
+    group, *pods = job(2, {"mode": "hard"})
+    group.status.conditions = run(*racks(2, 2), group, *pods, by=WITHOUT).session.view.jobs["default/x"].conditions
+    assert of_pod_group(run(*racks(2, 2), group, *pods)) == [("False", "")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "proportion", "capacity", "hierarchy"),
+    [
+        ({"deserved": {"cpu": "1"}}, "deserved", "", ""),
+        ({"parent": "default"}, "parent", "parent", ""),
+        ({"dequeueStrategy": "fifo"}, "dequeueStrategy", "dequeueStrategy", "dequeueStrategy"),
+        ({"affinity": {"nodeGroupAffinity": {}}}, "affinity", "affinity", "affinity"),
+        ({"parent": "root", "dequeueStrategy": "traverse", "weight": 3}, "", "", ""),
+        ({"capability": {"cpu": "1"}, "guarantee": {"resource": {"cpu": "1"}}}, "", "", ""),
+    ],
+)
+def test_a_queue_is_told_which_of_its_fields_are_ignored(
+    spec: dict[str, Any], proportion: str, capacity: str, hierarchy: str
+) -> None:
+    tree = CAPACITY.replace("- name: capacity\n", "- name: capacity\n    enableHierarchy: true\n")
+    for by, field in ((DEFAULT_POLICY, proportion), (CAPACITY, capacity), (tree, hierarchy)):
+        said = of_queue(run(node("n"), queue("root"), queue("q", **spec), by=by))
+        assert said.partition(" ")[0] == (f"spec.{field}" if field else ""), by
+
+
+def test_without_any_shares_limits_are_ignored() -> None:
+    limited = queue("q", capability={"cpu": "1"}, guarantee={"resource": {"cpu": "1"}})
+    said = of_queue(run(node("n"), limited, by=policy("gang predicates")))
+    assert said.count("has no effect") == 2
+
+
+def test_volcano_says_nothing() -> None:
+    result = run(node("n"), queue("q", deserved={"cpu": "1"}), *job(2, {"mode": "hard"}), by=WITHOUT, rules="volcano")
+    assert (of_queue(result), of_pod_group(result)) == ("", [])
