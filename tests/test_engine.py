@@ -22,16 +22,16 @@ def test_a_session_sees_the_load_that_was_told_before_it() -> None:
 
 def test_an_event_tells_of_a_new_reason_once() -> None:
     group = builders.pod_group("g", 2)
-    cluster = builders.state(builders.node("n1", cpu="1"), builders.queue("default"), group, builders.gang("g", 2))
+    other = builders.pod_group("o", queue="other", phase="Running"), builders.pod("o-0", "o", node="n1", memory="")
+    cluster = builders.state(builders.node("n1", cpu="2"), builders.queue("default"), group, builders.gang("g", 2))
+    for each in (builders.queue("other"), *other, builders.pod("o-1", "o", memory="")):
+        cluster.upsert(type(each).__name__, each)
     engine = Engine()
     first = engine.decide(cluster.snapshot(), now=builders.NOON)
     (event,) = [decision for decision in first.decisions if isinstance(decision, EmitEvent)]
     assert (event.kind, event.namespace, event.name, event.type) == ("PodGroup", "default", "g", "Warning")
-    assert event.message == (
-        "NeverFits: PodGroup default/g starts with 2 pods together, and the empty cluster has room for fewer "
-        "(it has room for 1 of them). The job has to change."
-    )
-    (status,) = [decision.status for decision in first.decisions if isinstance(decision, SetPodGroupStatus)]
+    assert event.message.startswith("QueueShareExceeded: queue default has no room in cpu")
+    (status,) = [d.status for d in first.decisions if isinstance(d, SetPodGroupStatus) and d.name == "g"]
     cluster.upsert("PodGroup", group.model_copy(update={"status": status}))
     second = engine.decide(cluster.snapshot(), now=builders.NOON)
     assert not [decision for decision in second.decisions if isinstance(decision, EmitEvent)]

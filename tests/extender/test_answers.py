@@ -84,8 +84,9 @@ async def test_a_gang_that_lacks_pods_gets_no_node() -> None:
 
 
 async def test_no_pod_of_a_gang_that_does_not_fit_gets_a_node() -> None:
-    pods = builders.gang("train", 4, cpu="3")
-    seen = published(cluster(builders.pod_group("train", 4), pods), GANGS)
+    pods = builders.gang("train", 3, cpu="3")
+    alien = builders.pod("alien", scheduler="other", node="n0", cpu="3")
+    seen = published(cluster(alien, builders.pod_group("train", 3), pods), GANGS)
     messages = {await refusal(seen, pod) for pod in pods}
     assert all(m.startswith(("Unschedulable: no node has room: Insufficient cpu", "GangNotReady:")) for m in messages)
 
@@ -93,14 +94,14 @@ async def test_no_pod_of_a_gang_that_does_not_fit_gets_a_node() -> None:
 async def test_a_queue_that_holds_its_share_gets_no_node() -> None:
     running = [builders.pod(f"r-{i}", "r", cpu="3", node=f"n{i}") for i in range(2)]
     waiting = builders.pod("w-0", "w", cpu="3")
-    other = builders.pod("o-0", "o", cpu="9")
+    other = builders.gang("o", 3, cpu="3")
     seen = published(
         cluster(
             builders.queue("other"),
             builders.pod_group("r", 1, phase="Running"),
             builders.pod_group("w", 1),
-            builders.pod_group("o", 1, queue="other"),
-            [*running, waiting, other],
+            builders.pod_group("o", 3, queue="other"),
+            [*running, waiting, *other],
         ),
         SHARES,
     )
@@ -112,7 +113,7 @@ async def test_a_pod_of_a_job_that_is_not_admitted_gets_no_node() -> None:
     pod = builders.pod("a-0", "a")
     group = builders.pod_group("a", 1, phase="Pending", minResources={"cpu": "100"})
     seen = published(cluster(builders.queue("default", capability={"cpu": "8"}), group, pod), SHARES)
-    assert (await refusal(seen, pod)).startswith("QueueCapabilityExceeded: queue default has no room in cpu")
+    assert (await refusal(seen, pod)).startswith("NeverFits: PodGroup default/a starts with more than queue")
 
 
 async def test_a_pod_without_a_pod_group_gets_no_node() -> None:

@@ -169,8 +169,9 @@ def test_pending_pods_are_counted_by_reason() -> None:
     assert value(samples, "stromboli_assumed_pods") == 2
     assert value(samples, "stromboli_nodes") == 2
     assert value(samples, "stromboli_queues") == 2
-    assert value(samples, "stromboli_jobs", phase="Inqueue") == 3
-    assert value(samples, "volcano_queue_pod_group_inqueue_count", queue_name="default") == 2
+    assert value(samples, "stromboli_jobs", phase="Inqueue") == 2
+    assert value(samples, "stromboli_jobs", phase="Pending") == 1
+    assert value(samples, "volcano_queue_pod_group_inqueue_count", queue_name="default") == 1
     assert value(samples, "volcano_queue_pod_group_running_count", queue_name="default") == 0
 
 

@@ -34,7 +34,6 @@ POLICY: Any = _DEFAULT | {
 _MORE = (
     "cdp",
     "deviceshare",
-    "network-topology-aware",
     "nodegroup",
     "numa-aware",
     "pdb",

@@ -68,7 +68,7 @@ def test_a_table_for_people() -> None:
     assert result.exit_code == 0
     assert "default/job" in result.stdout
     assert "1/2" in result.stdout
-    assert "QueueShare" in result.stdout
+    assert "NeverFits" in result.stdout
 
 
 @pytest.mark.parametrize(

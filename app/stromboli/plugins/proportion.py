@@ -14,7 +14,7 @@ import numpy as np
 
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import TOLERANCE, Matrix, ResourceAmounts, Vector
-from stromboli.fairness import division, shares
+from stromboli.fairness import division, guarantees, shares
 from stromboli.fairness.limits import Excess, Limit, overused, tried
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
@@ -34,10 +34,10 @@ class Proportion(Plugin):
         queues = [queue for queue in view.queues.values() if queue.jobs]
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
-        self._guarantee = self._amounts(queues, lambda queue: queue.spec.guarantee.resource, 0.0)
-        self._limit = self._real_capability(queues)
         self._allocated = self._per_queue(queues, view.job_allocated)
         self._request = self._per_queue(queues, view.job_requested)
+        self._keep_guarantees(queues)
+        self._limit = self._real_capability(queues)
         self._inqueue, self._elastic = self._reservations(queues)
         self._weight = np.array([queue.spec.weight for queue in queues], dtype=np.float64)
         if view.rules.all_weights_zero and not self._weight.any():
@@ -161,6 +161,8 @@ class Proportion(Plugin):
         zero = view.vector(None)
         for queue in view.queues.values():
             gauges = report.queue(queue.name)
+            if view.rules.clipped_guarantees and len(view.nodes):
+                guarantees.report_clipped(report, view, queue, self._clipped[queue.index])
             row = self._row.get(queue.name)
             if row is None:
                 gauges.amounts.update(allocated=zero, request=zero, inqueue=zero)
@@ -188,9 +190,7 @@ class Proportion(Plugin):
 
     def _divided(self) -> Vector:
         """What is divided: what no guarantee of a queue without jobs holds."""
-        queues = self._view.queues.values()
-        idle = [queue for queue in queues if queue.name not in self._row]
-        kept = self._amounts(idle, lambda queue: queue.spec.guarantee.resource, 0.0).sum(axis=0)
+        kept = self._kept.sum(axis=0) - self._guarantee.sum(axis=0)
         free: Vector = np.maximum(self._view.total - kept, 0)
         return free
 
@@ -215,15 +215,27 @@ class Proportion(Plugin):
 
     def _real_capability(self, queues: list[Queue]) -> Matrix:
         """What a queue may have at most: its capability, and what the guarantees of others leave."""
-        guaranteed = self._amounts(
-            list(self._view.queues.values()), lambda queue: queue.spec.guarantee.resource, 0.0
-        ).sum(axis=0)
-        capability = self._amounts(queues, lambda queue: None, np.inf)
+        free: Matrix = np.maximum(self._view.total - self._kept.sum(axis=0), 0) + self._guarantee
+        return np.minimum(free, self._capabilities(queues))
+
+    def _capabilities(self, queues: list[Queue]) -> Matrix:
+        capability = np.full((len(queues), len(self._view.dimensions)), np.inf)
         for row, queue in enumerate(queues):
             if queue.spec.capability:
                 capability[row] = shares.capability(self._view, queue)
-        free: Matrix = np.maximum(self._view.total - guaranteed, 0) + self._guarantee
-        return np.minimum(free, capability)
+        return capability
+
+    def _keep_guarantees(self, queues: list[Queue]) -> None:
+        """Find out what is kept for all queues, and of that for those with jobs; and where it is less than promised."""
+        view, every = self._view, list(self._view.queues.values())
+        self._kept = self._amounts(every, lambda queue: queue.spec.guarantee.resource, 0.0)
+        self._clipped = np.zeros(self._kept.shape, np.bool_)
+        own = [queue.index for queue in queues]
+        if view.rules.clipped_guarantees and len(view.nodes) and self._kept.any():
+            asked = np.zeros_like(self._kept)
+            asked[own] = self._request
+            self._kept, self._clipped = guarantees.clip(self._kept, self._capabilities(every), view.total, asked)
+        self._guarantee = self._kept[own]
 
     def _per_queue(self, queues: list[Queue], per_job: Matrix) -> Matrix:
         out = np.zeros((len(queues), per_job.shape[1]))

@@ -35,6 +35,8 @@ class Rules:
     closed_queue: bool = True
     #: guarantees are served first, so that deserved amounts never add up to more than the cluster
     deserved: bool = True
+    #: a guarantee that cannot be kept is clipped to what exists, and held back only as far as its queue asks for it
+    clipped_guarantees: bool = True
     #: queues whose weights are all zero share equally
     all_weights_zero: bool = True
     #: room that no share reaches, because shares do not divide, is lent to the queue furthest below its own

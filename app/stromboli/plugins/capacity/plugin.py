@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Vector
-from stromboli.fairness import obstacles, shares
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Vector
+from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
@@ -300,6 +300,8 @@ class Capacity(Plugin):
         zero = view.vector(None)
         for queue in view.queues.values():
             gauges = report.queue(queue.name)
+            if queue.name in self._clipped:
+                guarantees.report_clipped(report, view, queue, self._clipped[queue.name][1])
             account = self._accounts.get(queue.name)
             if account is None:
                 idle = self._account(queue)
@@ -308,7 +310,7 @@ class Capacity(Plugin):
                 )
                 if queue.spec.capability:
                     gauges.amounts["capacity"] = idle.capability
-                gauges.amounts["real_capacity"] = np.minimum(self._free + idle.guarantee, idle.capability)
+                gauges.amounts["real_capacity"] = np.minimum(self._free + self._kept(idle), idle.capability)
                 continue
             held, request, inqueue = self._at_start[queue.name]
             gauges.amounts.update(
@@ -328,6 +330,9 @@ class Capacity(Plugin):
     def _steps(self, account: Account) -> list[tuple[str, Vector]]:
         """What a queue deserves: what its spec says, and what became of it."""
         return [("spec.deserved", self._view.vector(account.queue.spec.deserved)), ("in force", account.deserved)]
+
+    def _kept(self, account: Account) -> Vector:
+        return self._clipped.get(account.queue.name, (account.guarantee,))[0]
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -424,11 +429,14 @@ class Capacity(Plugin):
 
     def _set_limits(self) -> None:
         queues = self._view.queues.values()
-        guaranteed = np.sum(
-            [self._view.vector(None), *(self._view.vector(q.spec.guarantee.resource) for q in queues)], axis=0
-        )
+        #: by name of the queue, what is kept for it where that is less than its guarantee, and of which dimensions
+        self._clipped: dict[str, tuple[Vector, Mask]] = {}
+        none = self._view.vector(None)
+        if not self.hierarchy:
+            self._clip([self._accounts.get(queue.name) or self._account(queue) for queue in queues], self._view.total)
+        kept = (self._kept(self._accounts.get(queue.name) or self._account(queue)) for queue in queues)
         #: what no guarantee holds, for flat queues
-        self._free: Vector = np.maximum(self._view.total - guaranteed, 0)
+        self._free: Vector = np.maximum(self._view.total - np.sum([none, *kept], axis=0), 0)
         if self.hierarchy and ROOT in self._accounts:
             root = self._accounts[ROOT]
             root.limit = self._root_limit(root)
@@ -455,13 +463,28 @@ class Capacity(Plugin):
         return self._view.vector(root.queue.spec.capability)
 
     def _limit_children(self, parent: Account) -> None:
+        for child in parent.children:
+            child.capability = np.where(np.isinf(child.capability), parent.capability, child.capability)
+        self._clip(parent.children, np.minimum(parent.limit, self._view.total))
         guaranteed = _total(child.guarantee for child in parent.children)
         for child in parent.children:
             child.deserved = np.maximum(child.deserved, child.guarantee)
-            child.capability = np.where(np.isinf(child.capability), parent.capability, child.capability)
             free = np.maximum(parent.limit - guaranteed, 0) + child.guarantee
             child.limit = np.minimum(free, child.capability)
             self._limit_children(child)
+
+    def _clip(self, siblings: Sequence[Account], whole: Vector) -> None:
+        """Clip guarantees to what their queues can have of what they share."""
+        if not (self._view.rules.clipped_guarantees and len(self._view.nodes) and siblings):
+            return
+        guarantee, own, asked = (
+            np.stack([getattr(account, amount) for account in siblings])
+            for amount in ("guarantee", "capability", "request")
+        )
+        kept, clipped = guarantees.clip(guarantee, own, whole, asked)
+        for account, amounts, less in zip(siblings, kept, clipped, strict=True):
+            account.guarantee = amounts
+            self._clipped[account.queue.name] = amounts, less
 
 
 def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
