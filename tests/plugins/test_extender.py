@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from stromboli.api.errors import InvalidObjectError
-from stromboli.framework.environment import Environment
+from stromboli.api.objects import Metadata, PriorityClass
+from stromboli.framework.environment import Environment, ExtenderError
+from stromboli.plugins.extender import wire
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins.sessions import decide, policy
@@ -155,3 +157,65 @@ def test_without_a_network_nobody_answers() -> None:
 def test_rules_that_cannot_be_read_are_an_error() -> None:
     with pytest.raises(InvalidObjectError, match=r"extender\.predicate\[0\]\.pod"):
         ScriptedExtender.parse({"predicate": [{"pod": "x"}]})
+
+
+# -- victims ---------------------------------------------------------------------------------------------------------
+
+RUNNING = [pod_group("runs", 0, phase="Running"), *gang("runs", 2, cpu="4", node="n1")]
+
+
+def evicting(verb: str = "preemptable", action: str = "preempt", **options: Any) -> Asked:
+    """A job of 4 CPUs that matters more, on a node of 8 that is full; for reclaim it is in another queue."""
+    where = "other" if action == "reclaim" else "default"
+    high = PriorityClass(metadata=Metadata(name="high"), value=10)
+    waits = [high, queue("other"), pod_group("job", queue=where, priorityClassName="high"), *gang("job", 1, cpu="4")]
+    return Asked(node("n1", cpu="8"), *RUNNING, *waits, verbs=verb, actions=action, **options)
+
+
+VERBS = pytest.mark.parametrize(("verb", "action"), [("preemptable", "preempt"), ("reclaimable", "reclaim")])
+
+
+@VERBS
+@pytest.mark.parametrize("kept", ["runs-0", "runs-1"])
+def test_victims_are_those_that_it_names(verb: str, action: str, kept: str) -> None:
+    rules = {verb: [{"pods": "default/job-0", "keep": f"default/{kept}"}]}
+    asked = evicting(verb=verb, action=action, **rules)
+    assert list(asked.session.evicted) == [f"default/{kept}"]
+    (path, payload), *_ = asked.extender.requests
+    assert (path, sorted(payload)) == (verb, ["evictees", "evictor"])
+    assert (payload["evictor"]["Namespace"], payload["evictor"]["Name"]) == ("default", "job-0")
+    assert {task["UID"] for task in payload["evictees"]} == {"uid-runs-0", "uid-runs-1"}
+
+
+@VERBS
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"rules": [{"keep": "nobody"}]}, id="names nobody"),
+        pytest.param({"httpStatus": FAILS}, id="fails"),
+    ],
+)
+def test_nobody_is_evicted_whom_it_does_not_name(verb: str, action: str, options: dict[str, Any]) -> None:
+    script = {verb: options.get("rules", []), "httpStatus": {verb: options.get("httpStatus", 200)}}
+    more = {key: value for key, value in options.items() if key.startswith("extender_")}
+    assert evicting(verb=verb, action=action, **script, **more).session.evicted == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"preemptable": [{"keep": "nobody", "status": 0}]}, id="has no opinion"),
+        pytest.param({"httpStatus": {"preemptable": FAILS}, "extender_ignorable": True}, id="fails, which is ignored"),
+        pytest.param({"preemptable": [{"keep": "nobody"}], "extender_managedResources": ["x/y"]}, id="not its pod"),
+    ],
+)
+def test_without_its_opinion_that_of_others_counts(options: dict[str, Any]) -> None:
+    assert len(evicting(**options).session.evicted) == 1
+
+
+def test_an_answer_names_victims_by_uid_in_any_spelling() -> None:
+    answer = wire.parse(wire.VictimsAnswer, {"Status": 1, "Victims": [{"UID": "a", "Name": "x"}, {"uid": "b"}]})
+    assert (answer.status, [victim.uid for victim in answer.victims]) == (1, ["a", "b"])
+    with pytest.raises(ExtenderError, match=r"victims\.0"):
+        wire.parse(wire.VictimsAnswer, {"status": 1, "victims": [5]})
+    assert wire.parse(wire.VictimsAnswer, {"status": 1, "victims": None}).victims == []

@@ -7,7 +7,7 @@ the extender had not been asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -131,6 +131,29 @@ class Extender(Plugin):
         except ExtenderError:
             # Volcano has it the other way round: an error that must not be ignored makes the job ready.
             return self._ignorable is self._strict
+
+    # -- victims -------------------------------------------------------------------------------------------------
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
+        return self._victims(self._verbs.preemptable, pod, candidates)
+
+    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
+        return self._victims(self._verbs.reclaimable, pod, candidates)
+
+    def _victims(self, verb: str, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
+        """Those of the candidates that the extender lets go; None when it has no opinion."""
+        if not verb or not self._manages(pod.pod_class):
+            return None
+        tasks = [wire.task(self._view, candidate) for candidate in candidates]
+        payload = {"evictor": wire.task(self._view, pod), "evictees": tasks}
+        try:
+            answer = self._ask(wire.VictimsAnswer, verb, payload)
+        except ExtenderError:
+            return None if self._ignorable and self._strict else []
+        if answer.status == 0:
+            return None
+        named = {victim.uid for victim in answer.victims}
+        return [candidate for candidate in candidates if candidate.uid in named]
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from stromboli.api.crds import KubeModel
 from stromboli.api.pod_state import PodState
@@ -173,6 +173,13 @@ def _time(seconds: float) -> str | None:
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
+def _caseless(value: object) -> object:
+    """A mapping with its keys in small letters; what is no mapping stays, for the model to refuse."""
+    if not isinstance(value, Mapping):
+        return value
+    return {str(key).casefold(): item for key, item in value.items() if item is not None}
+
+
 class Answer(BaseModel):
     """Base of the answers: keys are compared without regard to case, unknown ones are skipped."""
 
@@ -195,6 +202,16 @@ class VoteAnswer(Answer):
     """Above 0 permits, below rejects."""
 
 
+class Victim(Answer):
+    uid: str
+
+
+class VictimsAnswer(Answer):
+    status: int = 0
+    """0 is no opinion."""
+    victims: list[Annotated[Victim, BeforeValidator(_caseless)]] = Field(default_factory=list)
+
+
 class ReadyAnswer(Answer):
     status: bool = False
 
@@ -213,7 +230,7 @@ AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 def parse(model: type[AnyAnswer], answer: Mapping[str, Any]) -> AnyAnswer:
     """An answer as its model. Raises ExtenderError."""
     try:
-        return model.model_validate({key.casefold(): value for key, value in answer.items() if value is not None})
+        return model.model_validate(_caseless(answer))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ExtenderError(f"the answer's {'.'.join(map(str, first['loc']))} is wrong: {first['msg']}") from None
