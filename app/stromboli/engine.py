@@ -81,6 +81,7 @@ class Engine:
             known_actions=known_actions,
             known_plugins=known_plugins,
             known_rules=RULES,
+            spellings=self.registry.spellings,
             source=source,
         )
         self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)

@@ -56,7 +56,7 @@ def test_default_weights() -> None:
     arguments = NodeOrder.Arguments()
     assert arguments.model_dump() == {
         "least_requested": 1, "most_requested": 0, "balanced_resource": 1, "node_affinity": 2,
-        "pod_affinity": 2, "taint_toleration": 3, "image_locality": 1, "pod_topology_spread": 2,
+        "pod_affinity": 2, "taint_toleration": 3, "image_locality": 1, "pod_topology_spread": 2, "selector_spread": 0,
     }  # fmt: skip
 
 

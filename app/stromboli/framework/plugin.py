@@ -74,6 +74,8 @@ class Plugin:
 
     #: the name in the policy file
     name: ClassVar[str]
+    #: other spellings of it that a policy file may have
+    spellings: ClassVar[tuple[str, ...]] = ()
     #: the model of its arguments; None when it takes none
     Arguments: ClassVar[type[BaseModel] | None] = None
     #: points that it takes no part in though it implements them, for this session: set in `open`

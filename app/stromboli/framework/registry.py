@@ -25,6 +25,12 @@ class Registry:
         return self.plugins[name]
 
     @property
+    def spellings(self) -> dict[str, str]:
+        """The names of plugins by other spellings of them; a name that a plugin has is no spelling of another."""
+        other = {each: name for name, plugin in self.plugins.items() for each in plugin.spellings}
+        return {each: name for each, name in other.items() if each not in self.plugins}
+
+    @property
     def reads(self) -> Reads:
         """What all plugins together read of pods: it tells the state what belongs to a pod's class."""
         return reduce(or_, (plugin.reads for plugin in self.plugins.values()), Reads())

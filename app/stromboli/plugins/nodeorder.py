@@ -17,6 +17,7 @@ from stromboli.kube import allocation, node_affinity, taints
 from stromboli.kube.images import image_locality
 from stromboli.kube.interpod import InterPod, preferred_terms
 from stromboli.kube.placed import PlacedPods
+from stromboli.kube.selector_spread import SelectorSpread, is_spread
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
@@ -43,6 +44,8 @@ class NodeOrderArguments(Arguments):
     """Nodes that have the images."""
     pod_topology_spread: int = Field(default=2, alias="podtopologyspread.weight")
     """Topology spread constraints of the kind ScheduleAnyway."""
+    selector_spread: int = Field(default=0, alias="selectorspread.weight")
+    """Nodes and zones with fewer pods of the same PodGroup, for pods without spread constraints of their own."""
 
 
 class Promises:
@@ -104,6 +107,7 @@ class NodeOrder(Plugin):
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
         self._spread = Spread(view, self._placed)
+        self._selector_spread = SelectorSpread(view, self._placed)
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         weights, ask, total = self.arguments, self._ask(pod), None
@@ -136,6 +140,8 @@ class NodeOrder(Plugin):
             total = _added(total, weights.pod_affinity, _stretched(self._inter_pod.preference(pod), nodes))
         if weights.pod_topology_spread:
             total = _added(total, weights.pod_topology_spread, self._spread.scores(pod, nodes.rows))
+        if weights.selector_spread:
+            total = _added(total, weights.selector_spread, self._selector_spread.scores(pod, nodes.rows))
         return total
 
     def varies(self, pod: PodRecord) -> bool:
@@ -143,6 +149,7 @@ class NodeOrder(Plugin):
         return bool(
             (weights.pod_affinity and preferred_terms(pod_class))
             or (weights.pod_topology_spread and has_constraints(pod_class, "ScheduleAnyway"))
+            or (weights.selector_spread and is_spread(pod))
         )
 
     def on_allocate(self, operation: Operation) -> None:

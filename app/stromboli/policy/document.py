@@ -106,14 +106,15 @@ def load_policy(
     known_actions: ArgumentModels,
     known_plugins: ArgumentModels,
     known_rules: Collection[str] = (),
+    spellings: Mapping[str, str] | None = None,
     source: str = "",
 ) -> Policy:
     """Read a policy. `source` names it in problems, for example by the file's name.
 
-    The argument models forbid unknown keys.
+    `spellings` has the names of plugins by other spellings of them. The argument models forbid unknown keys.
     Raises PolicyError with all problems, each in one line.
     """
-    reader = _Reader(known_actions, known_plugins, known_rules)
+    reader = _Reader(known_actions, known_plugins, known_rules, spellings or {})
     policy = reader.read(text)
     if policy is None or reader.problems:
         raise PolicyError([f"{source}: {line}" if source else line for line in reader.problems])
@@ -123,10 +124,13 @@ def load_policy(
 class _Reader:
     """Reads one policy and collects what is wrong with it; each method returns what could be read."""
 
-    def __init__(self, actions: ArgumentModels, plugins: ArgumentModels, rules: Collection[str]) -> None:
+    def __init__(
+        self, actions: ArgumentModels, plugins: ArgumentModels, rules: Collection[str], spellings: Mapping[str, str]
+    ) -> None:
         self.known_actions = actions
         self.known_plugins = plugins
         self.known_rules = rules
+        self.spellings = spellings
         self.problems: list[str] = []
 
     def read(self, text: str) -> Policy | None:
@@ -180,6 +184,9 @@ class _Reader:
 
     def _plugin(self, path: str, item: Mapping[str, Any]) -> PluginOption:
         switches = self._switches(path, item)
+        written = item.get("name")
+        if isinstance(written, str) and written in self.spellings:
+            item = {**item, "name": self.spellings[written]}
         name = self._name(path, "plugin", item, self.known_plugins)
         return PluginOption(
             name=name,

@@ -38,6 +38,7 @@ class NumaAwareArguments(Arguments):
 
 class NumaAware(Plugin):
     name = "numa-aware"
+    spellings = ("numaaware",)
     reads = Reads(annotations=(_POLICY,))
     Arguments: ClassVar[type[BaseModel]] = NumaAwareArguments
 

@@ -1,0 +1,58 @@
+"""Selector spread: pods that belong together are to be spread over nodes and zones.
+
+kube-scheduler took those for one that a Service or controller selects. Here they are the pods of one PodGroup, which
+those of one controller share as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.view import View
+from stromboli.kube.domains import domain_sums, has_domain
+from stromboli.kube.placed import PlacedPods
+from stromboli.state.pods import PodRecord
+
+_ZONE = "topology.kubernetes.io/zone"
+#: of the score, where there are zones
+_ZONE_PART = 2 / 3
+
+
+def is_spread(pod: PodRecord) -> bool:
+    """Whether the score is about a pod; its own spread constraints come before it."""
+    return bool(pod.job) and not pod.pod_class.spec.topology_spread_constraints
+
+
+class SelectorSpread:
+    """The score in one session."""
+
+    def __init__(self, view: View, placed: PlacedPods) -> None:
+        self._facts = view.nodes.facts
+        self._placed = placed
+
+    def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
+        """A score from 0 to 100 for each of the nodes to choose from, shape (len(rows),); None when they are equal."""
+        if not is_spread(pod):
+            return None
+        column = self._placed.pod_facts.column("job", lambda each: each.job or None)
+        number = column.by_value[pod.job]
+
+        def alike() -> Mask:
+            found: Mask = column.numbers == number
+            return found
+
+        counts = np.zeros(len(self._facts))
+        counts[rows] = self._placed.count(("selector spread", pod.job), alike, terminating=False)[rows]
+        scores = _fewest_first(counts[rows])
+        zoned = has_domain(self._facts, _ZONE)[rows]
+        if zoned.any():
+            of_zones = _fewest_first(domain_sums(self._facts, _ZONE, counts)[rows])
+            scores[zoned] = scores[zoned] * (1 - _ZONE_PART) + of_zones[zoned] * _ZONE_PART
+        scores = np.floor(scores)
+        return None if (scores == scores[0]).all() else scores
+
+
+def _fewest_first(counts: Vector) -> Vector:
+    most = counts.max(initial=0.0)
+    return np.full(len(counts), 100.0) if most == 0 else 100.0 * (most - counts) / most
