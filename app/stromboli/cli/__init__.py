@@ -24,7 +24,12 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "doctor": "doctor:doctor",
         "crds": "crds:crds",
     },
-    "queue": {"list": "queue:list_", "tree": "queue:tree"},
+    "queue": {
+        "list": "queue:list_",
+        "tree": "queue:tree",
+        "open": "queue_state:open_",
+        "close": "queue_state:close",
+    },
     "job": {"list": "job:list_"},
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
     "config": {"check": "config:check", "default": "config:default"},

@@ -13,6 +13,7 @@ from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.jobs import in_jobs, jobs_below
 from stromboli.explain.places import amounts, shown
 from stromboli.framework.explain import why
+from stromboli.framework.ignored import heeded_fields
 from stromboli.framework.job import Queue
 from stromboli.framework.reasons import describe
 from stromboli.framework.report import QueueGauges
@@ -168,9 +169,7 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
 
 def ignored(session: Session, queue: Queue) -> dict[str, str]:
     """The fields of a queue's spec that are set and that no plugin or action of the policy heeds."""
-    heeded = frozenset[str]().union(*(plugin.queue_fields for plugin in session.plugins))
-    if any(plugin.hierarchy and "deserved" in plugin.queue_fields for plugin in session.plugins):
-        heeded |= {"parent"}
+    heeded = heeded_fields(session)
     if any(action in session.policy.actions for action in _EVICTING):
         heeded |= {"reclaimable"}
     plugins = ", ".join(plugin.name for plugin in session.plugins if plugin.queue_fields) or "none"

@@ -80,6 +80,8 @@ SOURCES = (
     Source("Numatopology", "/apis/nodeinfo.volcano.sh/v1alpha1/numatopologies"),
     Source("NodeShard", "/apis/shard.volcano.sh/v1alpha1/nodeshards"),
 )
+#: what people ask of the service; no session looks at it
+COMMANDS = Source("Command", "/apis/bus.volcano.sh/v1alpha1/commands")
 
 
 class _Event(Struct, Generic[T]):

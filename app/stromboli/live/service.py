@@ -41,9 +41,10 @@ from stromboli.live.operator import QueueOperator
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.policy import PolicyFile
+from stromboli.live.queue_states import QueueStates
 from stromboli.live.queues import QueueController, ensure_queues
 from stromboli.live.recall import Recall
-from stromboli.live.reflector import SOURCES, Reflector
+from stromboli.live.reflector import COMMANDS, SOURCES, Reflector
 from stromboli.live.set_aside import REASON, SetAside
 from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
@@ -123,10 +124,11 @@ class Service:
         self._queues = QueueController(mirror, self._status, 2 * settings.status_patience, self._queue_gone)
         self._queues_missing = asyncio.Event()
         self._queues_missing.set()
+        self._queue_states = QueueStates(self._writer_kube, mirror, self._events)
         inherit = settings.inherit_owner_annotations
         self._pod_groups = PodGroupMaker(self._writer_kube, mirror, self._events, inherit=inherit)
         self._operator = QueueOperator(self._credentials, self._queues.seen)
-        self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in SOURCES]
+        self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)]
         self._contact = Contact(self._kube)
         self._usage: UsageStore | None = None
         if usage is not None:
@@ -298,7 +300,7 @@ class Service:
             await self._usage.restore()
             tasks.create_task(self._usage.run(), name="usage")
         writers = (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_conditions)
-        for part in (*writers, self._set_aside, self._pod_groups):
+        for part in (*writers, self._set_aside, self._pod_groups, self._queue_states):
             tasks.create_task(part.run(), name=type(part).__name__)
         tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")

@@ -1,0 +1,74 @@
+"""`stromboli queue open` and `stromboli queue close`: what Volcano's Commands do, without a Command."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from stromboli.api.crds import SCHEDULING, Queue, QueueState
+from stromboli.api.errors import StromboliError
+from stromboli.cli.clusters import Context, Kubeconfig, RemoteError
+
+if TYPE_CHECKING:
+    from stromboli.live.client import Kube
+
+Name = Annotated[str, typer.Argument(help="Name of the queue.")]
+
+
+def open_(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Open a queue for new work, and with it the queues below that were closed with it.
+
+    Example: stromboli queue open research
+    """
+    print(asyncio.run(_change(name, QueueState.Open, kubeconfig, context)))
+
+
+def close(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Close a queue, and all below it, for new work; what runs goes on.
+
+    Example: stromboli queue close research --context production
+    """
+    print(asyncio.run(_change(name, QueueState.Closing, kubeconfig, context)))
+
+
+async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Context) -> str:
+    """Have the state of a queue written; what it is already is left. Raises StromboliError."""
+    from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
+
+    kube = Kube(Credentials.load(kubeconfig, context))
+    try:
+        return await _write(kube, name, state)
+    except ApiError as error:
+        raise StromboliError(f"queue {name}: {error}") from error
+    except CONNECTION_ERRORS as error:
+        raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
+    finally:
+        await kube.close()
+
+
+async def _write(kube: Kube, name: str, state: str) -> str:
+    from stromboli.live.queue_states import is_closed, refusal
+    from stromboli.live.status import object_path
+
+    queues: dict[str, Queue] = {}
+    async for page in kube.pages(f"/apis/{SCHEDULING}/queues", {}):
+        queues |= {queue.key: queue for queue in map(Queue.parse, map(_decoded, page.items or []))}
+    queue = queues.get(name)
+    if queue is None:
+        raise StromboliError(f"there is no queue {name}")
+    why = refusal(queues, queue, state)
+    if why:
+        raise StromboliError(f"queue {name}: {why}")
+    word = "closed" if state == QueueState.Closing else "open"
+    if queue.status.state and is_closed(queue) == (state == QueueState.Closing):
+        return f"queue {name} is {word} already"
+    await kube.patch(f"{object_path('Queue', name)}/status", {"status": {"state": state}})
+    return f"queue {name} is {word} now"
+
+
+def _decoded(item: bytes) -> dict[str, object]:
+    found: dict[str, object] = msgspec.json.decode(item)
+    return found

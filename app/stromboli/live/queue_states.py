@@ -1,0 +1,173 @@
+"""Opens and closes queues: for Volcano's Command objects, and what is below a queue that somebody opens or closes.
+
+A queue that is closed with its parent carries the annotation of Volcano's controller, so that it opens with the parent
+again; one that was closed for itself stays closed. An empty queue that is closing is closed by `live/queues.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.api.crds import SCHEDULING, Queue, QueueState
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
+from stromboli.live.events import Events, Reference
+from stromboli.live.limits import Backoff
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.status import object_path
+from stromboli.live.workers import run_workers
+
+log = Logger(__name__)
+
+BUS = "bus.volcano.sh/v1alpha1"
+#: the state that each action of a Command leads to
+ACTIONS = {"OpenQueue": QueueState.Open, "CloseQueue": QueueState.Closing}
+_BY_PARENT = "volcano.sh/closed-by-parent"
+_CLOSED = frozenset((QueueState.Closed, QueueState.Closing))
+_ROOT = "root"
+
+
+class QueueStates:
+    """Carries out Commands, and keeps the states of children in step with those of their parents."""
+
+    def __init__(self, kube: Kube, mirror: Mirror, events: Events) -> None:
+        self._kube = kube
+        self._state = mirror.state
+        self._events = events
+        self._work: asyncio.Queue[str] = asyncio.Queue()
+        self._active = False
+        self._backoffs: dict[str, Backoff] = {}
+        #: Commands by key
+        self._commands: dict[str, Object] = {}
+        mirror.listen("Queue", lambda type, queue: self._look())
+        mirror.listen("Command", self._command_changed)
+
+    async def run(self) -> None:
+        """Open and close until cancelled."""
+        self._active = True
+        self._look()
+        for key in self._commands:
+            self._work.put_nowait(key)
+        await run_workers("queue-states", 1, self._serve)
+
+    def _look(self) -> None:
+        """Have the states compared; an empty key stands for all queues."""
+        if self._active and self._work.empty():
+            self._work.put_nowait("")
+
+    def _command_changed(self, type: str, command: Object | str) -> None:
+        if isinstance(command, str) or type == "DELETED":
+            self._commands.pop(command if isinstance(command, str) else _key(command), None)
+            return
+        self._commands[_key(command)] = command
+        if self._active:
+            self._work.put_nowait(_key(command))
+
+    async def _serve(self) -> None:
+        while True:
+            key = await self._work.get()
+            try:
+                if key:
+                    await self._obey(key)
+                else:
+                    await self._cascade()
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                log.recurring("queue not opened or closed", error, command=key)
+                delay = self._backoffs.setdefault(key, Backoff(0.5, 30.0)).delay()
+                asyncio.get_running_loop().call_later(delay, self._work.put_nowait, key)
+            else:
+                self._backoffs.pop(key, None)
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    async def _obey(self, key: str) -> None:
+        """Do what a Command says, and delete it: what it asks for twice is done once."""
+        command = self._commands.get(key)
+        if command is None:
+            return
+        target: Mapping[str, Any] = command.get("target") or {}
+        if (target.get("apiVersion"), target.get("kind")) != (SCHEDULING, "Queue"):
+            return
+        action, name = str(command.get("action")), str(target.get("name"))
+        queue = self._state.queues.get(name)
+        if action in ACTIONS and queue is not None:
+            why = refusal(self._state.queues, queue, ACTIONS[action])
+            if why:
+                about = Reference(SCHEDULING, "Queue", "", name, queue.metadata.uid)
+                self._events.emit(about, "Warning", "CommandRefused", f"{action}: {why}", "Commanding")
+            else:
+                await self._set(queue, ACTIONS[action], by_parent=False)
+        namespace, _, own = key.rpartition("/")
+        try:
+            await self._kube.delete(f"/apis/{BUS}/namespaces/{namespace}/commands/{own}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    # -- children ----------------------------------------------------------------------------------------------------
+
+    async def _cascade(self) -> None:
+        for queue in list(self._state.queues.values()):
+            state = with_parents(self._state.queues, queue)
+            if state:
+                await self._set(queue, state, by_parent=state == QueueState.Closing)
+
+    async def _set(self, queue: Queue, state: str, *, by_parent: bool) -> None:
+        """Have a queue opened or closed; what it is already is left."""
+        marked = queue.metadata.annotations.get(_BY_PARENT) == "true"
+        path = object_path("Queue", queue.key)
+        if by_parent != marked:
+            patch = {"metadata": {"annotations": {_BY_PARENT: str(by_parent).lower()}}}
+            await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+        closed = is_closed(queue)
+        if closed != (state == QueueState.Closing) or not queue.status.state:
+            patch = {"status": {"state": state}}
+            await self._kube.persist("PATCH", f"{path}/status", msgspec.json.encode(patch), MERGE_PATCH)
+            log.info("queue opened" if state == QueueState.Open else "queue closed", queue=queue.key)
+
+
+def is_closed(queue: Queue) -> bool:
+    """Whether somebody closed a queue."""
+    return queue.status.state in _CLOSED
+
+
+def with_parents(queues: Mapping[str, Queue], queue: Queue) -> str:
+    """The state that a queue gets from those above it; empty when it is as it should be."""
+    above = closed_above(queues, queue)
+    closed = is_closed(queue)
+    if above and not closed:
+        return QueueState.Closing
+    if not above and closed and queue.metadata.annotations.get(_BY_PARENT) == "true":
+        return QueueState.Open
+    return ""
+
+
+def closed_above(queues: Mapping[str, Queue], queue: Queue) -> str:
+    """The name of the nearest queue above that is closed, empty when there is none."""
+    seen, name = {queue.key}, queue.spec.parent
+    while name and name != _ROOT and name not in seen:
+        seen.add(name)
+        above = queues.get(name)
+        if above is None:
+            return ""
+        if is_closed(above):
+            return name
+        name = above.spec.parent
+    return ""
+
+
+def refusal(queues: Mapping[str, Queue], queue: Queue, state: str) -> str:
+    """Why a queue cannot be opened or closed; empty when it can."""
+    if state == QueueState.Closing:
+        return "the root queue cannot be closed" if queue.key == _ROOT else ""
+    above = closed_above(queues, queue)
+    return f"queue {above}, above it, is closed" if above else ""
+
+
+def _key(command: Object) -> str:
+    metadata = command["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"

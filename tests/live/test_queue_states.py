@@ -1,0 +1,116 @@
+"""Queues are opened and closed: by Commands, from the command line, and with their parents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stromboli.cli import make_app
+from tests.live.cluster import SCHEDULING, Cluster, Object
+from tests.live.conftest import StartService, until
+
+BUS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
+COMMANDS: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "commands.bus.volcano.sh"},
+    "spec": {
+        "group": "bus.volcano.sh",
+        "names": {"kind": "Command", "plural": "commands", "singular": "command", "listKind": "CommandList"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def queue(cluster: Cluster, name: str, parent: str = "") -> None:
+    manifest: Object = {"metadata": {"name": name}, "spec": {"weight": 1, **({"parent": parent} if parent else {})}}
+    cluster.create(f"{SCHEDULING}/queues", {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **manifest})
+
+
+def states(cluster: Cluster) -> dict[str, str]:
+    found = cluster.items(f"{SCHEDULING}/queues")
+    return {each["metadata"]["name"]: each.get("status", {}).get("state", "") for each in found}
+
+
+def command(cluster: Cluster, action: str, target: str, kind: str = "Queue") -> None:
+    aim = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": kind, "name": target, "uid": "1"}
+    named = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"generateName": f"{target}-"}}
+    cluster.create(BUS, {**named, "action": action, "target": aim})
+
+
+@pytest.fixture
+async def tree(cluster: Cluster, start: StartService) -> Cluster:
+    """A service, and queues dept > team > squad beside other."""
+    cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", COMMANDS)
+    for name, parent in (("dept", ""), ("team", "dept"), ("squad", "team"), ("other", "")):
+        queue(cluster, name, parent)
+    await start()
+    await until(lambda: all(state == "Open" for state in states(cluster).values()))
+    return cluster
+
+
+async def becomes(cluster: Cluster, **wanted: str) -> None:
+    await until(lambda: wanted.items() <= states(cluster).items(), f"{wanted}: {states(cluster)}")
+
+
+async def test_commands_close_and_open_a_queue_with_all_below_it(tree: Cluster) -> None:
+    command(tree, "CloseQueue", "squad")
+    await becomes(tree, squad="Closed", team="Open")
+    command(tree, "CloseQueue", "dept")
+    await becomes(tree, dept="Closed", team="Closed", squad="Closed", other="Open")
+    command(tree, "OpenQueue", "dept")
+    await becomes(tree, dept="Open", team="Open")
+    assert states(tree)["squad"] == "Closed", "it was closed for itself"
+    await until(lambda: tree.items(BUS) == [])
+
+
+@pytest.mark.parametrize(("action", "target"), [("CloseQueue", "root"), ("OpenQueue", "team")])
+async def test_a_command_that_cannot_be_obeyed_is_refused_and_gone(tree: Cluster, action: str, target: str) -> None:
+    tree.patch(f"{SCHEDULING}/queues/dept/status", {"status": {"state": "Closing"}})
+    await becomes(tree, dept="Closed", team="Closed")
+    command(tree, action, target)
+    await until(lambda: "CommandRefused" in tree.reasons() and tree.items(BUS) == [])
+    assert (states(tree)["root"], states(tree)["team"]) == ("Open", "Closed")
+
+
+async def test_what_nobody_here_obeys_is_left_to_others(tree: Cluster) -> None:
+    command(tree, "AbortJob", "squad", kind="Job")
+    command(tree, "CloseQueue", "squad")
+    await becomes(tree, squad="Closed")
+    assert [each["action"] for each in tree.items(BUS)] == ["AbortJob"]
+
+
+async def test_a_new_queue_below_a_closed_one_is_closed(tree: Cluster) -> None:
+    tree.patch(f"{SCHEDULING}/queues/dept/status", {"status": {"state": "Closing"}})
+    await becomes(tree, dept="Closed")
+    queue(tree, "late", "dept")
+    await becomes(tree, late="Closed")
+
+
+def stromboli(kubeconfig: Path, *arguments: str) -> tuple[int, str]:
+    result: Any = CliRunner().invoke(make_app(), ["queue", *arguments, "--kubeconfig", str(kubeconfig)])
+    return result.exit_code, result.output.strip()
+
+
+def test_the_command_line(cluster: Cluster) -> None:
+    """Without a service the state is written, and the service carries it on when it comes."""
+    for name, parent in (("dept", ""), ("team", "dept")):
+        queue(cluster, name, parent)
+    at = cluster.kubeconfig
+    assert stromboli(at, "open", "dept") == (0, "queue dept is open now")
+    assert stromboli(at, "close", "dept") == (0, "queue dept is closed now")
+    assert states(cluster)["dept"] == "Closing"
+    assert stromboli(at, "close", "dept") == (0, "queue dept is closed already")
+    assert stromboli(at, "open", "team") == (2, "queue team: queue dept, above it, is closed")
+    assert stromboli(at, "close", "gone") == (2, "there is no queue gone")
