@@ -68,12 +68,11 @@ def test_a_tier_that_does_not_exist_is_not_ignored(topology: dict[str, Any], mes
     assert (why.reason, why.message, why.actionable) == ("NoHyperNode", message, "admin")
 
 
-@pytest.mark.parametrize("topology", HARD)
-def test_the_whole_cluster_is_no_hyper_node(topology: dict[str, Any]) -> None:
-    result = run(node("n"), *job(2, topology))
+def test_the_whole_cluster_is_a_hyper_node_for_those_only_whose_tier_is_above_all_others() -> None:
+    result = run(node("n"), *job(2, {"mode": "hard"}))
     assert bound(result) == {}
     assert refused(result, "x").message == "there is no HyperNode"
-    assert bound(run(*racks(2, 2, per_spine=1), *job(5, {"mode": "hard", "highestTierAllowed": 9}))) == {}
+    assert bound(run(*racks(2, 2, per_spine=1), *job(5, {"mode": "hard", "highestTierAllowed": 3}))) == {"x": 5}
 
 
 @pytest.mark.parametrize("topology", [None, {"mode": "soft"}, {"mode": "soft", "highestTierAllowed": 1}])

@@ -10,7 +10,7 @@ import pytest
 from stromboli.api.decisions import SetPodUnscheduled
 from stromboli.engine import SessionResult
 from stromboli.policy.document import DEFAULT_POLICY
-from tests.builders import decide, gang, node, pod, pod_group, queue, state
+from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
 from tests.plugins.queues import admitted, bound, refused, why
 
 GPU = "nvidia.com/gpu"
@@ -68,6 +68,11 @@ def test_what_can_never_run_is_not_admitted_and_costs_nobody_anything(never: lis
 def test_volcano_admits_it() -> None:
     result = run(node("n", cpu="8"), queue("default"), job("x", 8, resources={GPU: "1"}), job("z", 8), rules="volcano")
     assert admitted(result) == ["x"]
+
+
+def test_where_nobody_makes_gangs_of_jobs_each_pod_counts_alone() -> None:
+    result = run(node("n", cpu="8"), queue("default"), job("x", 9), by=policy("predicates"))
+    assert bound(result) == {"x": 8}
 
 
 def test_its_queue_deserves_nothing_for_it() -> None:

@@ -202,7 +202,7 @@ def job(spec: dict[str, Any], *pods: Any, **options: Any) -> tuple[Job, Topology
     [
         ({}, None, None),
         ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, 1, 1),
-        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 7}}, 2, 7),
+        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 7}}, 7, 7),
         ({"networkTopology": {"mode": "hard", "highestTierName": "spine"}}, 2, 2),
         ({"networkTopology": {"mode": "hard", "highestTierName": "unknown"}}, NO_TIER, None),
         ({"networkTopology": {"mode": "hard"}}, 2, None),

@@ -39,11 +39,14 @@ class Judgement:
     requested: Matrix
 
 
-def judge(view: View, ceiling: Callable[[Queue], Vector | None]) -> Judgement:
-    """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,)."""
+def judge(view: View, ceiling: Callable[[Queue], Vector | None], *, gangs: bool = True) -> Judgement:
+    """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,).
+
+    Without `gangs` each pod of a job may run alone.
+    """
     if not len(view.nodes):
         return Judgement({}, {}, view.job_requested)
-    return _Judge(view, ceiling).judge()
+    return _Judge(view, ceiling, gangs=gangs).judge()
 
 
 def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
@@ -87,8 +90,9 @@ class _Shapes:
 
 
 class _Judge:
-    def __init__(self, view: View, ceiling: Callable[[Queue], Vector | None]) -> None:
+    def __init__(self, view: View, ceiling: Callable[[Queue], Vector | None], *, gangs: bool) -> None:
         self._view = view
+        self._gangs = gangs
         self._shapes = _Shapes(view)
         self._rows, self._job_of = view.membership.all_pending()
         #: class of each pending pod, job by job, and whether a class has room on some node
@@ -142,7 +146,7 @@ class _Judge:
 
     def _why(self, job: Job, start: int, end: int) -> Reason | None:
         """Why a job that holds nothing can never run; its pending pods are those from `start` to `end`."""
-        need = max(1, job.min_available)
+        need = max(1, job.min_available) if self._gangs else 1
         if end - start < need:
             # The pods are still to come: all that is known of them is what they start with.
             return self._beyond_cluster(job, job.min_resources) or self._beyond_queue(job, job.min_resources)

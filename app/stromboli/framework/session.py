@@ -128,7 +128,7 @@ class Session:
         view, found = self.view, None
         while found is None:
             try:
-                found = judge(view, partial(self.ask.ceiling, view))
+                found = judge(view, partial(self.ask.ceiling, view), gangs=bool(self.points.all("job_missing")))
             except BaseException as error:
                 self._leave_out(error, "ceiling")
         view.never_fits, view.too_large, view.job_requested = found.reasons, frozenset(found.pods), found.requested

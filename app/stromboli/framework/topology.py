@@ -261,15 +261,13 @@ def has_topology(job: Job) -> bool:
     return spec.network_topology is not None or (job.divided and any(p.network_topology for p in spec.sub_group_policy))
 
 
-def locate(
-    job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows], *, hard: bool = True
-) -> None:
+def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows], *, hard: bool = True) -> None:
     """Find out up to which tier a job's pods may lie apart, and below which HyperNodes they lie already.
 
     `nodes_of` gives the nodes of the pods of a group that hold a place. Pods that only prefer to be close may spread
-    up to the virtual top; groups that do, up to what binds their job. With `hard`, pods that must be close lie in one
-    HyperNode at least, which the virtual top is not, and nowhere if none has the tier that they name; without, a tier
-    that does not exist binds nobody.
+    up to the virtual top; groups that do, up to what binds their job. With `hard`, pods that must be close without
+    naming a tier lie in some HyperNode, which the virtual top is not, and nowhere if none has the tier that they name;
+    otherwise neither is bound.
     """
     own = job.pod_group.spec.network_topology
     top_tier = int(tree.tiers[tree.top])
@@ -290,10 +288,8 @@ def _highest_tier(spec: crds.NetworkTopology | None, tree: Topology, for_soft: i
         return None
     if spec.mode == "soft":
         return for_soft
-    tier = spec.highest_tier_allowed
-    if tier is None and spec.highest_tier_name:
-        tier = tree.tier_by_name.get(spec.highest_tier_name, NO_TIER if hard else None)
-    if not hard:
-        return tier
-    widest = int(tree.tiers[tree.top]) - 1
-    return widest if tier is None else min(tier, widest)
+    if spec.highest_tier_allowed is not None:
+        return spec.highest_tier_allowed
+    if spec.highest_tier_name:
+        return tree.tier_by_name.get(spec.highest_tier_name, NO_TIER if hard else None)
+    return int(tree.tiers[tree.top]) - 1 if hard else None

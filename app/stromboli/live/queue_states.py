@@ -121,8 +121,8 @@ class QueueStates:
         marked = queue.metadata.annotations.get(_BY_PARENT) == "true"
         path = object_path("Queue", queue.key)
         if by_parent != marked:
-            patch = {"metadata": {"annotations": {_BY_PARENT: str(by_parent).lower()}}}
-            await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+            mark = {"metadata": {"annotations": {_BY_PARENT: str(by_parent).lower()}}}
+            await self._kube.persist("PATCH", path, msgspec.json.encode(mark), MERGE_PATCH)
         closed = is_closed(queue)
         if closed != (state == QueueState.Closing) or not queue.status.state:
             patch = {"status": {"state": state}}
