@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -11,6 +12,7 @@ import typer
 from stromboli.api.crds import SCHEDULING, Queue, QueueState
 from stromboli.api.errors import StromboliError
 from stromboli.cli.clusters import Context, Kubeconfig, RemoteError
+from stromboli.cli.why import NOT_FOUND
 
 if TYPE_CHECKING:
     from stromboli.live.client import Kube
@@ -58,7 +60,8 @@ async def _write(kube: Kube, name: str, state: str) -> str:
         queues |= {queue.key: queue for queue in map(Queue.parse, map(_decoded, page.items or []))}
     queue = queues.get(name)
     if queue is None:
-        raise StromboliError(f"there is no queue {name}")
+        print(f"there is no queue {name}", file=sys.stderr)
+        raise typer.Exit(NOT_FOUND)
     why = refusal(queues, queue, state)
     if why:
         raise StromboliError(f"queue {name}: {why}")
