@@ -14,7 +14,7 @@ from stromboli.simulation.scenario import Scenario
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SHOWN_BY = {
-    "veto": "preemptjob-9004-min-member-two-gang-in-a-lower-tier",
+    "veto": "pdb-9004-budget-zero-in-a-lower-tier",
     "begun_first": "backfill-0012",
     "whole_gang_eviction": "preemptjob-9003-min-member-two-makes-it-starve",
     "evict_only_what_helps": "nominated-9003-nominated-node-gone-stops-preempt",

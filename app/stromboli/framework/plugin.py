@@ -84,6 +84,9 @@ class Plugin:
     reads: ClassVar[Reads] = Reads()
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
+    #: whether what it says about victims follows from shares: then it has no say in preemption within a queue where
+    #: others have an opinion, unless the policy sets its `enablePreemptable`
+    by_share: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises PluginDefinitionError for a public method that is no extension point, or cannot be called as one."""
@@ -194,7 +197,15 @@ class Plugin:
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
         """Those of the candidates that a pod of their own queue may evict to get a place; None for no opinion.
 
-        Candidates come in the order in which they would be evicted.
+        Candidates come in the order in which they would be evicted. Of the plugins that do not protect pods by
+        `evictable` as well, those of the first tier with an opinion decide.
+        """
+        raise NotImplementedError
+
+    def preemptable_jobs(self, job: Job) -> Mask | None:
+        """The jobs, by index, shape (jobs,), of whose pods `preemptable` names any at all for a job's pods.
+
+        Spares asking about the pods of the others; None when all may be asked about.
         """
         raise NotImplementedError
 
@@ -222,7 +233,10 @@ class Plugin:
         raise NotImplementedError
 
     def evictable(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion."""
+        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion.
+
+        Who protects pods in this way is heard about all victims, whatever its tier.
+        """
         raise NotImplementedError
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> Sequence[PodRecord]:

@@ -7,10 +7,12 @@ tier; the functions below combine their answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MethodType, TracebackType
 from typing import Any, TypeAlias
 
 from stromboli.api.reasons import Reason
+from stromboli.api.resources import Mask
 from stromboli.framework import answers
 from stromboli.framework.answers import AnswerError, Method
 from stromboli.framework.class_member import ClassMember
@@ -38,6 +40,7 @@ _SWITCH = {
 _WITHOUT_SWITCH = frozenset(
     (
         "evictable",
+        "preemptable_jobs",
         "gang_preemptable",
         "gang_reclaimable",
         "victim_queue_order",
@@ -58,6 +61,16 @@ _WITHOUT_SWITCH = frozenset(
 _OF_CLASSES = frozenset(("predicate", "node_order", "batch_node_order", "neighbourhoods", "one_by_one"))
 
 
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """Who has a say about victims where vetoes are final."""
+
+    #: those that protect pods from any eviction, of all tiers
+    protecting: tuple[Method, ...]
+    #: all others, tier by tier; last those about shares that the policy does not ask to decide
+    deciding: tuple[tuple[Method, ...], ...]
+
+
 class Points:
     """The methods that take part in each extension point, tier by tier."""
 
@@ -65,6 +78,7 @@ class Points:
         self._tiers = tiers
         self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
         self._flat: dict[str, tuple[Method, ...]] = {}
+        self._voices: dict[str, Voices] = {}
         #: by point, the family of the keys of each method: those of one must compare with each other
         self._families: dict[str, list[object]] = {}
 
@@ -80,6 +94,7 @@ class Points:
         """Find out anew who takes part in what."""
         self._chains.clear()
         self._flat.clear()
+        self._voices.clear()
         self._families.clear()
 
     @property
@@ -219,24 +234,64 @@ class Points:
     ) -> list[PodRecord]:
         """The candidates that may be evicted, in their order; none when no plugin has an opinion.
 
-        With `veto` all plugins must agree. Without, the first tier that leaves somebody decides, and within a tier an
-        empty intersection is forgotten.
+        With `veto` whoever protects pods is heard in every tier, and of the others the first tier with an opinion
+        decides. Without, the first tier that leaves somebody decides, and within a tier an empty intersection is
+        forgotten.
         """
-        allowed = (
-            self._agreed(point, beneficiary, candidates) if veto else self._decided(point, beneficiary, candidates)
-        )
+        if veto:
+            return self._agreed(point, beneficiary, candidates)
+        allowed = self._decided(point, beneficiary, candidates)
         return [pod for pod in candidates if pod.row in allowed]
 
-    def _agreed(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
-        """Rows that every opinion contains."""
-        allowed: set[int] | None = None
-        for method in self.all(point):
-            rows = answers.pods(method, method(beneficiary, candidates))
-            if rows is not None:
-                allowed = rows if allowed is None else allowed & rows
-                if not allowed:
-                    break
-        return allowed or set()
+    def _agreed(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """The candidates that those who protect pods leave, and the first tier with an opinion allows."""
+        voices, left, asked = self.voices(point), list(candidates), False
+        for tier in (voices.protecting, *voices.deciding):
+            decided = False
+            for method in tier:
+                rows = answers.pods(method, method(beneficiary, left)) if left else set()
+                if rows is not None:
+                    left, decided = [pod for pod in left if pod.row in rows], True
+            asked = asked or decided
+            if decided and tier is not voices.protecting:
+                break
+        return left if asked else []
+
+    def voices(self, point: str) -> Voices:
+        """Who has a say about victims where vetoes are final."""
+        voices = self._voices.get(point)
+        if voices is None:
+            voices = self._voices[point] = self._find_voices(point)
+        return voices
+
+    def _find_voices(self, point: str) -> Voices:
+        protecting: list[Method] = []
+        deciding: list[tuple[Method, ...]] = []
+        by_share: list[Method] = []
+        for tier in self._tiers:
+            here: list[Method] = []
+            for plugin, option in tier:
+                if not _takes_part(plugin, option, point):
+                    continue
+                if type(plugin).evictable is not Plugin.evictable:
+                    protecting.append(_method(plugin, point))
+                elif plugin.by_share and point == "preemptable" and point not in option.enabled:
+                    by_share.append(_method(plugin, point))
+                else:
+                    here.append(_method(plugin, point))
+            deciding += [tuple(here)] if here else []
+        deciding += [tuple(by_share)] if by_share else []
+        return Voices(tuple(protecting), tuple(deciding))
+
+    def outside(self, job: Job) -> Sequence[Mask]:
+        """Masks of jobs whose pods `preemptable` may name for a job at most, shape (jobs,), where vetoes are final."""
+        voices = self.voices("preemptable")
+        owners = [method.__self__ for method in (voices.deciding[0] if voices.deciding else ())]
+        return [
+            mask
+            for method in self.all("preemptable_jobs")
+            if method.__self__ in owners and (mask := method(job)) is not None
+        ]
 
     def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
         """Rows as Volcano finds them: what a tier vetoes, the next one may allow."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Rows, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework import answers, reasons
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.points import Points
@@ -159,6 +159,11 @@ class Questions:
         if self._rules.veto:
             return self.victims(point, first, candidates)
         return self._points.victims(f"gang_{point}", job, candidates, veto=False)
+
+    def preemptable_jobs(self, job: Job) -> Mask | None:
+        """The jobs whose pods may be evicted for a job of their queue at most, shape (jobs,); None for all."""
+        masks = self._points.outside(job) if self._rules.veto else ()
+        return np.logical_and.reduce(masks) if masks else None
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates to whose eviction for the cluster's good no plugin objects."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from stromboli.api.resources import Mask
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
@@ -15,6 +18,7 @@ class Priority(Plugin):
 
     def open(self, view: View) -> None:
         self._jobs = view.jobs
+        self._priorities = np.array([job.priority for job in view.jobs.values()], np.int64)
 
     def job_order(self, job: Job) -> int:
         return -job.priority
@@ -40,6 +44,12 @@ class Priority(Plugin):
                 else self._jobs[candidate.job].priority < own
             )
         ]
+
+    def preemptable_jobs(self, job: Job) -> Mask:
+        """Those of lower priority."""
+        less: Mask = self._priorities < job.priority
+        less[job.index] = True
+        return less
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return [candidate for candidate in candidates if self._jobs[candidate.job].priority < job.priority]

@@ -63,6 +63,8 @@ class PluginOption:
     arguments: BaseModel | None = None
     #: extension points that the plugin does not take part in, though it may implement them
     disabled: frozenset[str] = frozenset({"cluster_order"})
+    #: extension points that the policy names for it, to take part in
+    enabled: frozenset[str] = frozenset()
     #: whether the plugin heeds the hierarchy of queues
     hierarchy: bool = False
 
@@ -192,6 +194,7 @@ class _Reader:
             name=name,
             arguments=self._arguments(path, name, item.get("arguments"), self.known_plugins),
             disabled=frozenset(point for point in SWITCHES if not switches.get(point, _default(point))),
+            enabled=frozenset(point for point in SWITCHES if switches.get(point, False)),
             hierarchy=switches.get(HIERARCHY, _default(HIERARCHY)),
         )
 

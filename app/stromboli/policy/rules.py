@@ -19,7 +19,7 @@ Compatibility = Literal["volcano", "strict"]
 class Rules:
     """True means the strict behaviour."""
 
-    #: what any tier vetoes stays vetoed
+    #: whoever protects pods is heard in every tier; of the others the first tier with an opinion on victims decides
     veto: bool = True
     #: a gang that holds places but lacks some comes before the gangs that hold none
     begun_first: bool = True

@@ -174,8 +174,12 @@ class FairShare(Plugin):
         excess = Excess(queue.name, held, required, bound, columns)
         return excess.reason(self._view, Limit.Quota if fair else Limit.Deserved)
 
-    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+    def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """Jobs that are never evicted are not for anybody."""
         return [candidate for candidate in candidates if self._preemptible[candidate.job]]
+
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return self.evictable(candidates)
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return [candidate for candidate in candidates if self._preemptible[candidate.job]]
@@ -201,7 +205,7 @@ class FairShare(Plugin):
         for row in {accounts.leaf(taken.job) for taken in self._taken[job.key] if taken.job is not None}:
             taking.take(row, nothing)
         victims: list[PodRecord] = []
-        for unit in self._units(self.preemptable(candidates[0], candidates) if candidates else ()):
+        for unit in self._units(self.evictable(candidates)):
             amount = accounts.narrow(unit.amount)
             if not taking.may_take(unit.row, accounts.narrow(unit.gone)):
                 continue
