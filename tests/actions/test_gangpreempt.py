@@ -82,13 +82,21 @@ def test_only_less_important_jobs_give_way(compatibility: Any, of: str) -> None:
     assert evicted(preempt(*scene, compatibility=compatibility)) == (["uses-0"] if of == "low" else [])
 
 
-@BOTH
-def test_what_a_gang_can_spare_goes_before_a_whole_gang(compatibility: Any) -> None:
-    tight, elastic = running("tight", "n"), running("elastic", "n", "n", of="middle")
+@pytest.mark.parametrize(
+    ("compatibility", "priority", "first"),
+    [
+        ("volcano", "middle", "elastic-0"),
+        ("strict", "low", "elastic-1"),
+        # Under strict rules nothing outweighs priority.
+        ("strict", "middle", "tight-0"),
+    ],
+)
+def test_what_a_gang_can_spare_goes_before_a_whole_gang(compatibility: Any, priority: str, first: str) -> None:
+    tight, elastic = running("tight", "n"), running("elastic", "n", "n", of=priority)
     result = preempt(node("n", cpu="3"), tight, elastic, starving(), compatibility=compatibility)
-    assert evicted(result) == ["elastic-0"]
+    assert evicted(result) == [first]
     result = preempt(node("n", cpu="3"), tight, elastic, starving(2), compatibility=compatibility)
-    assert evicted(result) == ["elastic-0", "tight-0"]
+    assert [name.partition("-")[0] for name in evicted(result)] == ["elastic", "tight"]
 
 
 @BOTH
@@ -169,7 +177,7 @@ def test_only_what_helps_bundles_are_opened() -> None:
 def test_only_what_helps_a_later_victim_spares_the_earlier_ones() -> None:
     small = running("small", "n", "n", "n", least=0)
     scene = [node("n", cpu="5"), small, running("large", "n", least=0, of="middle", cpu="2"), starving(cpu="4")]
-    assert evicted(preempt(*scene)) == ["large-0", "small-0", "small-1"]
+    assert evicted(preempt(*scene)) == ["large-0", "small-1", "small-2"]
 
 
 def test_only_what_helps_nobody_goes_where_there_is_room() -> None:

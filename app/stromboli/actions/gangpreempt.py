@@ -16,6 +16,7 @@ from stromboli.api.resources import Vector
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle
+from stromboli.tactics.cheapest import Market
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
 from stromboli.tactics.victims import HELD, Holders, Reversed, starving
 
@@ -33,7 +34,8 @@ class GangPreempt(Action):
             return (Reversed(session.ask.job_key(bundle.job)),)
 
         holders = Holders(session, HELD)
-        way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first)
+        market = Market(session, holders, self.name, "preemptable") if session.rules.evict_only_what_helps else None
+        way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first, market=market)
         priorities = np.array([job.priority for job in session.view.jobs.values()])[holders.job]
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             in_queue = holders.queue == session.view.queues[name].index

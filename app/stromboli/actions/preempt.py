@@ -20,6 +20,7 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.cheapest import Market, serve_cheaply
 from stromboli.tactics.victims import CHOICES, HELD, Holders, Search, Way, serve, starving
 
 
@@ -61,6 +62,9 @@ class Preempt(Action):
         return {name: jobs for name, jobs in waiting.items() if jobs}
 
     def _between_jobs(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
+        if session.rules.evict_only_what_helps:
+            self._cheaply(session, Market(session, holders, self.name, "preemptable"), jobs)
+            return
         way = self._way(session)
         releasable = holders.releasable(holders.queue == queue.index)
         heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
@@ -69,6 +73,13 @@ class Preempt(Action):
             _, job = heapq.heappop(heap)
             turn = partial(serve, session, way, job, partial(self._preemptors, session, job), releasable)
             session.attempt(job, turn, otherwise=None)
+
+    def _cheaply(self, session: Session, market: Market, jobs: list[Job]) -> None:
+        def turn(job: Job) -> None:
+            serve_cheaply(market, job, list(self._preemptors(session, job)))
+
+        for job in sorted(jobs, key=session.ask.job_key):
+            session.attempt(job, partial(turn, job), otherwise=None)
 
     def _preemptors(self, session: Session, job: Job) -> Iterator[PodRecord]:
         """The pods of a job that may evict others, in order."""

@@ -283,14 +283,19 @@ class Points:
         deciding += [tuple(by_share)] if by_share else []
         return Voices(tuple(protecting), tuple(deciding))
 
+    def by_share(self, point: str) -> bool:
+        """Whether a plugin about shares has a say about victims."""
+        owners = [getattr(method, "__self__", None) for tier in self.voices(point).deciding for method in tier]
+        return any(getattr(owner, "by_share", False) for owner in owners)
+
     def outside(self, job: Job) -> Sequence[Mask]:
         """Masks of jobs whose pods `preemptable` may name for a job at most, shape (jobs,), where vetoes are final."""
         voices = self.voices("preemptable")
-        owners = [method.__self__ for method in (voices.deciding[0] if voices.deciding else ())]
+        owners = [getattr(method, "__self__", None) for method in (voices.deciding[0] if voices.deciding else ())]
         return [
             mask
             for method in self.all("preemptable_jobs")
-            if method.__self__ in owners and (mask := method(job)) is not None
+            if getattr(method, "__self__", None) in owners and (mask := method(job)) is not None
         ]
 
     def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:

@@ -165,6 +165,10 @@ class Questions:
         masks = self._points.outside(job) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None
 
+    def by_share(self, point: str) -> bool:
+        """Whether who may be evicted depends on what the jobs of a queue hold."""
+        return self._points.by_share(point)
+
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates to whose eviction for the cluster's good no plugin objects."""
         return self._points.evictable(candidates)

@@ -31,7 +31,7 @@ class Bundle:
     whole: bool
 
 
-class _Surplus:
+class Surplus:
     """What a gang has above its minimum: in all, by role, and in ready groups by policy."""
 
     def __init__(self, session: Session, job: Job) -> None:
@@ -79,13 +79,13 @@ def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list
     entire = session.rules.whole_gang_eviction
     stopped = session.ask.job_missing(job) > 0 if entire else job.ready_count < job.min_available
     if stopped:
-        return _made(Bundle(job, _everything(session, job) if entire else pods, whole=entire))
-    surplus = _Surplus(session, job)
+        return _made(Bundle(job, everything(session, job) if entire else pods, whole=entire))
+    surplus = Surplus(session, job)
     safe = [pod for pod in pods if surplus.spend(pod)]
     gone = {pod.row for pod in safe}
     rest = [pod for pod in pods if pod.row not in gone]
     if rest and entire:
-        rest = _everything(session, job)
+        rest = everything(session, job)
     return _made(Bundle(job, safe, whole=False), Bundle(job, rest, whole=True))
 
 
@@ -117,7 +117,7 @@ def _made(*offers: Bundle) -> list[Bundle]:
     return [bundle for bundle in offers if bundle.pods]
 
 
-def _everything(session: Session, job: Job) -> list[PodRecord]:
+def everything(session: Session, job: Job) -> list[PodRecord]:
     """All pods of a job that hold a place; none when one of them must not or cannot be evicted."""
     states = session.view.pods.state
     holding = [pod for pod in session.view.members(job) if states[pod.row] in ALLOCATED_STATES]

@@ -21,13 +21,14 @@ from pydantic import Field
 from stromboli.api.resources import Mask, Vector, fits
 from stromboli.framework import shard
 from stromboli.framework.job import NOWHERE, Job, SubJob
-from stromboli.framework.operation import Operation
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics import domains
 from stromboli.tactics.bundles import Bundle, bundles, permitted
+from stromboli.tactics.cheapest import Market, Purchase, identical, price
 from stromboli.tactics.victims import Holders, join, preemptable, take_back, weight
 from stromboli.tactics.worksheets import Worksheet, competing, worksheet
 
@@ -55,6 +56,8 @@ class GangWay:
     holders: Holders
     #: sorts bundles, given what is needed: smaller is evicted first, but all whole ones go last
     order: Callable[[Bundle, Vector], tuple[Any, ...]]
+    #: where the cheapest set of victims is looked for, under strict rules
+    market: Market | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class _Search:
         """Evict for the job and promise its pods their places, if there is a way."""
         plan = None
         if self._may_evict():
-            plan = min(self._comparable(), key=lambda plan: weight(plan.evictions), default=None)
+            plan = min(self._comparable(), key=self._price, default=None)
         if plan is None:
             return
         statement = self._session.statement()
@@ -142,8 +145,13 @@ class _Search:
 
     # -- victims in a HyperNode --------------------------------------------------------------------------------------
 
+    def _price(self, plan: _Plan) -> tuple[Any, ...]:
+        return price(self._session, plan.evictions) if self._way.market else weight(plan.evictions)
+
     def _plan(self, domain: int) -> _Plan | None:
         """Who has to go for the job to fit in a HyperNode; None when nothing helps. Leaves the session as it was."""
+        if self._way.market is not None and not self._job.divided:
+            return self._buy(self._way.market, domain)
         offers = self._offers(domain)
         units: list[Statement] = []
         placed = self._make_room(domain, offers, units)
@@ -152,6 +160,29 @@ class _Search:
         evictions = [placement for unit in units for placement in unit.save()]
         take_back(units)
         return None if placed is None else _Plan(evictions, placed)
+
+    def _buy(self, market: Market, domain: int) -> _Plan | None:
+        """The cheapest way to make room for all pods in a HyperNode."""
+        session, left = self._session, list(self._pods)
+        statement, within = session.statement(), session.view.topology.masks[domain]
+        while left:
+            run = identical(session, left)
+            purchase = Purchase(market, self._job, run, self._candidates, within, whole=self._allow_whole)
+            if purchase.run() < len(run):
+                purchase.take_back()
+                statement.discard()
+                return None
+            purchase.settle(statement)
+            left = left[len(run) :]
+        operations = statement.save()
+        kept = session.ask.job_pipelined(self._job)
+        statement.discard()
+        if not kept:
+            return None
+        evictions = [each for each in operations if each.kind is Kind.Evict]
+        placements = [each for each in operations if each.kind is not Kind.Evict]
+        uid = session.view.sub_job_of(self._job, self._pods[0]).uid
+        return _Plan(evictions, _Placed(placements, {uid: domain}))
 
     def _offers(self, domain: int) -> list[Bundle]:
         """What other gangs can give in a HyperNode, what goes first in front."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from stromboli.api import crds
-from stromboli.api.pod_state import ALLOCATED_STATES, PodState
+from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
@@ -118,6 +118,24 @@ class Holders:
         self.node: Rows = pods.node[rows].astype(np.intp)
         self.job: Rows = job_of[pods.job[rows]]
         self.queue: Rows = queue_of[pods.job[rows]]
+        self._rank: Rows | None = None
+
+    @property
+    def rank(self) -> Rows:
+        """How important each is: by the priority of its job, then by its own; equals have the same number."""
+        if self._rank is None:
+            of_jobs = np.array([job.priority for job in self._session.view.jobs.values()], np.int64)
+            own = np.array([pod.spec_priority or 0 for pod in self._session.view.records(self.rows)], np.int64)
+            both = of_jobs[self.job] * 2**32 + own if len(self.rows) else own
+            self._rank = np.unique(both, return_inverse=True)[1].astype(np.intp)
+        return self._rank
+
+    def alive(self) -> Mask:
+        """Which of them have not been evicted since."""
+        known = np.zeros(STATES, np.bool_)
+        known[list(self.states)] = True
+        still: Mask = known[self._session.view.pods.state[self.rows]]
+        return still
 
     def releasable(self, candidates: Mask) -> Releasable:
         """What some of them would release."""
