@@ -84,6 +84,9 @@ class Plugin:
     reads: ClassVar[Reads] = Reads()
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
+    #: whether what it says about victims protects them: then it is heard whatever its tier, and decides nothing for
+    #: lower ones
+    protects: ClassVar[bool] = False
     #: whether what it says about victims follows from shares: then it has no say in preemption within a queue where
     #: others have an opinion, unless the policy sets its `enablePreemptable`
     by_share: ClassVar[bool] = False
@@ -197,8 +200,8 @@ class Plugin:
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
         """Those of the candidates that a pod of their own queue may evict to get a place; None for no opinion.
 
-        Candidates come in the order in which they would be evicted. Of the plugins that do not protect pods by
-        `evictable` as well, those of the first tier with an opinion decide.
+        Candidates come in the order in which they would be evicted. Of the plugins that do not merely protect
+        pods (`protects`), those of the first tier with an opinion decide.
         """
         raise NotImplementedError
 
@@ -233,10 +236,7 @@ class Plugin:
         raise NotImplementedError
 
     def evictable(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion.
-
-        Who protects pods in this way is heard about all victims, whatever its tier.
-        """
+        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion."""
         raise NotImplementedError
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> Sequence[PodRecord]:

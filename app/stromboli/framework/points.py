@@ -273,7 +273,7 @@ class Points:
             for plugin, option in tier:
                 if not _takes_part(plugin, option, point):
                     continue
-                if type(plugin).evictable is not Plugin.evictable:
+                if plugin.protects:
                     protecting.append(_method(plugin, point))
                 elif plugin.by_share and point == "preemptable" and point not in option.enabled:
                     by_share.append(_method(plugin, point))

@@ -19,6 +19,7 @@ _COOLDOWN = "volcano.sh/cooldown-time"
 
 class Cdp(Plugin):
     name = "cdp"
+    protects = True
     reads = Reads(kept=(_COOLDOWN,))
 
     def open(self, view: View) -> None:

@@ -14,6 +14,7 @@ _CRITICAL = 2_000_000_000
 
 class Conformance(Plugin):
     name = "conformance"
+    protects = True
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return [c for c in candidates if c.namespace != "kube-system" and (c.spec_priority or 0) < _CRITICAL]

@@ -38,6 +38,7 @@ class Budget:
 
 class Pdb(Plugin):
     name = "pdb"
+    protects = True
 
     def open(self, view: View) -> None:
         self._strict = view.rules.budgets

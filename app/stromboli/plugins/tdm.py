@@ -89,6 +89,7 @@ class TdmArguments(Arguments):
 
 class Tdm(Plugin):
     name = "tdm"
+    protects = True
     reads = Reads(annotations=(_ZONE, PREEMPTABLE))
     Arguments: ClassVar[type[BaseModel]] = TdmArguments
     #: when pods last had to leave closed zones, seconds since the epoch; None for never

@@ -48,6 +48,7 @@ class _Unit:
 class FairShare(Plugin):
     name = "fairshare"
     queue_fields = frozenset(("weight", "capability", "deserved", "priority", "parent"))
+    protects = True
     Arguments: ClassVar[type[BaseModel]] = FairShareArguments
     #: what queues held over time; None at first
     left: UsageHistory | None
