@@ -105,6 +105,8 @@ class Engine:
             environment,
             nominated_hyper_nodes=session.nominated_hyper_nodes(),
             kept=session.keeper.kept,
+            room=session.kept_room(),
+            churn=session.churn.after_session(),
             left=session.left(),
         )
         return SessionResult(session.decisions, session, left)

@@ -32,6 +32,7 @@ from stromboli.framework.topology import Topology
 from stromboli.tactics import domains
 from stromboli.tactics.group_placement import place_as_nominated, place_group
 from stromboli.tactics.lending import lend
+from stromboli.tactics.kept import serve_kept
 from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 
 _PENDING = int(PodState.Pending)
@@ -42,6 +43,7 @@ class Allocate(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
+        serve_kept(session)
         worksheets: dict[str, JobWorksheet] = {}
         jobs_of: dict[str, list[tuple[Any, Job]]] = {}
         for job in session.view.jobs.values():

@@ -38,6 +38,7 @@ class GangPreempt(Action):
         way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first, market=market)
         priorities = np.array([job.priority for job in session.view.jobs.values()])[holders.job]
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
-            in_queue = holders.queue == session.view.queues[name].index
+            queue = session.view.queues[name]
+            in_queue = (holders.queue == queue.index) & holders.may_go_for(queue)
             for job in sorted(waiting[name], key=session.ask.job_key):
                 serve_gang(session, way, job, in_queue & (priorities < job.priority))

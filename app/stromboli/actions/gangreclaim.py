@@ -27,7 +27,7 @@ class GangReclaim(Action):
     Arguments: ClassVar[type[BaseModel]] = GangEvictionArguments
 
     def run(self, session: Session) -> None:
-        waiting = starving(session, among_others=True)
+        waiting = starving(session, among_others=True, by_share=session.ask.takes_back_by_share)
         if not waiting:
             return
         holders = Holders(session, (PodState.Running,))
@@ -36,7 +36,7 @@ class GangReclaim(Action):
             if session.ask.overused(queue) is not None:
                 continue
             protected = [q.index for q in session.view.queues.values() if q.spec.reclaimable is False or q is queue]
-            candidates = ~np.isin(holders.queue, protected)
+            candidates = ~np.isin(holders.queue, protected) & holders.may_go_for(queue)
             for job in sorted(waiting[name], key=session.ask.job_key):
                 serve_gang(session, self._way(session, holders, queue), job, candidates)
 

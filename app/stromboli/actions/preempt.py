@@ -66,7 +66,7 @@ class Preempt(Action):
             self._cheaply(session, Market(session, holders, self.name, "preemptable"), jobs)
             return
         way = self._way(session)
-        releasable = holders.releasable(holders.queue == queue.index)
+        releasable = holders.releasable((holders.queue == queue.index) & holders.may_go_for(queue))
         heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
         heapq.heapify(heap)
         while heap:
@@ -90,7 +90,10 @@ class Preempt(Action):
         pods = _in_order(session, job)
         if not pods:
             return
-        way, releasable = self._way(session, own_job=True), holders.releasable(holders.job == job.index)
+        way, releasable = (
+            self._way(session, own_job=True),
+            holders.releasable((holders.job == job.index) & holders.may_go_for(job.queue)),
+        )
         for pod in pods:
             statement = session.statement()
             if not _eligible(session, pod) or not Search(session, way, job, pod, releasable).place(statement):

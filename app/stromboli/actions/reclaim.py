@@ -26,7 +26,7 @@ class Reclaim(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
-        jobs_of = starving(session, among_others=True)
+        jobs_of = starving(session, among_others=True, by_share=session.ask.takes_back_by_share)
         if not jobs_of:
             return
         holders = Holders(session, (PodState.Running,))
@@ -56,9 +56,10 @@ class Reclaim(Action):
             choices=CHOICES if strict else 1,
             like_for_like=strict,
             needs_candidates=not strict,
+            by_share=session.ask.takes_back_by_share,
         )
         protected = [q.index for q in session.view.queues.values() if q.spec.reclaimable is False or q is queue]
-        releasable = holders.releasable(~np.isin(holders.queue, protected))
+        releasable = holders.releasable(~np.isin(holders.queue, protected) & holders.may_go_for(queue))
         heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
         heapq.heapify(heap)
         while heap:

@@ -23,6 +23,7 @@ from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
+from stromboli.framework.churn import Churn
 from stromboli.framework.environment import Environment
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
@@ -209,6 +210,10 @@ class _Scheduler:
         environment = Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names))
         engine_of = partial(Engine, registry=registry, compatibility=compatibility)
         sessions = Successive(engine_of(), environment, time.perf_counter)
+        environment = Environment(
+            extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names), churn=Churn()
+        )
+        sessions = Successive(Engine(registry=registry, compatibility=compatibility), environment, time.perf_counter)
 
         def load(text: str | None) -> Successive:
             sessions.engine = engine_of(text or DEFAULT_POLICY)

@@ -35,6 +35,17 @@ def exceeded(used: Vector, limit: Vector, request: Vector) -> list[int]:
     return np.flatnonzero(asked(request) & (used > limit)).tolist()
 
 
+def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector, named: Mask | None = None) -> bool:
+    """Whether a queue that gives `request` has more than it deserves of something `wanted`, and keeps what it deserves.
+
+    Dimensions that are not `named` do not count, nor those in which it has no more than it deserves already.
+    """
+    above = asked(request) & asked(wanted) & (held > deserved + TOLERANCE)
+    if named is not None:
+        above &= named
+    return bool(above.any() and (held[above] - request[above] > deserved[above] - TOLERANCE).all())
+
+
 def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:
     """How many copies of `request`, up to `count`, can be added to `used` without going above `limit`."""
     columns = zip(limit.tolist(), used.tolist(), request.tolist(), strict=True)

@@ -53,10 +53,21 @@ def close(session: Session) -> None:
     session.decisions += _unscheduled(session)
     for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
         session.decisions += _of_queue(session, session.view.queues[name], _quantities(session, held))
+    session.decisions += _paused(session)
     for row, node in _promised(session).items():
         pod, name = session.view.record(row), session.view.nodes.name(node)
         if pod.nominated_node != name:
             session.decisions.append(Nominate(pod.namespace, pod.name, pod.uid, name))
+
+
+def _paused(session: Session) -> Iterator[EmitEvent]:
+    """An Event for each job that is not evicted for a queue any more, for a while."""
+    for key, queue in session.churn.tripped():
+        metadata = session.view.jobs[key].pod_group.metadata
+        found = reasons.evictions_paused(key, queue, session.policy.evictions.most)
+        yield EmitEvent(
+            metadata.namespace, metadata.name, "PodGroup", metadata.uid, "Warning", found.reason, found.message
+        )
 
 
 def _of_queue(session: Session, queue: Queue, amounts: dict[str, str]) -> Iterator[Decision]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from stromboli.api.errors import StromboliError
+from stromboli.framework.churn import Churn
+from stromboli.framework.room import KeptRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,11 @@ class Environment:
     #: what is kept for pods that were moved, and for those that they made room for, by key of the job
     kept: Mapping[str, KeptPlaces] = field(default_factory=dict)
     #: what plugins and actions left for the next session, by name
+    #: room that was made for jobs and that they did not take yet, by key of the job
+    room: Mapping[str, KeptRoom] = field(default_factory=dict)
+    #: what jobs were evicted for; None where nobody watches that under Volcano's rules
+    churn: Churn | None = None
+    #: what plugins left for the next session, by name
     left: Mapping[str, Any] = field(default_factory=dict)
 
 

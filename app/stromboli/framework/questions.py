@@ -130,6 +130,11 @@ class Questions:
         finally:
             self._lending = False
 
+    @property
+    def takes_back_by_share(self) -> bool:
+        """Whether what a queue may take back is all that it deserves, and not only what its jobs need to run."""
+        return self._rules.served_next and bool(self._points.all("preemptive"))
+
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take back what others hold for some of its pods, all of them together."""
         return self._points.objection("preemptive", queue, pods)

@@ -35,6 +35,12 @@ def same_role_failed(pod: PodRecord) -> Reason:
     return Reason(Stage.Placement, "SameRoleFailed", f"another pod of role {pod.role} found no node", Actionable.Wait)
 
 
+def evictions_paused(job: str, queue: str, times: int) -> Reason:
+    """A job that got places back and lost them again to the same queue, too often."""
+    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back: no more of it for now"
+    return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
+
+
 def plugin_failed(plugin: str, error: BaseException) -> Reason:
     """A job that was set aside because a plugin raised when asked about it."""
     words = f"plugin {plugin} failed: {type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons
+from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.kept import Keeper
@@ -29,6 +30,7 @@ from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points, Tiers
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
+from stromboli.framework.room import KeptRoom
 from stromboli.framework.statement import Statement
 from stromboli.framework.view import View, claimless
 from stromboli.policy.document import Policy
@@ -102,6 +104,10 @@ class Session:
         self.moved: dict[int, Operation] = {}
         #: what actions leave for the next session, by name
         self.actions_left: dict[str, Any] = {}
+        #: room of earlier sessions that is still kept, by key of the job
+        self.room: dict[str, KeptRoom] = dict(environment.room) if rules.served_next else {}
+        #: who must not be evicted again
+        self.churn = ChurnBreaker(self.view)
         #: statements of the current turn
         self._open: list[Statement] = []
         #: jobs for which a plugin failed
@@ -283,6 +289,7 @@ class Session:
     def _evict(self, operation: Operation) -> None:
         pod, node = operation.pods[0], operation.nodes[0]
         self.victims[pod.key] = pod
+        self.churn.evicted(operation)
         self.evicted[pod.key] = name = self.view.nodes.name(node) if node >= 0 else pod.node_name
         self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, name, operation.reason, operation.beneficiary))
 
@@ -296,6 +303,22 @@ class Session:
         only = np.zeros(len(self.view.nodes), np.bool_)
         only[node] = True
         return self.kernel.best(pod, only)
+
+    def kept_room(self) -> Mapping[str, KeptRoom]:
+        """What the next session has to know of room that was made, by key of the job."""
+        if not (self.promised and self.rules.served_next and self.policy.evictions.keep):
+            return self.room if self.room != self.view.environment.room else self.view.environment.room
+        kept, now = dict(self.room), self.view.time()
+        for key in {self.view.record(row).job for row in self.promised}:
+            kept[key] = KeptRoom(now, dict(self._places_promised(self.view.jobs[key])))
+        return kept
+
+    def _places_promised(self, job: Job) -> Iterator[tuple[str, str]]:
+        """The uid of each pod of a job that gets a place when others have gone, and the name of its node."""
+        pods = self.view.pods
+        for pod in self.view.members(job):
+            if pods.state[pod.row] == PodState.Pipelined:
+                yield pod.uid, self.view.nodes.name(int(pods.node[pod.row]))
 
     def nominated_hyper_nodes(self) -> dict[str, str]:
         """What the next session has to know of the HyperNodes that were nominated, by uid of the group."""

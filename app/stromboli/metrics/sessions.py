@@ -50,7 +50,17 @@ class SessionCollector(Collector):
         yield from _gangs(session)
         yield from _job_shares(session)
         yield from _cluster(session)
+        yield from _paused(session)
         yield _gauge("stromboli_policy_info", "The policy in force.", ["hash"], [([_hash(session.policy)], 1)])
+
+
+def _paused(session: Session) -> Iterator[GaugeMetricFamily]:
+    """How many jobs are not evicted any more, for a while, by the queue that they were evicted for."""
+    counts = Counter(queue for _, queue in session.churn.paused)
+    text = "Jobs that are not evicted for a queue for now, because they got their places back too often."
+    yield _gauge(
+        "stromboli_evictions_paused", text, ["queue_name"], [([name], n) for name, n in sorted(counts.items())]
+    )
 
 
 def _gauge(name: str, text: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:

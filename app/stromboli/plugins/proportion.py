@@ -110,6 +110,8 @@ class Proportion(Plugin):
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Victims are taken from a queue while it holds more than it deserves."""
+        if self._view.rules.served_next:
+            return self._surplus(pod, candidates)
         left: dict[int, Vector] = {}
         victims = []
         for candidate in candidates:
@@ -117,6 +119,27 @@ class Proportion(Plugin):
             held = left.get(row, self._allocated[row])
             if (held >= self._deserved[row] + TOLERANCE).any():
                 left[row] = held - self._view.request(candidate)
+                victims.append(candidate)
+        return victims
+
+    def _surplus(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        """What queues have above what they deserve of what a pod asks for, if its queue has the smaller share then.
+
+        Priorities of queues do not count: they say who is served first of what is free, not who gets a share.
+        """
+        view = self._view
+        own, wanted = view.jobs[pod.job].queue, view.request(pod)
+        ours = self._share(own)
+        left: dict[int, Vector] = {}
+        victims = []
+        for candidate in candidates:
+            queue, request = view.jobs[candidate.job].queue, view.request(candidate)
+            row = self._row[queue.name]
+            held = left.get(row, self._allocated[row])
+            if not shares.stays_above(held, request, wanted, self._deserved[row]):
+                continue
+            if ours <= shares.dominant_share(held - request, self._deserved[row]):
+                left[row] = held - request
                 victims.append(candidate)
         return victims
 

@@ -2,7 +2,7 @@
 
 The file has the format of Volcano's `volcano-scheduler.conf`, read strictly: what Volcano would ignore in
 silence is a problem here, with its path, what was found and what is allowed. All problems are reported
-together. Two keys are Stromboli's own, `compatibility` and `rules`.
+together. Three keys are Stromboli's own: `compatibility`, `rules` and `evictions`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from stromboli.api import duration
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import DocumentError, PolicyError
 from stromboli.api.validation import did_you_mean, field_path, listed, problem, shown
+from stromboli.api.validation import did_you_mean, field_path, problem, readable, shown
+from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
 
@@ -41,6 +43,8 @@ tiers:
   - name: network-topology-aware
 """
 
+_EVICTIONS = EvictionSettings()
+
 #: how a plugin or an action is known: the model of its arguments, or None when it takes none
 ArgumentModels = Mapping[str, type[BaseModel] | None]
 
@@ -48,7 +52,7 @@ _COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
 #: seconds
 _METRICS_INTERVAL = 30.0
 _MOST_PROBLEMS = 100
-_TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules")
+_TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules", "evictions")
 #: plugins that cannot share a policy with fairshare
 _OTHER_SHARES = frozenset(("capacity", "proportion"))
 _PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
@@ -91,6 +95,8 @@ class Policy:
     compatibility: Compatibility | None = None
     #: rule -> `volcano` or `strict`, where it differs from `compatibility`
     rules: Mapping[str, Compatibility] = field(default_factory=dict)
+    #: how often evictions may be repeated, and how long room is kept that they made
+    evictions: EvictionSettings = _EVICTIONS
 
     @property
     def metrics_interval(self) -> float:
@@ -152,6 +158,7 @@ class _Reader:
             metrics=self._metrics(top.get("metrics")),
             compatibility=self._compatibility("compatibility", top.get("compatibility")),
             rules=self._rules(top.get("rules")),
+            evictions=self._evictions(top.get("evictions")),
         )
 
     def _actions(self, value: object) -> tuple[str, ...]:
@@ -269,6 +276,14 @@ class _Reader:
         if value is not None:
             self._known(path, "choice", value, _COMPATIBILITY)
         return next((choice for choice in _COMPATIBILITY if choice == value), None)
+
+    def _evictions(self, value: object) -> EvictionSettings:
+        try:
+            return EvictionSettings.model_validate(self._mapping("evictions", value))
+        except ValidationError as err:
+            for error in err.errors(include_url=False):
+                self._argument("evictions", error, EvictionSettings)
+            return _EVICTIONS
 
     def _rules(self, value: object) -> dict[str, Compatibility]:
         choices = {

@@ -27,6 +27,8 @@ class Rules:
     whole_gang_eviction: bool = True
     #: nobody is evicted unless the preemptor then fits
     evict_only_what_helps: bool = True
+    #: places are taken back only for whom the next session serves first, within the shares of both, and kept for them
+    served_next: bool = True
     #: the HyperNode in which room was made for a gang is kept for it over sessions
     nominations: bool = True
     #: only pods that hold or get a place count as ready, pending best-effort pods do not

@@ -92,7 +92,7 @@ class Market:
     def candidates(self, job: Job) -> Mask:
         """The holders that may be evicted for a job at all, as far as that is known without asking about each."""
         holders = self.holders
-        mask: Mask = (holders.queue == job.queue.index) & (holders.job != job.index)
+        mask: Mask = (holders.queue == job.queue.index) & (holders.job != job.index) & holders.may_go_for(job.queue)
         allowed = self.session.ask.preemptable_jobs(job)
         if allowed is not None:
             mask &= allowed[holders.job]

@@ -78,7 +78,12 @@ class _Plan:
 
 def serve_gang(session: Session, way: GangWay, job: Job, candidates: Mask) -> None:
     """Evict for a job and promise its pods their places, if there is a way; `candidates` are of the way's holders."""
-    session.attempt(job, lambda: _Search(session, way, job, candidates).run(), otherwise=None)
+
+    def turn() -> None:
+        while _Search(session, way, job, candidates).run():
+            pass
+
+    session.attempt(job, turn, otherwise=None)
 
 
 class _Search:
@@ -99,15 +104,19 @@ class _Search:
         self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
         self._pods: list[PodRecord] = _waiting(session, job, first_group=self._ready)
+        #: whether pods beyond the job's minimum take what its queue deserves, one after the other
+        self._grows = self._ready and way.reclaiming and session.ask.takes_back_by_share
+        if self._grows:
+            self._pods = self._pods[:1]
         self._need: Vector = session.view.requested(self._pods)
 
-    def run(self) -> None:
-        """Evict for the job and promise its pods their places, if there is a way."""
+    def run(self) -> bool:
+        """Evict for the job and promise its pods their places, if there is a way; True when there may be more."""
         plan = None
         if self._may_evict():
             plan = min(self._comparable(), key=self._price, default=None)
         if plan is None:
-            return
+            return False
         statement = self._session.statement()
         statement.recover(plan.evictions)
         statement.recover(plan.placed.placements)
@@ -115,6 +124,7 @@ class _Search:
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in plan.placed.of_groups.items() if plan.evictions else ():
             self._job.sub_jobs[uid].nominated_hyper_node = hyper_node
+        return self._grows
 
     def _may_evict(self) -> bool:
         """Whether the job has pods to place, and its queue and the pods themselves allow to evict for them."""

@@ -79,14 +79,17 @@ def preemptable(of: PodRecord | crds.Metadata) -> bool:
     return said is None or said in _TRUE
 
 
-def starving(session: Session, *, among_others: bool = False) -> dict[str, list[Job]]:
-    """The jobs that may evict others, by queue; `among_others` adds the queues whose jobs all have what they need."""
+def starving(session: Session, *, among_others: bool = False, by_share: bool = False) -> dict[str, list[Job]]:
+    """The jobs that may evict others, by queue; `among_others` adds the queues whose jobs all have what they need.
+
+    With `by_share` every job whose pods wait starves: its queue's share says how much it may take.
+    """
     found: dict[str, list[Job]] = {}
     for job in session.view.jobs.values():
         waits = job.counts[PodState.Pending] > 0
         if job.pending_phase or not (waits or among_others):
             continue
-        starves = session.attempt(job, partial(_starves, session, job, waits), otherwise=None)
+        starves = session.attempt(job, partial(_starves, session, job, waits, by_share), otherwise=None)
         if starves:
             found.setdefault(job.queue.name, []).append(job)
         elif among_others and starves is not None:
@@ -94,11 +97,11 @@ def starving(session: Session, *, among_others: bool = False) -> dict[str, list[
     return found
 
 
-def _starves(session: Session, job: Job, waits: bool) -> bool | None:
+def _starves(session: Session, job: Job, waits: bool, by_share: bool) -> bool | None:
     """Whether a job may evict others; None for one that cannot be scheduled at all."""
     if session.ask.job_valid(job) is not None:
         return None
-    return waits and session.ask.job_starving(job)
+    return waits and (by_share or session.ask.job_starving(job))
 
 
 class Holders:
@@ -136,6 +139,11 @@ class Holders:
         known[list(self.states)] = True
         still: Mask = known[self._session.view.pods.state[self.rows]]
         return still
+
+    def may_go_for(self, queue: Queue) -> Mask:
+        """Which of them are of jobs that were not evicted for a queue too often."""
+        paused = self._session.churn.paused_for(queue)
+        return ~np.isin(self.job, paused) if paused else np.ones(len(self.rows), np.bool_)
 
     def releasable(self, candidates: Mask) -> Releasable:
         """What some of them would release."""
@@ -202,6 +210,8 @@ class Way:
     #: whether nodes without candidates are passed over, and those where nobody has to go
     needs_candidates: bool = False
     needs_victims: bool = False
+    #: whether the job's queue says how much it may take, or only what the job needs to run
+    by_share: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +423,7 @@ def serve(
     #: classes and priorities for which nothing was found since the last success: the next would fare no better
     hopeless: set[tuple[Hashable, int]] = set()
     for pod in pods_of():
-        if not session.ask.job_starving(job):
+        if not way.by_share and not session.ask.job_starving(job):
             break
         kind = (session.kernel.identity(pod), pod.priority)
         if kind in hopeless:

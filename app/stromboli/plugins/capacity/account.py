@@ -55,7 +55,11 @@ class Account:
 
     def update_share(self) -> None:
         """Work out the share anew: 1 for a queue that deserves nothing."""
-        self.share = 1.0 if self.undeserving else shares.dominant_share(self.allocated, self.deserved)
+        self.share = self.share_of(self.allocated)
+
+    def share_of(self, held: Vector) -> float:
+        """The share that it would have with some amount."""
+        return 1.0 if self.undeserving else shares.dominant_share(held, self.deserved)
 
     def ancestors(self, level: int) -> list[Account]:
         """Its parent, grandparent and so on, `level` at most."""
@@ -74,13 +78,41 @@ def deserves_more(account: Account, request: Vector) -> bool:
     return bool((shares.asked(request) & used & (future < account.deserved + TOLERANCE)).any())
 
 
+def named(account: Account) -> Mask:
+    """The dimensions in which it is said what a queue deserves."""
+    out = account.deserves.copy()
+    out[[CPU, MEMORY]] &= account.deserved[[CPU, MEMORY]] >= TOLERANCE
+    return out
+
+
+def deserves_all(account: Account, request: Vector) -> bool:
+    """Whether the queue stays within what it deserves of all that is requested, where it is said what that is."""
+    counted = shares.asked(request) & named(account)
+    future = account.allocated[counted] + request[counted]
+    return bool(counted.any() and (future < account.deserved[counted] + TOLERANCE).all())
+
+
+def keeps_share(account: Account, held: Vector, request: Vector, wanted: Vector) -> bool:
+    """Whether a queue that holds `held` gives a pod and keeps what it deserves; one that deserves nothing gives all."""
+    if not deserves_any(account, request):
+        return True
+    return shares.stays_above(held, request, wanted, account.deserved, named(account))
+
+
 def gives_way(account: Account, held: Vector, request: Vector) -> bool:
     """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
     if not deserves_any(account, request):
         return True
-    named = account.deserves.copy()
-    named[[CPU, MEMORY]] &= account.deserved[[CPU, MEMORY]] >= TOLERANCE
-    return bool((shares.asked(request) & named & (held > account.deserved)).any())
+    return bool((shares.asked(request) & named(account) & (held > account.deserved)).any())
+
+
+def parting(one: Account, other: Account) -> tuple[Account, Account]:
+    """The ancestors of two queues, or they themselves, at which their paths from the root part."""
+    ours, theirs = one.path[::-1], other.path[::-1]
+    depth, shared = 0, min(len(ours), len(theirs)) - 1
+    while depth < shared and ours[depth] is theirs[depth]:
+        depth += 1
+    return ours[min(depth, len(ours) - 1)], theirs[min(depth, len(theirs) - 1)]
 
 
 @total_ordering
@@ -90,18 +122,13 @@ class PlaceInTree:
     A key of numbers could not say it: equal shares there end the comparison, whatever lies below.
     """
 
-    __slots__ = ("_account", "_path")
+    __slots__ = ("_account",)
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._path = account.path[::-1]
 
     def _compared_with(self, other: PlaceInTree) -> tuple[tuple[float, bool], tuple[float, bool]]:
-        depth = 0
-        shared = min(len(self._path), len(other._path)) - 1
-        while depth < shared and self._path[depth] is other._path[depth]:
-            depth += 1
-        left, right = self._path[min(depth, len(self._path) - 1)], other._path[min(depth, len(other._path) - 1)]
+        left, right = parting(self._account, other._account)
         return (left.share, left.undeserving), (right.share, right.undeserving)
 
     def __lt__(self, other: PlaceInTree) -> bool:

@@ -26,7 +26,16 @@ from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
 from stromboli.kube.dra.quota import Amounts, ByClaim, ClaimedDevices, DeviceQuota
-from stromboli.plugins.capacity.account import Account, PlaceInTree, deserves_any, deserves_more, gives_way
+from stromboli.plugins.capacity.account import (
+    Account,
+    PlaceInTree,
+    deserves_all,
+    deserves_any,
+    deserves_more,
+    gives_way,
+    keeps_share,
+    parting,
+)
 from stromboli.plugins.capacity.obstacles import no_devices
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
@@ -128,7 +137,8 @@ class Capacity(Plugin):
         if why is not None:
             return why
         ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
-        if any(deserves_more(each, request) for each in (account, *ancestors)):
+        deserves = deserves_all if self._view.rules.served_next else deserves_more
+        if any(deserves(each, request) for each in (account, *ancestors)):
             return None
         columns = np.flatnonzero(shares.asked(request)).tolist()
         excess = Excess(queue.name, account.allocated, request, account.deserved, columns)
@@ -142,7 +152,8 @@ class Capacity(Plugin):
             alike = (shares.asked(request) & shares.asked(wanted)).any()
             return bool(alike) and not self._equally_undeserving(own, account, wanted, request)
 
-        return self._surplus(candidates, at_stake, lambda account: self._ancestors_apart(account, own))
+        victims = self._surplus(candidates, at_stake, lambda account: self._ancestors_apart(account, own))
+        return self._not_served_before(own, wanted, victims) if view.rules.served_next else victims
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
         """Within a queue nobody's share changes."""
@@ -176,6 +187,27 @@ class Capacity(Plugin):
                 left.update((each.queue.name, holds - request) for each, holds in zip(accounts, held, strict=True))
                 victims.append(candidate)
         return victims
+
+    def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
+        """Those whose queue keeps what it deserves without them, and then has no smaller share where the paths part.
+
+        Priorities of queues do not count: they say who is served first of what is free, not who gets a share.
+        """
+        view = self._view
+        gone: dict[str, Vector] = {}
+        found = []
+        for victim in victims:
+            account, request = self._accounts[view.jobs[victim.job].queue.name], view.request(victim)
+            held = account.allocated - gone.get(account.queue.name, 0.0)
+            if not keeps_share(account, held, request, wanted):
+                continue
+            ours, theirs = parting(own, account)
+            left = theirs.allocated - gone.get(theirs.queue.name, 0.0) - request
+            if (ours.share, ours.undeserving) <= (theirs.share_of(left), theirs.undeserving):
+                for each in account.path:
+                    gone[each.queue.name] = gone.get(each.queue.name, 0.0) + request
+                found.append(victim)
+        return found
 
     def victim_queue_order(self, queue: Queue, reclaimer: Queue) -> int:
         """In a tree, the nearest relatives give way first."""

@@ -1,0 +1,70 @@
+"""What is remembered of evictions, so that no job is evicted again and again for the same queue.
+
+A job that was evicted, got places back and is evicted anew for the same queue goes round in a circle. What a job loses
+step by step is no circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stromboli.policy.evictions import EvictionSettings
+
+#: the key of a job that was evicted and the name of the queue that it was evicted for
+Pair: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The evictions of a job for a queue."""
+
+    #: when it was evicted first, and each time after it had got places back, seconds since the epoch
+    times: tuple[float, ...]
+    #: how many places it had left after the last time
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """That a session evicted pods of a job for a queue."""
+
+    pair: Pair
+    #: how many places the job had when the session began, and has left
+    before: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """The evictions of the last time."""
+
+    histories: Mapping[Pair, History] = field(default_factory=dict)
+
+    def paused(self, settings: EvictionSettings, now: float) -> frozenset[Pair]:
+        """The pairs between which nobody is evicted now."""
+        began = now - settings.window
+        return frozenset(
+            pair
+            for pair, history in self.histories.items()
+            if sum(time > began for time in history.times) >= settings.most
+        )
+
+    def may_be_paused(self, settings: EvictionSettings) -> bool:
+        """Whether it depends on the time who is paused."""
+        return any(len(history.times) >= settings.most for history in self.histories.values())
+
+    def after(self, evictions: Iterable[Eviction], settings: EvictionSettings, now: float) -> Churn:
+        """With the evictions of a session, and without what is long past."""
+        histories: dict[Pair, History] = {}
+        for pair, history in self.histories.items():
+            times = tuple(time for time in history.times if time > now - settings.window)
+            if times:
+                histories[pair] = History(times, history.left)
+        for eviction in evictions:
+            known = histories.get(eviction.pair)
+            circles = known is None or eviction.before > known.left
+            times = (*(known.times if known else ()), *((now,) if circles else ()))
+            histories[eviction.pair] = History(times, eviction.left)
+        return Churn(histories)
