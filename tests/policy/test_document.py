@@ -77,7 +77,7 @@ ALL_PLUGINS = (
     "binpack, conformance, drf, gang, network-topology-aware, nodeorder, overcommit, predicates, priority, proportion, "
     "rescheduling"
 )
-TOP_KEYS = "actions, compatibility, configurations, metrics, rules, tiers"
+TOP_KEYS = "actions, compatibility, configurations, evictions, metrics, rules, tiers"
 PLUGIN_KEYS = ", ".join(sorted(["name", "arguments", "enableHierarchy", *SWITCHES.values()]))
 
 

@@ -31,8 +31,8 @@ from stromboli.framework.statement import Statement
 from stromboli.framework.topology import Topology
 from stromboli.tactics import domains
 from stromboli.tactics.group_placement import place_as_nominated, place_group
-from stromboli.tactics.lending import lend
 from stromboli.tactics.kept import serve_kept
+from stromboli.tactics.lending import lend
 from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 
 _PENDING = int(PodState.Pending)

@@ -20,7 +20,6 @@ from stromboli.api import duration
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import DocumentError, PolicyError
 from stromboli.api.validation import did_you_mean, field_path, listed, problem, shown
-from stromboli.api.validation import did_you_mean, field_path, problem, readable, shown
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES

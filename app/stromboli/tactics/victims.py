@@ -306,12 +306,27 @@ class Search:
         if self._way.needs_candidates and not candidates:
             return None
         victims = self._permitted(candidates)
+        plans = [self._plan_with(node, victims, self._order)]
+        if self._way.by_share and len(victims) < len(candidates):
+            # Who goes first uses up what others could give: one large pod may be less than several small ones.
+            by_size = sorted(candidates, key=self._largest_first)
+            plans.append(self._plan_with(node, self._permitted(by_size), self._largest_first))
+        return min(filter(None, plans), key=lambda plan: weight(plan.evictions), default=None)
+
+    def _largest_first(self, pod: PodRecord) -> tuple[object, ...]:
+        request = self._session.view.request(pod)
+        return tuple(-request[self._request > 0]), *self._order(pod)
+
+    def _plan_with(
+        self, node: int, victims: list[PodRecord], order: Callable[[PodRecord], tuple[object, ...]]
+    ) -> _Plan | None:
+        """Who of some pods has to go on a node, the first in order first."""
         room = self._session.view.nodes.future_idle(node)
         for victim in victims:
             room += self._session.view.request(victim)
         if not fits(self._request, room):
             return None
-        evicted = self._make_room(node, victims)
+        evicted = self._make_room(node, victims, order)
         if evicted is None or (self._way.needs_victims and not evicted):
             return None
         plan = _Plan(node, [placement for unit in evicted for placement in unit.save()])
@@ -336,10 +351,12 @@ class Search:
     def _permitted(self, candidates: list[PodRecord]) -> list[PodRecord]:
         return self._session.ask.victims(self._way.point, self._pod, candidates)
 
-    def _make_room(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
+    def _make_room(
+        self, node: int, victims: list[PodRecord], order: Callable[[PodRecord], tuple[object, ...]]
+    ) -> list[Statement] | None:
         """Evict, the first in order first, until the pod fits; a statement for each that goes alone or as a gang."""
         units: list[Statement] = []
-        heap = [_InOrder(pod, self._order) for pod in victims]
+        heap = [_InOrder(pod, order) for pod in victims]
         heapq.heapify(heap)
         asked = not self._way.needs_victims
         while not (asked and self._fits(node)):
