@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from stromboli.framework.churn import Churn, Eviction, Pair
 from stromboli.framework.job import Queue
-from stromboli.framework.membership import Membership
 from stromboli.framework.operation import Operation
 from stromboli.framework.view import View
 
@@ -21,14 +22,15 @@ class ChurnBreaker:
         self.paused: frozenset[Pair] = frozenset()
         if self._churn is not None and self._churn.may_be_paused(self._settings):
             self.paused = self._churn.paused(self._settings, view.time())
-        self._evicted: dict[Pair, int] = {}
+        #: how many pods were evicted
+        self._evicted: Counter[Pair] = Counter()
 
     def evicted(self, operation: Operation) -> None:
         """An eviction was decided."""
         beneficiary = self._view.jobs.get(operation.beneficiary)
         if operation.job is not None and beneficiary is not None:
             pair = operation.job.key, beneficiary.queue.name
-            self._evicted[pair] = operation.job.index
+            self._evicted[pair] += 1
 
     def paused_for(self, queue: Queue) -> list[int]:
         """The indices of the jobs of which nobody is evicted for a queue now."""
@@ -46,10 +48,9 @@ class ChurnBreaker:
         """What the next session has to know."""
         if self._churn is None or not self._evicted:
             return self._view.environment.churn
-        membership: Membership = self._view.membership
-        jobs = list(self._view.jobs.values())
+        jobs = self._view.jobs
         evictions = [
-            Eviction(pair, membership.held_before(index), jobs[index].allocated_count)
-            for pair, index in self._evicted.items()
+            Eviction(pair, jobs[pair[0]].allocated_count + count, jobs[pair[0]].allocated_count)
+            for pair, count in self._evicted.items()
         ]
         return self._churn.after(evictions, self._settings, self._view.time())

@@ -31,7 +31,7 @@ class Eviction:
     """That a session evicted pods of a job for a queue."""
 
     pair: Pair
-    #: how many places the job had when the session began, and has left
+    #: how many places the job had, with those that the session gave it, and has left
     before: int
     left: int
 

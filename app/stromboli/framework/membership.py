@@ -73,10 +73,6 @@ class Membership:
         gained, jobs = now[changed], len(self.allocated)
         return self.allocated + self._sum(changed[gained], jobs) - self._sum(changed[~gained], jobs)
 
-    def held_before(self, job: int) -> int:
-        """How many pods of a job held a place at the start."""
-        return int(self._allocated_before[self.rows(job)].sum())
-
     def rows(self, job: int) -> Rows:
         """All pods of a job."""
         if self._by_job is None:
