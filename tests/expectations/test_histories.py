@@ -23,7 +23,7 @@ from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.expectations.world import VALUES, Job, World
 
-HISTORIES = int(os.environ.get("STROMBOLI_HISTORIES", "25"))
+HISTORIES = int(os.environ.get("STROMBOLI_HISTORIES", "12"))
 #: sessions after which a small cluster has come to rest
 ENOUGH = 40
 
