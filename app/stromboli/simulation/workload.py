@@ -36,12 +36,29 @@ class Shape(StrEnum):
     queues = "queues"
     #: gangs that run already: there is nothing to decide
     idle = "idle"
+    #: gangs that have to evict what fills the nodes: eight pods of lower priority on each
+    preempt = "preempt"
+    #: gangs of as many queues, each of which deserves its part of what one queue has filled
+    reclaim = "reclaim"
+    #: gangs for which nobody may be evicted, on nodes that are full
+    stuck = "stuck"
+
+
+#: shapes with full nodes
+_FULL = (Shape.preempt, Shape.reclaim, Shape.stuck)
+#: pods on each full node, and what they request
+_ON_EACH = 8
+_FILLER: objects.ResourceList = {"cpu": "4", "memory": "32Gi"}
 
 
 def policy(shape: Shape) -> str:
     """The built-in policy, with the plugin that a shape is about."""
     if shape is Shape.queues:
         return DEFAULT_POLICY.replace("- name: proportion\n", "- name: capacity\n    enableHierarchy: true\n")
+    if shape in _FULL:
+        actions = "reclaim" if shape is Shape.reclaim else "preempt" if shape is Shape.preempt else "preempt, reclaim"
+        text = DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {actions}, backfill")
+        return text.replace("- name: proportion", "- name: capacity") if shape is Shape.reclaim else text
     return DEFAULT_POLICY
 
 
@@ -68,7 +85,7 @@ def cluster(
     per_gang = max(1, pods // gangs)
     in_tree = shape is Shape.queues
     leaves = leaves or gangs
-    for each in _tree(leaves, pods / leaves) if in_tree else [queue("default")]:
+    for each in _queues(shape, nodes, leaves, pods / leaves):
         state.upsert("Queue", each)
     names = [f"node-{number:05}" for number in range(nodes)]
     for number, name in enumerate(names):
@@ -76,12 +93,15 @@ def cluster(
     if shape is Shape.topology:
         for hyper_node in racks_and_spines(names):
             state.upsert("HyperNode", hyper_node)
+    if shape in _FULL:
+        _fill(state, names, shape)
     for number in range(gangs):
         group = pod_group(
             f"gang-{number:04}",
             1 if shape is Shape.elastic else per_gang,
-            _leaf(number % leaves) if in_tree else "default",
+            _leaf(number % leaves) if in_tree or shape is Shape.reclaim else "default",
             tier=1 if shape is Shape.topology else None,
+            priority="high" if shape is Shape.preempt else "low" if shape in _FULL else "",
         )
         state.upsert("PodGroup", group)
         for index in range(per_gang):
@@ -101,13 +121,44 @@ def queue(name: str, weight: int = 1, parent: str = "", deserved: objects.Resour
     )
 
 
-def pod_group(name: str, min_member: int, queue: str = "default", tier: int | None = None) -> crds.PodGroup:
+def _queues(shape: Shape, nodes: int, leaves: int, pods_per_leaf: float) -> Iterable[crds.Queue]:
+    if shape is Shape.queues:
+        return _tree(leaves, pods_per_leaf)
+    if shape is Shape.reclaim:
+        cpus = max(1, 32 * nodes // leaves)
+        deserved: objects.ResourceList = {"cpu": str(cpus), "memory": f"{8 * cpus}Gi"}
+        return [queue("default"), *(queue(_leaf(number), deserved=deserved) for number in range(leaves))]
+    return [queue("default")]
+
+
+def _fill(state: ClusterState, nodes: list[str], shape: Shape) -> None:
+    """Fill nodes with the pods of elastic jobs, one job for each of eight pods."""
+    for name, value in (("low", 10), ("high", 100)):
+        state.upsert("PriorityClass", objects.PriorityClass(metadata=objects.Metadata(name=name), value=value))
+    for number, name in enumerate(nodes):
+        group = pod_group(f"filler-{number:05}", 1, phase="Running", priority="low")
+        state.upsert("PodGroup", group)
+        for index in range(_ON_EACH):
+            state.upsert("Pod", _of_gang(group.metadata.name, index, _FILLER, name))
+
+
+def pod_group(
+    name: str,
+    min_member: int,
+    queue: str = "default",
+    tier: int | None = None,
+    *,
+    phase: str = "Inqueue",
+    priority: str = "",
+) -> crds.PodGroup:
     """An admitted PodGroup in namespace default; `tier` is the highest of a HyperNode that it may spread over."""
     topology = None if tier is None else crds.NetworkTopology(mode="hard", highest_tier_allowed=tier)
     return crds.PodGroup(
         metadata=crds.Metadata(name=name, namespace="default"),
-        spec=crds.PodGroupSpec(min_member=min_member, queue=queue, network_topology=topology),
-        status=crds.PodGroupStatus(phase="Inqueue"),
+        spec=crds.PodGroupSpec(
+            min_member=min_member, queue=queue, network_topology=topology, priority_class_name=priority
+        ),
+        status=crds.PodGroupStatus.model_validate({"phase": phase}),
     )
 
 
@@ -173,7 +224,14 @@ def _pod(gang: str, number: int, index: int, shape: Shape, node: str | None) -> 
     elif shape is Shape.topology:
         # A rack takes no more than two gangs of 64: most of those that were tried first are full.
         cpu, memory = "4", "8Gi"
-    requests: objects.ResourceList = {"cpu": cpu, "memory": memory}
+    elif shape in _FULL:
+        return _of_gang(gang, index, _FILLER, node)
+    return _of_gang(gang, index, {"cpu": cpu, "memory": memory}, node, selector)
+
+
+def _of_gang(
+    gang: str, index: int, requests: objects.ResourceList, node: str | None, selector: dict[str, str] | None = None
+) -> objects.Pod:
     return objects.Pod(
         metadata=objects.Metadata(
             name=f"{gang}-{index}",

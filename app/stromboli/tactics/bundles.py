@@ -14,9 +14,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stromboli.api.pod_state import ALLOCATED_STATES
+import numpy as np
+
 from stromboli.api.resources import Vector
 from stromboli.framework.job import Job, SubJob
+from stromboli.framework.membership import ALLOCATED
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.victims import HELD, preemptable
@@ -119,6 +121,10 @@ def _made(*offers: Bundle) -> list[Bundle]:
 
 def everything(session: Session, job: Job) -> list[PodRecord]:
     """All pods of a job that hold a place; none when one of them must not or cannot be evicted."""
-    states = session.view.pods.state
-    holding = [pod for pod in session.view.members(job) if states[pod.row] in ALLOCATED_STATES]
-    return holding if all(states[pod.row] in HELD and preemptable(pod) for pod in holding) else []
+    rows = session.view.membership.rows(job.index)
+    states = session.view.pods.state[rows]
+    rows = rows[ALLOCATED[states]]
+    if not np.isin(states[ALLOCATED[states]], HELD).all():
+        return []
+    holding = session.view.records(rows)
+    return holding if all(map(preemptable, holding)) else []

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -71,7 +71,8 @@ class _Item:
     rank: int
     gain: list[float]
     began: float
-    order: Any
+    #: its place among those of the node, who goes first in front
+    order: int
     size: int = 1
     taken: bool = True
 
@@ -308,8 +309,7 @@ class Purchase:
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
         if max(short) < 0:
             return _Offer(node, (), (_NOBODY, False, 0.0, 0.0))
-        items = self._items(node)
-        items = self._sufficient(items, short)
+        items = self._items(node, short)
         if not items:
             return None
         units = [unit for item in items if item.taken for unit in self._units(item, items)]
@@ -336,37 +336,46 @@ class Purchase:
         gained = copies_that_fit(self._request, after) - copies_that_fit(self._request, before).clip(min=0)
         return max(1, int(min(gained.sum(), len(self._pods) - len(self._placed))))
 
-    def _items(self, node: int) -> list[_Item]:
-        """The candidates of a node: those that may go alone, and gangs."""
+    def _items(self, node: int, short: list[float]) -> list[_Item]:
+        """Who goes on a node, and whose going was considered: those that may go alone, and gangs where nobody can.
+
+        A gang goes before somebody more important who could be spared.
+        """
         view = self._session.view
         found: list[_Item] = []
-        by_job: dict[str, list[PodRecord]] = {}
-        for pod in self._permitted(self._bounds.on(node)):
-            by_job.setdefault(pod.job, []).append(pod)
-        for key, pods in by_job.items():
-            job = view.jobs[key]
-            self._nodes_of.setdefault(key, set()).add(node)
-            surplus = Surplus(self._session, job)
-            rest: list[PodRecord] = []
-            for pod in pods:
-                if surplus.spend(pod):
-                    found.append(self._item(job, pod))
-                else:
-                    rest.append(pod)
-            whole = self._whole(job) if rest else []
-            if whole:
-                gain = [0.0] * len(self._columns)
-                for pod in rest:
-                    gain = [a + b for a, b in zip(gain, self._held(pod), strict=True)]
-                ranks = self._bounds.rank_of
-                rank = max(ranks.get(pod.row, _NOBODY) for pod in whole)
-                began = min(_began(pod) for pod in whole)
-                found.append(_Item(job, None, rank, gain, began, (self._order(job), ()), len(whole)))
-        return found
+        rest: dict[str, list[PodRecord]] = {}
+        surplus: dict[str, Surplus] = {}
+        for order, pod in enumerate(self._permitted(self._bounds.on(node))):
+            job = view.jobs[pod.job]
+            if pod.job not in surplus:
+                surplus[pod.job] = Surplus(self._session, job)
+                self._nodes_of.setdefault(pod.job, set()).add(node)
+            if surplus[pod.job].spend(pod):
+                found.append(_Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), _began(pod), order))
+            else:
+                rest.setdefault(pod.job, []).append(pod)
+        enough = self._sufficient(found, short)
+        highest = max((item.rank for item in enough if item.taken), default=None)
+        ranks = self._bounds.rank_of
+        if highest is not None and all(ranks[pod.row] >= highest for pods in rest.values() for pod in pods):
+            return enough
+        for item in found:
+            item.taken = True
+        return self._with_gangs(found, rest, short)
 
-    def _item(self, job: Job, pod: PodRecord) -> _Item:
-        order = (self._order(job), Reversed(self._session.ask.task_key(pod)))
-        return _Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), _began(pod), order)
+    def _with_gangs(
+        self, items: list[_Item], rest: Mapping[str, Sequence[PodRecord]], short: list[float]
+    ) -> list[_Item]:
+        """Enough items, with gangs that go whole for what nobody can spare."""
+        ranks = self._bounds.rank_of
+        for key, pods in rest.items():
+            job = self._session.view.jobs[key]
+            whole = self._whole(job)
+            if whole:
+                gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
+                rank = max(ranks.get(pod.row, _NOBODY) for pod in whole)
+                items.append(_Item(job, None, rank, gain, min(map(_began, whole)), len(ranks), len(whole)))
+        return self._sufficient(items, short)
 
     def _sufficient(self, items: list[_Item], short: list[float]) -> list[_Item]:
         """Enough items, of which those are taken that cannot be done without, the dearest given back first; else none.
@@ -374,12 +383,13 @@ class Purchase:
         More important ones are not looked at while the others suffice.
         """
         lacking, taken = list(short), list[_Item]()
-        items.sort(key=lambda item: item.rank)
+        items.sort(key=lambda item: (item.rank, item.pod is None))
         for at, item in enumerate(items):
             taken.append(item)
             lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
-            ends_rank = at + 1 == len(items) or items[at + 1].rank > item.rank
-            if ends_rank and max(lacking) < 0:
+            after = items[at + 1] if at + 1 < len(items) else None
+            alike = after is not None and (after.rank, after.pod is None) == (item.rank, item.pod is None)
+            if not alike and max(lacking) < 0:
                 break
         if max(lacking) >= 0:
             return []
@@ -583,7 +593,7 @@ class _Bounds:
             largest = np.maximum.reduceat(amounts, starts)
             lacks = request[column] - TOLERANCE - room[column, node[starts]]
             with np.errstate(divide="ignore", invalid="ignore"):
-                least = np.where(largest > 0, np.ceil(lacks / largest), 0.0)
+                least = np.where(largest > 0, lacks / largest, 0.0)
             self._least[node[starts]] = np.maximum(self._least[node[starts]], least)
         first = np.flatnonzero(enough)
         nodes, at = np.unique(node[first], return_index=True)
@@ -602,7 +612,7 @@ class _Bounds:
         among = np.empty(len(rows))
         among[order] = np.arange(len(rows))
         self.place = dict(zip(rows.tolist(), among.tolist(), strict=True))
-        levels, least = self._level[rows].tolist(), (self._least[rows] / many).tolist()
+        levels, least = self._level[rows].tolist(), self._least[rows].tolist()
         spared = [False] * len(rows)
         heap = list(zip(levels, spared, least, among.tolist(), rows.tolist(), strict=True))
         heapq.heapify(heap)
