@@ -591,7 +591,7 @@ class _Bounds:
             before = np.concatenate([[0.0], total])[begins]
             enough &= room[column, node] + total - before > request[column] - TOLERANCE
             largest = np.maximum.reduceat(amounts, starts)
-            lacks = request[column] - TOLERANCE - room[column, node[starts]]
+            lacks = request[column] - room[column, node[starts]]
             with np.errstate(divide="ignore", invalid="ignore"):
                 least = np.where(largest > 0, lacks / largest, 0.0)
             self._least[node[starts]] = np.maximum(self._least[node[starts]], least)
