@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
@@ -35,8 +34,7 @@ class GangReclaim(Action):
             queue = session.view.queues[name]
             if session.ask.overused(queue) is not None:
                 continue
-            protected = [q.index for q in session.view.queues.values() if q.spec.reclaimable is False or q is queue]
-            candidates = ~np.isin(holders.queue, protected) & holders.may_go_for(queue)
+            candidates = holders.outside(queue)
             for job in sorted(waiting[name], key=session.ask.job_key):
                 serve_gang(session, self._way(session, holders, queue), job, candidates)
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from stromboli.api.pod_state import PodState
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
@@ -58,8 +56,7 @@ class Reclaim(Action):
             needs_candidates=not strict,
             by_share=session.ask.takes_back_by_share,
         )
-        protected = [q.index for q in session.view.queues.values() if q.spec.reclaimable is False or q is queue]
-        releasable = holders.releasable(~np.isin(holders.queue, protected) & holders.may_go_for(queue))
+        releasable = holders.releasable(holders.outside(queue))
         heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
         heapq.heapify(heap)
         while heap:

@@ -23,7 +23,7 @@ import numpy as np
 
 from stromboli.api import crds
 from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
@@ -63,14 +63,10 @@ def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tupl
     return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))
 
 
-def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
-    """Smaller is evicted first: of the queue that gives way first its last job's last pod."""
+def job_victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
+    """Smaller is evicted first: of the queue that gives way first its last job, of which the last pod goes first."""
     job = session.view.jobs[pod.job]
-    return (
-        *victim_queue_key(session, job.queue, beneficiary),
-        Reversed(session.ask.job_order(job)),
-        Reversed(session.ask.task_key(pod)),
-    )
+    return *victim_queue_key(session, job.queue, beneficiary), Reversed(session.ask.job_order(job))
 
 
 def preemptable(of: PodRecord | crds.Metadata) -> bool:
@@ -122,6 +118,9 @@ class Holders:
         self.job: Rows = job_of[pods.job[rows]]
         self.queue: Rows = queue_of[pods.job[rows]]
         self._rank: Rows | None = None
+        self._open: Mask | None = None
+        #: by the candidates that they are of
+        self._releasable: dict[bytes, Releasable] = {}
 
     @property
     def rank(self) -> Rows:
@@ -146,8 +145,22 @@ class Holders:
         return ~np.isin(self.job, paused) if paused else np.ones(len(self.rows), np.bool_)
 
     def releasable(self, candidates: Mask) -> Releasable:
-        """What some of them would release."""
-        return Releasable(self._session, self.rows[candidates], self.node[candidates], self.states)
+        """What some of them would release; shared by all who ask for the same ones."""
+        which = candidates.tobytes()
+        found = self._releasable.get(which)
+        if found is None:
+            found = Releasable(self._session, self.rows[candidates], self.node[candidates], self.states)
+            self._releasable[which] = found
+        return found
+
+    def outside(self, queue: Queue) -> Mask:
+        """Which of them are in other queues, of which anybody may take back."""
+        if self._open is None:
+            self._open = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
+            for other in self._session.view.queues.values():
+                self._open[other.index] = other.spec.reclaimable is not False
+        others: Mask = self._open[self.queue] & (self.queue != queue.index) & self.may_go_for(queue)
+        return others
 
 
 class Releasable:
@@ -169,6 +182,14 @@ class Releasable:
         for column in range(len(self.amounts)):
             self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.view.nodes))
         self._seen = len(session.view.nodes.log)
+        self._least: _Least | None = None
+
+    @property
+    def least(self) -> _Least:
+        """What evictions on each node cost at least."""
+        if self._least is None:
+            self._least = _Least(self._session, self.on, self.counts)
+        return self._least
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
@@ -178,6 +199,8 @@ class Releasable:
             self.counts[node] = len(rows)
             held = session.view.snapshot.requests[session.view.pods.pod_class[rows], : len(self.amounts)]
             self.amounts[:, node] = held.sum(axis=0)
+            if self._least is not None:
+                self._least.look_at(node, rows)
         self._seen = len(log)
 
     def on(self, node: int) -> Rows:
@@ -185,6 +208,40 @@ class Releasable:
         rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
         states = self._session.view.pods.state[rows].tolist()
         return rows[[state in self.states for state in states]] if len(rows) else rows
+
+
+class _Least:
+    """Bounds by node of what victims there weigh: the lowest priority, who started last, the largest request."""
+
+    def __init__(self, session: Session, on: Callable[[int], Rows], counts: Rows) -> None:
+        self._session = session
+        nodes = session.view.nodes
+        self._priority = np.zeros(len(nodes))
+        self._started = np.zeros(len(nodes))
+        self._largest: Matrix = np.zeros_like(nodes.idle)
+        for node in np.flatnonzero(counts).tolist():
+            self.look_at(node, on(node))
+
+    def look_at(self, node: int, rows: Rows) -> None:
+        """Look again at a node with these candidates."""
+        if not len(rows):
+            return
+        view = self._session.view
+        victims = view.records(rows)
+        self._priority[node] = min(pod.spec_priority or 0 for pod in victims)
+        self._started[node] = max(pod.started or math.inf for pod in victims)
+        classes = view.pods.pod_class[rows]
+        self._largest[:, node] = view.snapshot.requests[classes, : len(self._largest)].max(axis=0)
+
+    def weights(self, request: Vector, rows: Rows) -> Matrix:
+        """For each of some nodes a weight that no set of victims there that makes room is below, shape (4, rows)."""
+        lacks = request[:, None] - TOLERANCE - self._session.view.nodes.future_idle(rows)
+        largest = self._largest[:, rows]
+        count = np.ceil(np.divide(lacks, largest, out=np.zeros_like(lacks), where=largest > 0)).max(axis=0).clip(min=0)
+        priority = self._priority[rows]
+        bounds = np.array([priority, count * (priority + _LIFT), count, -self._started[rows]])
+        bounds[:, count == 0] = np.array(weight(()))[:, None]
+        return bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,17 +303,43 @@ class Search:
         self._request: Vector = session.view.request(pod)
         self._releasable = releasable
         self._varies = session.kernel.varies(pod)
+        #: what was worked out of the order of victims, by job since the log had some length, and by row
+        self._keyed = -1
+        self._keys: dict[str, tuple[object, ...]] = {}
+        self._task_keys: dict[int, Reversed] = {}
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
-        plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
-        plan = min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
+        plan = self._lightest() if self._way.by_share else self._first_choices()
         if plan is None:
             return False
         statement.recover(plan.evictions)
         sub_job = self._session.view.sub_job_of(self._job, self._pod)
         statement.pipeline(sub_job, self._pod, plan.node, after_eviction=bool(plan.evictions))
         return True
+
+    def _first_choices(self) -> _Plan | None:
+        """The best of the first plans that work."""
+        plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
+        return min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
+
+    def _lightest(self) -> _Plan | None:
+        """The plan whose victims weigh least; nodes are asked in the order of what victims there weigh at least."""
+        nodes = np.array(self._nodes(), np.intp)
+        if not len(nodes):
+            return None
+        bounds = self._releasable.least.weights(self._request, nodes)
+        best: _Plan | None = None
+        lightest = (math.inf, 0.0, 0.0, 0.0)
+        found = 0
+        for at in np.lexsort(bounds[::-1]):
+            if found == self._way.choices or lightest <= tuple(bounds[:, at].tolist()):
+                break
+            plan = self._plan(int(nodes[at]))
+            if plan is not None:
+                found += 1
+                best, lightest = min((best, lightest), (plan, weight(plan.evictions)), key=lambda each: each[1])
+        return best
 
     def _comparable(self, plans: Iterator[_Plan]) -> Iterator[_Plan]:
         """The plans to choose from; none is better than one without victims."""
@@ -346,7 +429,18 @@ class Search:
         return sorted(pods, key=self._order)
 
     def _order(self, pod: PodRecord) -> tuple[object, ...]:
-        return victim_key(self._session, pod, self._job.queue)
+        """Smaller goes first; what follows from the pod's job is worked out anew after each operation."""
+        now = len(self._session.view.nodes.log)
+        if now != self._keyed:
+            self._keyed = now
+            self._keys.clear()
+        of_job = self._keys.get(pod.job)
+        if of_job is None:
+            of_job = self._keys[pod.job] = job_victim_key(self._session, pod, self._job.queue)
+        of_pod = self._task_keys.get(pod.row)
+        if of_pod is None:
+            of_pod = self._task_keys[pod.row] = Reversed(self._session.ask.task_key(pod))
+        return *of_job, of_pod
 
     def _permitted(self, candidates: list[PodRecord]) -> list[PodRecord]:
         return self._session.ask.victims(self._way.point, self._pod, candidates)
