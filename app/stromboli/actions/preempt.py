@@ -87,6 +87,8 @@ class Preempt(Action):
 
     def _within_job(self, session: Session, holders: Holders, job: Job) -> None:
         """Pods evict others of their own job, until one finds no place."""
+        if session.rules.evict_only_what_helps and not job.allocated_count:
+            return
         pods = _in_order(session, job)
         if not pods:
             return

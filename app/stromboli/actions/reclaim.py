@@ -66,8 +66,12 @@ class Reclaim(Action):
 
     def _reclaimers(self, session: Session, job: Job) -> Iterator[PodRecord]:
         """The pending pods of a job that may take back, in task order."""
+        #: requests that the queue may not take more of: placements of the same turn do not change that
+        refused: set[int] = set()
         for pod in session.ask.in_task_order(session.view.pending(job)):
-            if pod.pod_class.gated or pod.pod_class.spec.preemption_policy == "Never":
+            if pod.pod_class.gated or pod.pod_class.spec.preemption_policy == "Never" or pod.pod_class.id in refused:
                 continue
             if session.ask.preemptive(job.queue, [pod]) is None:
                 yield pod
+            else:
+                refused.add(pod.pod_class.id)

@@ -285,8 +285,14 @@ class Points:
 
     def by_share(self, point: str) -> bool:
         """Whether a plugin about shares has a say about victims."""
-        owners = [getattr(method, "__self__", None) for tier in self.voices(point).deciding for method in tier]
-        return any(getattr(owner, "by_share", False) for owner in owners)
+        for tier in self.voices(point).deciding:
+            owners = [type(getattr(method, "__self__", None)) for method in tier]
+            if any(getattr(owner, "by_share", False) for owner in owners):
+                return True
+            if point == "preemptable" and any("preemptable_jobs" in vars(owner) for owner in owners):
+                # Who can say that much in advance has an opinion whatever the pods: no lower tier is asked.
+                return False
+        return False
 
     def outside(self, job: Job) -> Sequence[Mask]:
         """Masks of jobs whose pods `preemptable` may name for a job at most, shape (jobs,), where vetoes are final."""

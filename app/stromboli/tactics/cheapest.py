@@ -123,14 +123,14 @@ class Market:
 def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
     """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
     session, left = market.session, list(pods)
-    statement, candidates = session.statement(), market.candidates(job)
+    statement = session.statement()
     while left and session.ask.job_starving(job):
         wanted = max(1, session.ask.job_missing(job) - job.waiting_count)
         alike = identical(session, left)
         kind, run = market.kind(job, left[0]), alike[:wanted]
         found = 0
         if not market.is_hopeless(kind, len(run)):
-            purchase = Purchase(market, job, run, candidates)
+            purchase = Purchase(market, job, run, market.candidates(job))
             found = purchase.run()
             purchase.settle(statement)
             if found < len(run) and len(left) == len(pods):

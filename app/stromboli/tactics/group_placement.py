@@ -87,9 +87,10 @@ class _GroupPlacement:
         sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
         count, refusal = session.ask.allocatable(sub_job.job.queue, pod, missing)
         if count == 0:
-            sheet.take(1)
-            if refusal is not None:
-                session.view.trace.pod(pod.row, refusal)
+            # What is alike gets the same answer.
+            for refused in sheet.take(sheet.run_length(len(sheet.pods), session.kernel)):
+                if refusal is not None:
+                    session.view.trace.pod(refused.row, refusal)
             return True
         if pod.role and pod.role in sub_job.failed_roles:
             session.view.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))

@@ -183,6 +183,8 @@ class Releasable:
             self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.view.nodes))
         self._seen = len(session.view.nodes.log)
         self._least: _Least | None = None
+        #: kinds of pods for which no node would have room if all went, and how long the log was then
+        self.too_small: dict[Hashable, int] = {}
 
     @property
     def least(self) -> _Least:
@@ -310,7 +312,18 @@ class Search:
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
-        plan = self._lightest() if self._way.by_share else self._first_choices()
+        if not self._way.by_share:
+            plan = self._first_choices()
+        elif self._varies:
+            plan = self._lightest(self._nodes())
+        else:
+            kind, now = self._session.kernel.identity(self._pod), len(self._session.view.nodes.log)
+            if self._releasable.too_small.get(kind) == now:
+                return False
+            nodes = self._nodes()
+            plan = self._lightest(nodes)
+            if not nodes:
+                self._releasable.too_small[kind] = now
         if plan is None:
             return False
         statement.recover(plan.evictions)
@@ -323,19 +336,18 @@ class Search:
         plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
         return min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
 
-    def _lightest(self) -> _Plan | None:
+    def _lightest(self, nodes: list[int]) -> _Plan | None:
         """The plan whose victims weigh least; nodes are asked in the order of what victims there weigh at least."""
-        nodes = np.array(self._nodes(), np.intp)
-        if not len(nodes):
+        if not nodes:
             return None
-        bounds = self._releasable.least.weights(self._request, nodes)
+        bounds = self._releasable.least.weights(self._request, np.array(nodes, np.intp))
         best: _Plan | None = None
         lightest = (math.inf, 0.0, 0.0, 0.0)
         found = 0
         for at in np.lexsort(bounds[::-1]):
             if found == self._way.choices or lightest <= tuple(bounds[:, at].tolist()):
                 break
-            plan = self._plan(int(nodes[at]))
+            plan = self._plan(nodes[at])
             if plan is not None:
                 found += 1
                 best, lightest = min((best, lightest), (plan, weight(plan.evictions)), key=lambda each: each[1])
