@@ -207,13 +207,11 @@ class _Scheduler:
     """The service and its HTTP side, put together."""
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
-        environment = Environment(extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names))
-        engine_of = partial(Engine, registry=registry, compatibility=compatibility)
-        sessions = Successive(engine_of(), environment, time.perf_counter)
         environment = Environment(
             extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names), churn=Churn()
         )
-        sessions = Successive(Engine(registry=registry, compatibility=compatibility), environment, time.perf_counter)
+        engine_of = partial(Engine, registry=registry, compatibility=compatibility)
+        sessions = Successive(engine_of(), environment, time.perf_counter)
 
         def load(text: str | None) -> Successive:
             sessions.engine = engine_of(text or DEFAULT_POLICY)
