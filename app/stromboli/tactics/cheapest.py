@@ -206,6 +206,8 @@ class Purchase:
     def run(self) -> int:
         """Buy as many places as there are pods, or as can be had; how many they are. Keep it with `settle`."""
         rows = self._rows()
+        if not len(rows):
+            return 0
         self._bounds = _Bounds(self._market.holders, self._candidates, self._session, self._request, rows)
         self._offers: dict[int, _Offer | None] = {}
         self._heap = self._bounds.heap(self._scores(rows), len(self._pods))

@@ -495,8 +495,11 @@ class Search:
         unit = session.statement()
         unit.evict(victim, self._way.action, self._job.key)
         job = session.view.jobs[victim.job]
-        if not session.rules.whole_gang_eviction or job is self._job or session.ask.job_missing(job) <= 0:
+        if not session.rules.whole_gang_eviction or session.ask.job_missing(job) <= 0:
             return unit
+        if job is self._job:
+            take_back([unit])
+            return None
         rest = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in ALLOCATED_STATES]
         may_go = all(session.view.pods.state[pod.row] in HELD and preemptable(pod) for pod in rest)
         if not may_go or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
