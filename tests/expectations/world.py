@@ -133,4 +133,4 @@ class World:
 
     def forget(self) -> None:
         """The scheduler is started anew."""
-        self.environment = replace(self.environment, kept={}, churn=None)
+        self.environment = replace(self.environment, room={}, churn=None)

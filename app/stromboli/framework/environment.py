@@ -80,12 +80,11 @@ class Environment:
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
     #: what is kept for pods that were moved, and for those that they made room for, by key of the job
     kept: Mapping[str, KeptPlaces] = field(default_factory=dict)
-    #: what plugins and actions left for the next session, by name
     #: room that was made for jobs and that they did not take yet, by key of the job
     room: Mapping[str, KeptRoom] = field(default_factory=dict)
     #: what jobs were evicted for; None where nobody watches that under Volcano's rules
     churn: Churn | None = None
-    #: what plugins left for the next session, by name
+    #: what plugins and actions left for the next session, by name
     left: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -69,6 +69,11 @@ def job_victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tupl
     return *victim_queue_key(session, job.queue, beneficiary), Reversed(session.ask.job_order(job))
 
 
+def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
+    """Smaller is evicted first: of the job that gives way first its last pod."""
+    return *job_victim_key(session, pod, beneficiary), Reversed(session.ask.task_key(pod))
+
+
 def preemptable(of: PodRecord | crds.Metadata) -> bool:
     """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
     said = of.annotations.get(PREEMPTABLE, of.labels.get(PREEMPTABLE))
