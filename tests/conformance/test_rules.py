@@ -16,7 +16,7 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 SHOWN_BY = {
     "veto": "pdb-9004-budget-zero-in-a-lower-tier",
     "begun_first": "backfill-0012",
-    "whole_gang_eviction": "preemptjob-9003-min-member-two-makes-it-starve",
+    "whole_gang_eviction": "preempt-0020",
     "evict_only_what_helps": "nominated-9003-nominated-node-gone-stops-preempt",
     "nominations": "gangnominate-0016",
     "readiness": "worked-0066-best-effort-counts-for-gang",

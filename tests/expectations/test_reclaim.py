@@ -150,9 +150,18 @@ def test_a_victim_goes_whole_where_its_queue_keeps_its_share(action: str, shares
 @ACTIONS
 @SHARES
 def test_no_queue_is_left_less_than_its_share(action: str, shares: str) -> None:
-    """rich holds 8 CPUs with one pod."""
-    world = full(engine(action, shares), Job("uses", "rich", 1, 1, cpu=8), Job("wants", "poor", 1, 1, cpu=2))
+    """rich holds 8 CPUs with two pods, and deserves 6."""
+    queues = {"rich": deserves(6) | {"weight": 3}, "poor": deserves(2)}
+    world = full(engine(action, shares), Job("uses", "rich", 2, 1, cpu=4), Job("wants", "poor", 1, 1, cpu=2), **queues)
     assert run(world, 3)["evicted"] == 0
+
+
+@ACTIONS
+@SHARES
+def test_a_place_larger_than_the_share_was_borrowed(action: str, shares: str) -> None:
+    world = full(engine(action, shares), Job("uses", "rich", 1, 1, cpu=8), Job("wants", "poor", 1, 1, cpu=2))
+    assert run(world, 3)["evicted"] == 1
+    assert {job.name: job.running for job in world.jobs} == {"uses": 0, "wants": 1}
 
 
 @ACTIONS

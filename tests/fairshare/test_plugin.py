@@ -263,8 +263,8 @@ def test_every_number_of_a_queue_is_told() -> None:
         "deserved": 2_000,
         "request": 8_000,
         "fair_share": 5_000,
-        "allocated": 5_000,
-        "saturation": 1.0,
+        "allocated": 7_000,
+        "saturation": 1.4,
     }
     assert [(step["step"], step["share"]["cpu"]) for step in told["steps"]] == [("quota", 2_000), ("round 1", 5_000)]
     series = {
@@ -274,6 +274,6 @@ def test_every_number_of_a_queue_is_told() -> None:
         if sample.labels.get("resource") == "cpu"
     }
     assert series["stromboli_queue_fair_share", "a"] == 5_000
-    assert series["stromboli_queue_saturation", "a"] == 1.0
-    assert series["stromboli_queue_cluster_part", "b"] == 3 / 8
+    assert series["stromboli_queue_saturation", "a"] == 1.4
+    assert series["stromboli_queue_cluster_part", "b"] == 1 / 8
     assert series["stromboli_queue_usage", "b"] == 0.0

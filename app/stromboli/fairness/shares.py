@@ -38,12 +38,16 @@ def exceeded(used: Vector, limit: Vector, request: Vector) -> list[int]:
 def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector, named: Mask | None = None) -> bool:
     """Whether a queue that gives `request` has more than it deserves of something `wanted`, and keeps what it deserves.
 
-    Dimensions that are not `named` do not count, nor those in which it has no more than it deserves already.
+    Dimensions that are not `named` do not count, nor those in which it has no more than it deserves already. A pod that
+    is larger than all that the queue deserves has a borrowed place, and goes.
     """
     above = asked(request) & asked(wanted) & (held > deserved + TOLERANCE)
     if named is not None:
         above &= named
-    return bool(above.any() and (held[above] - request[above] > deserved[above] - TOLERANCE).all())
+    keeps = (held[above] - request[above] > deserved[above] - TOLERANCE) | (
+        request[above] > deserved[above] + TOLERANCE
+    )
+    return bool(above.any() and keeps.all())
 
 
 def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:

@@ -283,6 +283,11 @@ class Points:
         deciding += [tuple(by_share)] if by_share else []
         return Voices(tuple(protecting), tuple(deciding))
 
+    def fills_shares(self) -> bool:
+        """Whether a plugin lets queues take back all that they deserve."""
+        owners = (getattr(method, "__self__", None) for method in self.all("preemptive"))
+        return any(getattr(owner, "fills_shares", False) for owner in owners)
+
     def by_share(self, point: str) -> bool:
         """Whether a plugin about shares has a say about victims."""
         for tier in self.voices(point).deciding:

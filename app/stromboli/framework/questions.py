@@ -133,7 +133,7 @@ class Questions:
     @property
     def takes_back_by_share(self) -> bool:
         """Whether what a queue may take back is all that it deserves, and not only what its jobs need to run."""
-        return self._rules.served_next and bool(self._points.all("preemptive"))
+        return self._rules.served_next and self._points.fills_shares()
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take back what others hold for some of its pods, all of them together."""

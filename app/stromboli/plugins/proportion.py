@@ -27,6 +27,7 @@ from stromboli.state.pods import PodRecord
 
 class Proportion(Plugin):
     name = "proportion"
+    fills_shares = True
     queue_fields = frozenset(("weight", "capability", "guarantee", "priority"))
 
     def open(self, view: View) -> None:

@@ -59,6 +59,7 @@ class CapacityArguments(Arguments):
 
 class Capacity(Plugin):
     name = "capacity"
+    fills_shares = True
     queue_fields = frozenset(("capability", "deserved", "guarantee", "priority"))
     Arguments: ClassVar[type[BaseModel]] = CapacityArguments
 
