@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# how many processes share the fast tests
+JOBS   ?= 2
 STAMP  := $(VENV)/.installed
 
 .PHONY: venv lint test e2e soak bench-e2e bench-live bench-growth demo crds clean
@@ -21,7 +23,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build

@@ -82,7 +82,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     "policy of a scenario": (f"objects: []\nconfig: '{'[' * 20_000}'", "config: "),
     "expression of a scenario": (
         "objects: []\nconfig: x\nextender: {predicate: [{pods: '('}]}",
-        "extender.predicate[0].pods: is no regular expression: missing ), unterminated subpattern at position 0",
+        "extender.predicate[0].pods: the pattern '(' is not valid: 'missing ): ('",
     ),
 }
 
