@@ -24,7 +24,8 @@ Method = Callable[..., Any]
 _BOOL = np.dtype(np.bool_)
 _REAL = frozenset("fiu")
 _WHOLE = frozenset("iu")
-_NUMBERS = frozenset((float, int, bool))
+#: the types of plain numbers
+NUMBERS = frozenset((float, int, bool))
 #: up to so many numbers Python compares sooner than NumPy
 _FEW = 8
 _PLAIN_KEYS = frozenset((int, bool, str))
@@ -78,7 +79,8 @@ def room(method: Method, answer: Any, most: int) -> tuple[int, Reason | None]:
     """How many pods, and why not all of `most`."""
     if type(answer) is not tuple or len(answer) != 2:
         raise AnswerError(method, "a number of pods and a Reason or None", answer)
-    return min(max(count(method, answer[0]), 0), most), None if answer[1] is None else reason(method, answer[1])
+    number = answer[0] if type(answer[0]) is int else count(method, answer[0])
+    return min(max(number, 0), most), None if answer[1] is None else reason(method, answer[1])
 
 
 def flag(method: Method, answer: Any) -> bool:
@@ -117,7 +119,7 @@ def _ordered(kind: type) -> bool:
 def family(answer: Any) -> object:
     """What keys must have in common to be compared."""
     kind = type(answer)
-    if kind in _NUMBERS:
+    if kind in NUMBERS:
         return float
     return tuple([family(part) for part in answer]) if kind is tuple else kind
 
@@ -126,7 +128,7 @@ def belongs(answer: Any, family: object) -> bool:
     """Whether something is a key of a family that was seen before."""
     kind = type(answer)
     if family is float:
-        return kind in _NUMBERS and answer == answer
+        return kind in NUMBERS and answer == answer
     if type(family) is tuple:
         return kind is tuple and len(answer) == len(family) and all(map(belongs, answer, family))
     return kind is family

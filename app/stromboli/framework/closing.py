@@ -110,11 +110,10 @@ def _not_ready(queue: Queue) -> Condition:
 def _of_lost_groups(session: Session) -> Iterator[Decision]:
     """What PodGroups show whose queue does not exist: they are in no session."""
     view = session.view
-    lost = [pg for pg in view.snapshot.pod_groups if pg is not None and pg.key not in view.jobs]
-    if not lost or not session.rules.conditions:
+    if not view.lost or not session.rules.conditions:
         return
     pending = {record.job for record in view.records(np.flatnonzero(view.pods.state == PodState.Pending))}
-    for pod_group in lost:
+    for pod_group in view.lost:
         status = pod_group.status
         if pod_group.key not in pending and status.phase not in ("", "Pending", "Inqueue"):
             continue

@@ -29,11 +29,13 @@ def tell(session: Session) -> None:
         return
     heeded = heeded_fields(session)
     topology = bool(session.points.all("hyper_node_gradient"))
-    for job in session.view.jobs.values():
-        if not topology and has_topology(job):
-            _tell_job(session, job)
-        elif any(condition.type == CONDITION and condition.status == "True" for condition in job.conditions):
-            session.report.condition(job, _OVER)
+    jobs = session.view.jobs.values()
+    spread = [] if topology else [job for job in jobs if has_topology(job)]
+    over = [job for job in jobs for said in job.conditions if said.type == CONDITION and said.status == "True"]
+    for job in over:
+        session.report.condition(job, _OVER)
+    for job in spread:
+        _tell_job(session, job)
     for queue in session.view.queues.values():
         ignored = [field for field in _set_fields(queue) if field not in heeded]
         if ignored:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job, Queue
@@ -23,6 +24,7 @@ from stromboli.state.pods import PodRecord
 
 #: phases in which a job waits, or may have to wait again
 _WAITING = frozenset(("", "Pending", "Inqueue", "Running", "Unknown"))
+_RUNNING = int(PodState.Running)
 #: more kinds of pods than that are not compared with each other
 _MANY_KINDS = 64
 
@@ -112,7 +114,7 @@ class _Judge:
         spans = self._spans()
         large = set(self._job_of[~self._fits[self._class]].tolist())
         for job in self._view.jobs.values():
-            if job.phase not in _WAITING or job.ready_count or job.waiting_count:
+            if job.counts[_RUNNING] or job.phase not in _WAITING or job.ready_count or job.waiting_count:
                 continue
             limited = self._ceilings[job.queue.name] is not None
             if job.min_available > 1 or limited or job.index in large or job.min_resources is not None:

@@ -146,9 +146,15 @@ class Points:
         """Concatenate: what an earlier plugin says outweighs all later ones."""
         methods = self.all(point)
         keys = [method(*subject) for method in methods]
-        families = self._families.get(point, ())
-        if len(families) != len(keys) or not all(map(answers.belongs, keys, families)):
-            keys = self._comparable(point, methods, keys)
+        families = self._families.get(point)
+        if families is None:
+            return tuple(self._comparable(point, methods, keys))
+        for key, family in zip(keys, families, strict=True):
+            # Plain numbers, which most keys are, need no call.
+            if type(key) in answers.NUMBERS and family is float and key == key:
+                continue
+            if not answers.belongs(key, family):
+                return tuple(self._comparable(point, methods, keys))
         return tuple(keys)
 
     def _comparable(self, point: str, methods: Sequence[Method], found: Sequence[Any]) -> list[Any]:
@@ -185,10 +191,11 @@ class Points:
         Plugins that take part in the point `unless` are not asked.
         """
         least, why = most, None
-        silent = {getattr(method, "__self__", None) for method in self.all(unless)} if unless else ()
-        for method in self.all(point):
-            if getattr(method, "__self__", None) in silent:
-                continue
+        methods = self.all(point)
+        if unless:
+            silent = {getattr(method, "__self__", None) for method in self.all(unless)}
+            methods = tuple(method for method in methods if getattr(method, "__self__", None) not in silent)
+        for method in methods:
             room, reason = answers.room(method, method(queue, pod, least), least)
             if room < least:
                 least, why = room, reason

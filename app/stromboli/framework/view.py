@@ -60,11 +60,12 @@ class View:
         if rules.closed_queue:
             _close_below(self.queues)
         self.jobs: dict[str, Job] = {}
-        included = [
-            (row, pod_group)
-            for row, pod_group in enumerate(snapshot.pod_groups)
-            if pod_group is not None and (pod_group.spec.queue or "default") in self.queues
-        ]
+        known = [(row, pod_group) for row, pod_group in enumerate(snapshot.pod_groups) if pod_group is not None]
+        included = [each for each in known if (each[1].spec.queue or "default") in self.queues]
+        #: PodGroups that are no jobs of the session: their queue does not exist
+        self.lost: list[crds.PodGroup] = []
+        if len(included) < len(known):
+            self.lost = [pod_group for _, pod_group in known if (pod_group.spec.queue or "default") not in self.queues]
         self.membership = Membership(snapshot, [row for row, _ in included])
         #: what pods request that held a place at the start, and those and the ones that may get one, shape (jobs,
         #: dimensions)

@@ -48,6 +48,7 @@ def place_as_nominated(session: Session, sheet: Worksheet) -> Statement | None:
         else:
             statement.pipeline(sub_job, pod, node)
     sheet.take(len(sheet.left()))
+    sheet.missing = session.ask.sub_job_missing(sub_job)
     return statement
 
 
@@ -76,6 +77,7 @@ class _GroupPlacement:
             missing = session.ask.sub_job_missing(sub_job)
             if self._statement and missing <= 0:
                 break
+        sheet.missing = missing
         if missing <= 0 or session.ask.sub_job_pipelined(sub_job):
             return self._statement
         self._statement.discard()

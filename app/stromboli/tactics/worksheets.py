@@ -18,12 +18,14 @@ from stromboli.state.pods import PodRecord
 class Worksheet:
     """The pods of a group that are still to be tried, in order. `at` is the first of them."""
 
-    __slots__ = ("at", "pods", "sub_job")
+    __slots__ = ("at", "missing", "pods", "sub_job")
 
     def __init__(self, sub_job: SubJob, pods: list[PodRecord], at: int = 0) -> None:
         self.sub_job = sub_job
         self.pods = pods
         self.at = at
+        #: how many pods the group still needed after it was tried last, at least; 0 or less when it was ready
+        self.missing = 0
 
     def __bool__(self) -> bool:
         return self.at < len(self.pods)

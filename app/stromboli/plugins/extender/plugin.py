@@ -60,6 +60,8 @@ class ExtenderArguments(Arguments):
 
 class Extender(Plugin):
     name = "extender"
+    #: whom a policy has asked, it wants to be heard
+    protects = True
     #: what is sent of a pod; for those that it varies for it is sent the pod itself
     reads = Reads(kept=("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/"))
     Arguments: ClassVar[type[BaseModel]] = ExtenderArguments
