@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 STAMP  := $(VENV)/.installed
 
-.PHONY: venv lint test e2e soak bench-e2e bench-live bench-growth demo crds clean
+.PHONY: venv lint docs test e2e soak bench-e2e bench-live bench-growth demo crds clean
 
 venv: $(STAMP)
 
@@ -21,6 +21,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
@@ -50,5 +57,5 @@ crds: $(STAMP)
 	$(BIN)/python -m stromboli.api.crd_schema charts/stromboli/files/crds
 
 clean:
-	rm -rf $(VENV) build dist app/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site app/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
