@@ -18,6 +18,7 @@ from stromboli.engine import Engine
 from stromboli.explain.checkup import policy_findings
 from stromboli.policy.rules import RULES
 from stromboli.policy.switches import SWITCH_OF_KEY
+from tests.picture import demo
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -65,6 +66,10 @@ def test_every_page_is_in_the_menu_and_linked_from_the_readme() -> None:
     pages = {Path(page).name for page in PAGES if page.startswith("docs/")}
     assert menu == pages
     assert {page for page in pages - {"index.md"} if f"(docs/{page})" not in read("README.md")} == set()
+
+
+def test_the_picture_is_what_the_demo_shows() -> None:
+    assert read("docs/demo.svg") == demo()
 
 
 # -- concepts ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -144,7 +144,7 @@ class _Demo:
             with Live(console=self._console, refresh_per_second=10, transient=not self._console.is_terminal) as live:
                 while time.monotonic() < deadline:
                     held = await _held(kube)
-                    table = _table(held, await self._deserved(session))
+                    table = queue_table(held, await self._deserved(session))
                     live.update(table)
                     if held == {queue.name: queue.expected for queue in QUEUES}:
                         reached_since = reached_since or time.monotonic()
@@ -271,7 +271,8 @@ async def _held(kube: Kube) -> dict[str, int]:
     return held
 
 
-def _table(held: dict[str, int], deserved: dict[str, float]) -> Table:
+def queue_table(held: Mapping[str, int], deserved: Mapping[str, float]) -> Table:
+    """What the demo shows: each queue with what it deserves and holds, in CPUs."""
     table = Table(title="100 CPUs, 170 requested", title_justify="left", padding=(0, 0))
     for column in ("queue", "weight", "guarantee", "capability", "requested", "deserved", "holds"):
         table.add_column(column, justify="left" if column == "queue" else "right", no_wrap=True)
