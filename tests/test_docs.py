@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from stromboli.api.errors import PolicyError
 from stromboli.cli import make_app
 from stromboli.cli.commands import commands
 from stromboli.discovery import discover
@@ -106,6 +107,8 @@ def test_the_policy_of_the_reference_is_one() -> None:
     assert [finding.problem for finding in policy_findings(Engine(policy).policy)] == []
     keys = read("docs/policy.md").partition("## Actions")[0]
     assert list(yaml.safe_load(policy)) == re.findall(r"^\| `(\w+)` \|", keys, re.MULTILINE)
+    with pytest.raises(PolicyError, match=", ".join(sorted(yaml.safe_load(policy)))):
+        Engine("strange:")
 
 
 def test_the_reference_names_every_action_plugin_switch_and_rule() -> None:
