@@ -28,13 +28,13 @@ def test_phases_and_conditions_arrive_without_a_status_subresource(plain: World,
     plain.nodes(3, cpu="2")
     start(kubeconfig=plain.cluster.kubeconfig())
     plain.gang("small", 3)
-    plain.gang("large", 9)
     plain.pods([pod("bare")])
 
     eventually(lambda: plain.bound() == {"small": 3, plain_group(plain): 1})
     eventually(lambda: plain.group_status("small").get("running") == 3)
     assert plain.group_status("small")["phase"] == "Running"
     assert plain.condition("small", "Scheduled") != {}
+    plain.gang("large", 4)
     eventually(lambda: plain.condition("large", "Unschedulable").get("message", "") != "")
     assert plain.group_status("large")["phase"] == "Inqueue"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.framework.churn import Churn, Eviction, Pair
 from stromboli.framework.job import Queue
 from stromboli.framework.operation import Operation
@@ -22,15 +21,15 @@ class ChurnBreaker:
         self.paused: frozenset[Pair] = frozenset()
         if self._churn is not None and self._churn.may_be_paused(self._settings):
             self.paused = self._churn.paused(self._settings, view.time())
-        #: how many pods were evicted
-        self._evicted: Counter[Pair] = Counter()
+        #: uids of the pods that were evicted
+        self._evicted: dict[Pair, set[str]] = {}
 
     def evicted(self, operation: Operation) -> None:
         """An eviction was decided."""
         beneficiary = self._view.jobs.get(operation.beneficiary)
         if operation.job is not None and beneficiary is not None:
             pair = operation.job.key, beneficiary.queue.name
-            self._evicted[pair] += 1
+            self._evicted.setdefault(pair, set()).add(operation.pods[0].uid)
 
     def paused_for(self, queue: Queue) -> list[int]:
         """The indices of the jobs of which nobody is evicted for a queue now."""
@@ -48,9 +47,11 @@ class ChurnBreaker:
         """What the next session has to know."""
         if self._churn is None or not self._evicted:
             return self._view.environment.churn
-        jobs = self._view.jobs
-        evictions = [
-            Eviction(pair, jobs[pair[0]].allocated_count + count, jobs[pair[0]].allocated_count)
-            for pair, count in self._evicted.items()
-        ]
+        evictions = [self._eviction(pair, frozenset(uids)) for pair, uids in self._evicted.items()]
         return self._churn.after(evictions, self._settings, self._view.time())
+
+    def _eviction(self, pair: Pair, uids: frozenset[str]) -> Eviction:
+        view, job = self._view, self._view.jobs[pair[0]]
+        left = job.allocated_count
+        holding = {pod.uid for pod in view.members(job) if view.pods.state[pod.row] in ALLOCATED_STATES}
+        return Eviction(pair, left + len(uids), left, uids, uids | holding)

@@ -1,7 +1,7 @@
 """What is remembered of evictions, so that no job is evicted again and again for the same queue.
 
 A job that was evicted, got places back and is evicted anew for the same queue goes round in a circle. What a job loses
-step by step is no circle.
+step by step is no circle, and neither is it when the cluster refuses an eviction: the pod never went.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class History:
     times: tuple[float, ...]
     #: how many places it had left after the last time
     left: int
+    #: uids of the pods that were to go and may still be there
+    pods: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,9 @@ class Eviction:
     #: how many places the job had, with those that the session gave it, and has left
     before: int
     left: int
+    #: uids of the pods that go, and of all that had a place
+    pods: frozenset[str]
+    had_places: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,11 @@ class Churn:
         for pair, history in self.histories.items():
             times = tuple(time for time in history.times if time > now - settings.window)
             if times:
-                histories[pair] = History(times, history.left)
+                histories[pair] = History(times, history.left, history.pods)
         for eviction in evictions:
             known = histories.get(eviction.pair)
-            circles = known is None or eviction.before > known.left
+            refused = known.pods & eviction.had_places if known else frozenset()
+            circles = known is None or eviction.before - len(refused) > known.left
             times = (*(known.times if known else ()), *((now,) if circles else ()))
-            histories[eviction.pair] = History(times, eviction.left)
+            histories[eviction.pair] = History(times, eviction.left, eviction.pods | refused)
         return Churn(histories)

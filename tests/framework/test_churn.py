@@ -1,0 +1,29 @@
+"""What counts as a circle of evictions."""
+
+from __future__ import annotations
+
+from stromboli.api import objects
+from stromboli.api.decisions import Evict
+from stromboli.engine import Engine, Successive
+from stromboli.framework.environment import Environment
+from tests import builders
+
+
+TEXT = builders.policy("priority gang conformance", "predicates", actions="enqueue, allocate, preempt")
+
+
+def test_evictions_that_are_refused_are_tried_again() -> None:
+    """A disruption budget may keep the victims for long; when it lets them go at last, nothing is paused."""
+    cluster = builders.state(
+        builders.node("n", cpu="4"),
+        builders.queue("default"),
+        objects.PriorityClass(metadata=objects.Metadata(name="high"), value=100),
+        builders.pod_group("low", 1),
+        builders.gang("low", 4, node="n"),
+        builders.pod_group("urgent", 2, priorityClassName="high"),
+        builders.gang("urgent", 2, priority=100),
+    )
+    sessions = Successive(Engine(TEXT), Environment())
+    for minute in range(8):
+        decisions = sessions.decide(cluster.snapshot(), now=builders.NOON + 60 * minute).decisions
+        assert len([each for each in decisions if isinstance(each, Evict)]) == 2, f"in minute {minute}"
