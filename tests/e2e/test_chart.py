@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stromboli.live.access import AccessReviews
+from stromboli.live.client import Credentials, Kube
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
@@ -56,9 +59,15 @@ RIGHTS = {
     "watch shard.volcano.sh/nodeshards": "sees shards change",
     "list topology.volcano.sh/hypernodes": "keeps gangs together",
     "watch topology.volcano.sh/hypernodes": "sees the network change",
+    "list bus.volcano.sh/commands": "opens and closes queues for Volcano's Commands",
+    "watch bus.volcano.sh/commands": "sees Commands come",
+    "delete bus.volcano.sh/commands": "takes away Commands that were obeyed",
+    "create authentication.k8s.io/tokenreviews": "knows who asks why",
+    "create authorization.k8s.io/subjectaccessreviews": "tells nobody of what he may not read",
     "list scheduling.volcano.sh/queues": "knows the queues",
     "watch scheduling.volcano.sh/queues": "sees queues change",
     "create scheduling.volcano.sh/queues": "makes the root and the default queue",
+    "patch scheduling.volcano.sh/queues": "marks queues that are closed with their parent",
     "patch scheduling.volcano.sh/queues/status": "opens queues, and says what they hold",
     "list scheduling.volcano.sh/podgroups": "knows the gangs",
     "watch scheduling.volcano.sh/podgroups": "sees gangs change",
@@ -95,7 +104,11 @@ actions: "enqueue, allocate"
 tiers:
   - plugins: [{name: gang}, {name: predicates}, {name: fairshare, arguments: {usage.halfLife: 60s}}]
 """
-VOLCANO = (("nodeinfo.volcano.sh", "v1alpha1", "numatopologies"), ("shard.volcano.sh", "v1alpha1", "nodeshards"))
+VOLCANO = (
+    ("nodeinfo.volcano.sh", "v1alpha1", "numatopologies"),
+    ("shard.volcano.sh", "v1alpha1", "nodeshards"),
+    ("bus.volcano.sh", "v1alpha1", "commands"),
+)
 
 
 @pytest.fixture
@@ -179,12 +192,41 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
         world.gang("late", 1, cpu="100m")
         eventually(lambda: world.group_status("late").get("phase") == "Running")
 
+    closed_by_command(world)
+    asyncio.run(reviewed(world))
+
     assert world.get(LEASE)["spec"]["holderIdentity"]
     assert service.end() == 0
     assert not world.get(LEASE)["spec"].get("holderIdentity"), "the lease was kept"
     assert audit.denied() == []
     assert set(granted(world)) == set(RIGHTS), "a right has no use that is named here"
     assert audit.used() == set(RIGHTS)
+
+
+def closed_by_command(world: World) -> None:
+    """Have a queue closed as `vcctl` does, and with it the one below."""
+    world.queue("above")
+    world.queue("below", parent="above")
+    commands = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{world.namespace}/commands"
+    target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": "above"}
+    command = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Commands", "metadata": {"name": "close"}}
+    world.create(commands, {**command, "action": "CloseQueue", "target": target})
+    below = "/apis/scheduling.volcano.sh/v1beta1/queues/below"
+    eventually(lambda: world.get(below).get("status", {}).get("state") == "Closed")
+    eventually(lambda: world.items(commands) == [])
+
+
+async def reviewed(world: World) -> None:
+    """Ask who somebody is and what he may read, with the rights of the service."""
+    own = yaml.safe_load(world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli").read_text())
+    kube = Kube(Credentials.load(world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli")))
+    try:
+        reviews = AccessReviews(kube)
+        user = await reviews.user(own["users"][0]["user"]["token"])
+        assert user is not None
+        assert not await reviews.may(user, "get", "", "secrets", world.namespace)
+    finally:
+        await kube.close()
 
 
 def owned(world: World) -> list[Object]:
@@ -234,7 +276,7 @@ def definition(group: str, version: str, plural: str) -> Object:
         "spec": {
             "group": group,
             "names": names,
-            "scope": "Cluster",
+            "scope": "Namespaced" if plural == "commands" else "Cluster",
             "versions": [{"name": version, "served": True, "storage": True, "schema": anything}],
         },
     }

@@ -8,7 +8,6 @@ from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from tests import builders
 
-
 TEXT = builders.policy("priority gang conformance", "predicates", actions="enqueue, allocate, preempt")
 
 

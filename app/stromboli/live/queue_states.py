@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -89,7 +88,9 @@ class QueueStates:
         command = self._commands.get(key)
         if command is None:
             return
-        target: Mapping[str, Any] = command.get("target") or {}
+        target = command.get("target")
+        if not isinstance(target, Mapping):
+            return
         if (target.get("apiVersion"), target.get("kind")) != (SCHEDULING, "Queue"):
             return
         action, name = str(command.get("action")), str(target.get("name"))
