@@ -37,6 +37,13 @@ HELD = (PodState.Running, PodState.Bound)
 CHOICES = 8
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 _LIFT = 2**31
+#: how many rankings of nodes are kept, each as long as there are nodes
+_MOST_RANKINGS = 8
+
+#: what a set of victims weighs, the less the better
+_Weight = tuple[float, float, float, float]
+#: what victims on a node weigh at least, whether the node belongs to another shard, and its row
+_Bound = tuple[_Weight, bool, int]
 
 
 @total_ordering
@@ -123,9 +130,12 @@ class Holders:
         self.job: Rows = job_of[pods.job[rows]]
         self.queue: Rows = queue_of[pods.job[rows]]
         self._rank: Rows | None = None
-        self._open: Mask | None = None
+        #: those that anybody else may take back, and the queues that hold anything
+        self._offered: Mask | None = None
+        self._holding: frozenset[int] = frozenset()
         #: by the candidates that they are of
         self._releasable: dict[bytes, Releasable] = {}
+        self._rankings: _Rankings = {}
 
     @property
     def rank(self) -> Rows:
@@ -154,26 +164,37 @@ class Holders:
         which = candidates.tobytes()
         found = self._releasable.get(which)
         if found is None:
-            found = Releasable(self._session, self.rows[candidates], self.node[candidates], self.states)
+            rows, node = self.rows[candidates], self.node[candidates]
+            found = Releasable(self._session, rows, node, self.states, self._rankings)
             self._releasable[which] = found
         return found
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues, of which anybody may take back."""
-        if self._open is None:
-            self._open = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
+        if self._offered is None:
+            gives = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
             for other in self._session.view.queues.values():
-                self._open[other.index] = other.spec.reclaimable is not False
-        others: Mask = self._open[self.queue] & (self.queue != queue.index) & self.may_go_for(queue)
+                gives[other.index] = other.spec.reclaimable is not False
+            self._offered, self._holding = gives[self.queue], frozenset(self.queue.tolist())
+        others = self._offered
+        if queue.index in self._holding:
+            others = others & (self.queue != queue.index)
+        if self._session.churn.paused_for(queue):
+            others = others & self.may_go_for(queue)
         return others
 
 
 class Releasable:
     """What candidates on each node would release at most, followed through the session's placements."""
 
-    def __init__(self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState]) -> None:
+    def __init__(
+        self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState], rankings: _Rankings
+    ) -> None:
         self._session = session
         self.states = states
+        self._rankings = rankings
+        #: kinds of pods that nodes were ranked for once
+        self._ranked: set[Hashable] = set()
         still = np.isin(session.view.pods.state[rows], list(states))
         rows, node = rows[still], node[still]
         self._rows = rows
@@ -188,8 +209,6 @@ class Releasable:
             self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.view.nodes))
         self._seen = len(session.view.nodes.log)
         self._least: _Least | None = None
-        #: kinds of pods for which no node would have room if all went, and how long the log was then
-        self.too_small: dict[Hashable, int] = {}
 
     @property
     def least(self) -> _Least:
@@ -209,6 +228,27 @@ class Releasable:
             if self._least is not None:
                 self._least.look_at(node, rows)
         self._seen = len(log)
+
+    def suffices(self, request: Vector, rows: Rows) -> Mask:
+        """Which of some nodes would have room if all candidates went."""
+        nodes = self._session.view.nodes
+        if len(rows) == len(nodes):
+            return fits(request, nodes.future_idle() + self.amounts)
+        return fits(request, nodes.future_idle(rows) + self.amounts[:, rows])
+
+    def ranking(self, kind: Hashable, request: Vector, possible: Callable[[], Rows]) -> _Ranking | None:
+        """The ranking of nodes for a kind of pods; None the first time: it is worth its cost for the next of the kind.
+
+        `possible` says which nodes come into question for the kind, as long as the session lasts.
+        """
+        if kind not in self._ranked:
+            self._ranked.add(kind)
+            return None
+        ranking = self._rankings.pop((self, kind), None) or _Ranking(self._session, self, request, possible())
+        self._rankings[self, kind] = ranking
+        if len(self._rankings) > _MOST_RANKINGS:
+            del self._rankings[next(iter(self._rankings))]
+        return ranking
 
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
@@ -249,6 +289,64 @@ class _Least:
         bounds = np.array([priority, count * (priority + _LIFT), count, -self._started[rows]])
         bounds[:, count == 0] = np.array(weight(()))[:, None]
         return bounds
+
+
+class _Ranking:
+    """Where a kind of pods may find room, in the order of what victims there weigh at least; follows the session."""
+
+    def __init__(self, session: Session, releasable: Releasable, request: Vector, rows: Rows) -> None:
+        self._session = session
+        self._releasable = releasable
+        self._request = request
+        self._possible = frozenset(rows.tolist())
+        #: by node, for those that would have room
+        self._bounds: dict[int, _Bound] = {}
+        self._heap: list[_Bound] = []
+        #: what `in_order` took from the heap
+        self._out: list[_Bound] = []
+        self._seen = len(session.view.nodes.log)
+        releasable.refresh()
+        self._look_at(rows)
+
+    def in_order(self) -> Iterator[_Bound]:
+        """The nodes as they are now; what changes meanwhile is seen the next time."""
+        self._refresh()
+        while self._heap:
+            bound = heapq.heappop(self._heap)
+            if self._bounds.get(bound[-1]) is bound:
+                self._out.append(bound)
+                yield bound
+
+    def _refresh(self) -> None:
+        for bound in self._out:
+            heapq.heappush(self._heap, bound)
+        self._out.clear()
+        log = self._session.view.nodes.log
+        changed = self._possible.intersection(log[self._seen :])
+        self._seen = len(log)
+        self._releasable.refresh()
+        if changed:
+            self._look_at(np.array(sorted(changed), np.intp))
+
+    def _look_at(self, rows: Rows) -> None:
+        """Work out anew what victims on some nodes weigh at least."""
+        before = {node: bound for node in rows.tolist() if (bound := self._bounds.pop(node, None)) is not None}
+        rows = rows[self._releasable.suffices(self._request, rows)]
+        shard = self._session.view.shard
+        foreign = [False] * len(rows) if shard is None else (~shard.own[rows]).tolist()
+        weights = self._releasable.least.weights(self._request, rows).T.tolist()
+        for weighs, of_others, node in zip(map(tuple, weights), foreign, rows.tolist(), strict=True):
+            bound = (weighs, of_others, node)
+            known = before.get(node)
+            if known == bound:
+                self._bounds[node] = known
+            else:
+                self._bounds[node] = bound
+                heapq.heappush(self._heap, bound)
+
+
+#: by the candidates and the kind, those that were asked for last at the end
+_Rankings = dict[tuple[Releasable, Hashable], _Ranking]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,18 +415,7 @@ class Search:
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
-        if not self._way.by_share:
-            plan = self._first_choices()
-        elif self._varies:
-            plan = self._lightest(self._nodes())
-        else:
-            kind, now = self._session.kernel.identity(self._pod), len(self._session.view.nodes.log)
-            if self._releasable.too_small.get(kind) == now:
-                return False
-            nodes = self._nodes()
-            plan = self._lightest(nodes)
-            if not nodes:
-                self._releasable.too_small[kind] = now
+        plan = self._lightest() if self._way.by_share else self._first_choices()
         if plan is None:
             return False
         statement.recover(plan.evictions)
@@ -341,22 +428,34 @@ class Search:
         plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
         return min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
 
-    def _lightest(self, nodes: list[int]) -> _Plan | None:
+    def _lightest(self) -> _Plan | None:
         """The plan whose victims weigh least; nodes are asked in the order of what victims there weigh at least."""
-        if not nodes:
-            return None
-        bounds = self._releasable.least.weights(self._request, np.array(nodes, np.intp))
         best: _Plan | None = None
-        lightest = (math.inf, 0.0, 0.0, 0.0)
+        lightest: _Weight = (math.inf, 0.0, 0.0, 0.0)
         found = 0
-        for at in np.lexsort(bounds[::-1]):
-            if found == self._way.choices or lightest <= tuple(bounds[:, at].tolist()):
+        for least, _, node in self._ranked():
+            if found == self._way.choices or lightest <= least:
                 break
-            plan = self._plan(nodes[at])
+            plan = self._plan(node)
             if plan is not None:
                 found += 1
                 best, lightest = min((best, lightest), (plan, weight(plan.evictions)), key=lambda each: each[1])
         return best
+
+    def _ranked(self) -> Iterator[_Bound]:
+        """The nodes to try, where victims weigh least at least first."""
+        ranking = None
+        if not (self._varies or self._way.scored or self._way.needs_candidates):
+            kind = self._session.kernel.identity(self._pod)
+            ranking = self._releasable.ranking(kind, self._request, self._possible)
+        if ranking is not None:
+            yield from ranking.in_order()
+            return
+        nodes = np.array(self._nodes(), np.intp)
+        bounds = self._releasable.least.weights(self._request, nodes)
+        for at in np.lexsort(bounds[::-1]):
+            first, total, count, began = bounds[:, at].tolist()
+            yield (first, total, count, began), False, int(nodes[at])
 
     def _comparable(self, plans: Iterator[_Plan]) -> Iterator[_Plan]:
         """The plans to choose from; none is better than one without victims."""
@@ -393,7 +492,7 @@ class Search:
     def _worth_trying(self, rows: Rows) -> Mask:
         """Whether the pod would have room on nodes if all candidates went."""
         self._releasable.refresh()
-        worth = fits(self._request, self._session.view.nodes.future_idle(rows) + self._releasable.amounts[:, rows])
+        worth = self._releasable.suffices(self._request, rows)
         if self._way.needs_candidates:
             worth &= self._releasable.counts[rows] > 0
         return worth
