@@ -111,6 +111,17 @@ def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) ->
 
     The message names the causes without counts, so that an unchanged situation reads the same.
     """
+    if within is not None or session.kernel.varies(pod):
+        return _unplaceable(session, pod, within)
+    kind, changes, known = session.kernel.identity(pod), len(session.view.nodes.log), session.view.trace.kinds
+    when, reason = known.get(kind, (-1, None))
+    if reason is None or when != changes:
+        reason = _unplaceable(session, pod, None)
+        known[kind] = (changes, reason)
+    return reason
+
+
+def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reason:
     left = np.ones(len(session.view.nodes), np.bool_) if within is None else within.copy()
     if not left.any():
         return reasons.no_nodes()

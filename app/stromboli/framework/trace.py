@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from stromboli.api.reasons import Reason
 from stromboli.state.pods import PodRecord
@@ -11,11 +11,13 @@ from stromboli.state.pods import PodRecord
 class Trace:
     """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
 
-    __slots__ = ("jobs", "pods")
+    __slots__ = ("jobs", "kinds", "pods")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
         self.pods: dict[int, Reason] = {}
+        #: why no node takes pods of some kinds, and after how many changes of nodes that was
+        self.kinds: dict[Hashable, tuple[int, Reason]] = {}
 
     def job(self, key: str, reason: Reason) -> None:
         """A job does not go on."""
