@@ -108,11 +108,11 @@ def gives_way(account: Account, held: Vector, request: Vector) -> bool:
 
 def parting(one: Account, other: Account) -> tuple[Account, Account]:
     """The ancestors of two queues, or they themselves, at which their paths from the root part."""
-    ours, theirs = one.path[::-1], other.path[::-1]
-    depth, shared = 0, min(len(ours), len(theirs)) - 1
-    while depth < shared and ours[depth] is theirs[depth]:
-        depth += 1
-    return ours[min(depth, len(ours) - 1)], theirs[min(depth, len(theirs) - 1)]
+    ours, theirs = one.path, other.path
+    at, last = -1, -min(len(ours), len(theirs))
+    while at > last and ours[at] is theirs[at]:
+        at -= 1
+    return ours[at], theirs[at]
 
 
 @total_ordering
