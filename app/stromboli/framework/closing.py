@@ -194,21 +194,27 @@ def pod_group_status(job: Job) -> PodGroupStatus:
 
 def _differs(job: Job) -> bool:
     """Whether the status of a job is worth writing: times and transition ids alone are not."""
-    old, counts = job.pod_group.status, job.counts
-    if job.phase != old.phase or counts[_RUNNING] != old.running:
+    if _has_moved(job):
         return True
-    if counts[_SUCCEEDED] != old.succeeded or counts[_FAILED] != old.failed:
-        return True
+    old = job.pod_group.status
     if job.conditions is old.conditions:
         return False
     return [condition.shown for condition in job.conditions] != [condition.shown for condition in old.conditions]
 
 
+def _has_moved(job: Job) -> bool:
+    """Whether the phase of a job or a number of its pods is another than its PodGroup shows."""
+    old, counts = job.pod_group.status, job.counts
+    if job.phase != old.phase or counts[_RUNNING] != old.running:
+        return True
+    return bool(counts[_SUCCEEDED] != old.succeeded or counts[_FAILED] != old.failed)
+
+
 def _is_minor(job: Job) -> bool:
     """Whether a status that differs does so in the messages of conditions only, and not in the words at their front."""
-    old, now = job.pod_group.status, pod_group_status(job)
-    if any(getattr(now, field) != getattr(old, field) for field in ("phase", "running", "succeeded", "failed")):
+    if _has_moved(job):
         return False
+    old = job.pod_group.status
     return [(c.type, c.status, c.reason, _word(c)) for c in job.conditions] == [
         (c.type, c.status, c.reason, _word(c)) for c in old.conditions
     ]
