@@ -39,8 +39,13 @@ class GangReclaim(Action):
                 serve_gang(session, self._way(session, holders, queue), job, candidates)
 
     def _way(self, session: Session, holders: Holders, queue: Queue) -> GangWay:
+        #: keys of queues, as they are after so many changes of nodes
+        keys: dict[tuple[int, str], tuple[Any, ...]] = {}
+
         def least_entitled_first(bundle: Bundle, need: Vector) -> tuple[Any, ...]:
-            of_queue = victim_queue_key(session, bundle.job.queue, queue)
-            return *of_queue, -worth(session, bundle, need), bundle.job.key
+            of = (len(session.view.nodes.log), bundle.job.queue.name)
+            if of not in keys:
+                keys[of] = victim_queue_key(session, bundle.job.queue, queue)
+            return *keys[of], -worth(session, bundle, need), bundle.job.key
 
         return GangWay(self.name, reclaiming=True, holders=holders, order=least_entitled_first)

@@ -16,12 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stromboli.api.pod_state import STATES
 from stromboli.api.resources import Vector
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.membership import ALLOCATED
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.victims import HELD, preemptable
+
+#: by state, whether a pod can be evicted
+_HELD = np.isin(np.arange(STATES), HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def everything(session: Session, job: Job) -> list[PodRecord]:
     rows = session.view.membership.rows(job.index)
     states = session.view.pods.state[rows]
     rows = rows[ALLOCATED[states]]
-    if not np.isin(states[ALLOCATED[states]], HELD).all():
+    if not _HELD[states[ALLOCATED[states]]].all():
         return []
     holding = session.view.records(rows)
     return holding if all(map(preemptable, holding)) else []
