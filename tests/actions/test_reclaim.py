@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from stromboli.api.decisions import Evict, Nominate
 from stromboli.engine import SessionResult
 from tests import builders
-from tests.actions.evictions import BOTH, evicted, running, starving
+from tests.actions.evictions import BOTH, evicted, nominated, running, starving
 from tests.builders import node, pod, pod_group, queue
 
 ONE_TIER = builders.policy("gang conformance proportion", actions="reclaim")
@@ -142,3 +143,21 @@ def test_only_what_helps_a_large_victim_spares_the_small_ones() -> None:
     policy = builders.policy("priority gang conformance proportion", actions="reclaim")
     assert evicted(reclaim(*scene, policy=policy, compatibility="volcano")) == ["large", "small"]
     assert evicted(reclaim(*scene, policy=policy, compatibility="strict")) == ["large"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pods_that_are_alike_take_what_they_would_if_each_were_of_its_own_kind(seed: int) -> None:
+    numbers = Random(seed)
+    nodes = [node(f"n{i}", cpu="4") for i in range(6)]
+    uses = [pod_group("uses", 1, queue="rich", phase="Running")] + [
+        pod(f"uses-{i}", "uses", node=f"n{i % 6}", cpu="2", priority=numbers.randrange(4)) for i in range(12)
+    ]
+    outcomes = []
+    for key in ("same", ""):
+        waits = [pod(f"wants-{i}", "wants", cpu="2", tolerations=[{"key": key or f"own-{i}"}]) for i in range(5)]
+        by = builders.policy("gang conformance capacity", actions="reclaim")
+        queues = [queue("rich", deserved={"cpu": "8"}), queue("poor", deserved={"cpu": "16"})]
+        result = reclaim(*nodes, *queues, *uses, pod_group("wants", 5, queue="poor"), *waits, policy=by)
+        outcomes.append((evicted(result), nominated(result)))
+    assert len(outcomes[0][0]) == 5
+    assert outcomes[0] == outcomes[1]
