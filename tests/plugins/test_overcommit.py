@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stromboli.engine import SessionResult
-from tests.builders import node, pod
+from tests.builders import gang, node, pod
 from tests.plugins.queues import BOTH, admitted, asks, holds, refused
 from tests.plugins.sessions import decide, policy
 
@@ -61,6 +61,15 @@ def test_a_job_without_min_resources_is_always_admitted(compatibility: Any) -> N
 def test_what_is_taken_already(compatibility: Any, before: list[Any], left: int) -> None:
     for wanted, expected in ((left, True), (left + 1, False)):
         result = enqueue(*before, asks("job", str(wanted), created=9), compatibility=compatibility)
+        assert ("job" in admitted(result)) is expected, wanted
+
+
+@pytest.mark.parametrize(("compatibility", "left"), [("strict", 6), ("volcano", 2)])
+def test_what_an_admitted_job_holds_is_not_claimed_once_more(compatibility: Any, left: int) -> None:
+    """Of 12 CPUs it holds 4 and waits for 2, and its phase does not say yet that it runs."""
+    begun = [asks("begun", "6", phase="Inqueue"), *gang("begun", 4, cpu="1", memory="", node="n")]
+    for wanted, expected in ((left, True), (left + 1, False)):
+        result = enqueue(begun, asks("job", str(wanted), created=9), compatibility=compatibility)
         assert ("job" in admitted(result)) is expected, wanted
 
 

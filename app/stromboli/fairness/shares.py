@@ -85,11 +85,11 @@ def capability(view: View, queue: Queue) -> Vector:
 def reserved(view: View, job: Job, *, beyond_allocated: bool) -> Vector:
     """What an admitted job still has a claim to: its minResources without what gated pods would take.
 
-    With `beyond_allocated`, what it holds already is not counted again.
+    With `beyond_allocated`, and always under strict rules, what it holds already is not counted again.
     """
     assert job.min_resources is not None
     amount = job.min_resources
-    if beyond_allocated:
+    if beyond_allocated or view.rules.admission:
         amount = np.maximum(amount - job.allocated, 0)
     gated = [view.request(pod) for pod in view.pending(job) if pod.pod_class.gated]
     return np.maximum(amount - np.sum(gated, axis=0), 0) if gated else amount
