@@ -140,3 +140,16 @@ def test_of_equals_the_one_that_has_run_shortest_goes(action: str) -> None:
         each[1] = msgspec.structs.replace(each[1], status=started)
     result = decide(policy(action), [node(f"n{i}", cpu="1") for i in range(3)], jobs, wants(1))
     assert gone(result) == {"j1": 1}
+
+
+@BOTH_ACTIONS
+@pytest.mark.parametrize("shares", ["proportion", "capacity"])
+@pytest.mark.parametrize("capability", [2, 3])
+def test_who_goes_makes_room_in_the_queue_as_well_as_on_nodes(action: str, shares: str, capability: int) -> None:
+    """A place on m is free, and one of the jobs on n would be enough, but then the queue would hold 3 CPUs."""
+    limited = queue("limited", capability={"cpu": str(capability)})
+    low = [pod_group(name, phase="Running", queue="limited", priorityClassName="low") for name in ("a", "b")]
+    low += [pod(f"{name}-0", name, cpu="1", memory="", node="n") for name in ("a", "b")]
+    high = [pod_group("wants", 2, queue="limited", priorityClassName="high"), *gang("wants", 2, cpu="1", memory="")]
+    result = decide(policy(action, shares), node("n", cpu="2"), node("m", cpu="1"), limited, low, high)
+    assert sum(gone(result).values()) == 4 - capability

@@ -514,11 +514,29 @@ class Purchase:
                 at = place.get(operation.nodes[0])
                 if at is not None:
                     less[:, at] -= operation.request
-            if copies_that_fit(self._request, less).clip(min=0).sum() >= len(self._placed):
+            if copies_that_fit(self._request, less).clip(min=0).sum() < len(self._placed):
+                continue
+            evictions = statement.save()
+            statement.discard()
+            if self._within_share():
                 room = less
-                statement.discard()
                 self._gone = [gone for gone in self._gone if gone[0] is not unit]
+            else:
+                statement.recover(evictions)
         self._place_anew(rows, room)
+
+    def _within_share(self) -> bool:
+        """Whether the queue may take all the pods that found places, as things stand on the statements."""
+        session, left, trial = self._session, self._placed, self._session.statement()
+        room = 1
+        while left and room > 0:
+            room, _ = session.ask.allocatable(self._job.queue, left[0][0], len(left))
+            # Who limits what pods bring along, as devices, speaks for fewer than he may grant in the end.
+            for pod, node in left[:room] if room < len(left) else ():
+                trial.pipeline(session.view.sub_job_of(self._job, pod), pod, node)
+            left = left[room:]
+        trial.discard()
+        return not left
 
     def _place_anew(self, rows: Rows, room: Matrix) -> None:
         """Promise the pods places again: the nodes where they were first in front."""
