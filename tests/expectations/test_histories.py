@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import Phase, assume, settings
@@ -59,13 +60,26 @@ queue_specs = st.fixed_dictionaries(
         "weight": st.integers(1, 3),
         "priority": st.integers(0, 1),
         "deserved": st.one_of(amounts, amounts, st.none()),
-        "capability": st.one_of(st.none(), st.none(), st.none(), st.fixed_dictionaries({"cpu": st.integers(1, 8)})),
+        "capability": st.one_of(
+            st.none(),
+            st.none(),
+            st.none(),
+            st.fixed_dictionaries({"cpu": st.integers(1, 8)}),
+            st.fixed_dictionaries({"memory": st.integers(1, 8)}),
+        ),
+        "guarantee": st.one_of(
+            st.none(), st.none(), st.fixed_dictionaries({"cpu": st.integers(1, 3), "memory": st.integers(1, 3)})
+        ),
     }
 )
 
 
 def resource_list(amounts: dict[str, int]) -> dict[str, str]:
     return {name: f"{value}Gi" if name == "memory" else str(value) for name, value in amounts.items()}
+
+
+def amounts_of(written: Mapping[str, str]) -> dict[str, int]:
+    return {name: int(value.removesuffix("Gi")) for name, value in written.items()}
 
 
 class Histories(RuleBasedStateMachine):
@@ -111,6 +125,8 @@ class Histories(RuleBasedStateMachine):
         for name in ("deserved", "capability"):
             if drawn[name] is not None:
                 plain[name] = resource_list(drawn[name])
+        if drawn["guarantee"] is not None:
+            plain["guarantee"] = {"resource": resource_list(drawn["guarantee"])}
         return plain | ({"parent": parent} if parent else {})
 
     @rule(drawn=jobs)
@@ -185,6 +201,8 @@ class Histories(RuleBasedStateMachine):
                 assert VALUES[job.priority] < VALUES["critical"]
                 beneficiaries.add(decision.beneficiary.rpartition("/")[2])
         self._check(before)
+        if self.shares in ("proportion", "capacity"):
+            self._check_guarantees(before)
         if beneficiaries:
             self._placed_next(beneficiaries, waiting)
         return changes
@@ -205,9 +223,31 @@ class Histories(RuleBasedStateMachine):
         for job in world.jobs:
             assert job.running == 0 or job.running >= job.least, f"{job.name} runs below its minimum"
         for name, spec in world.queues.items():
-            most = spec.get("capability", {}).get("cpu")
-            if most is not None:
-                assert world.held(name)["cpu"] <= max(int(most), before[name]["cpu"])
+            held = world.held(name)
+            for resource, most in amounts_of(spec.get("capability", {})).items():
+                assert held[resource] <= max(most, before[name][resource])
+
+    def _check_guarantees(self, before: dict[str, Any]) -> None:
+        """No queue came to hold what others are guaranteed and ask for; too much together is clipped."""
+        world = self.world
+        for resource, column in (("cpu", 0), ("memory", 1)):
+            guaranteed = {name: self._guaranteed(name, resource) for name in QUEUES}
+            total = sum(size[column] for size in world.nodes.values())
+            if sum(guaranteed.values()) > total:
+                continue
+            for name in QUEUES:
+                of_others = sum(min(guaranteed[each], self._asked(each, resource)) for each in QUEUES if each != name)
+                assert world.held(name)[resource] <= max(total - of_others, before[name][resource])
+
+    def _guaranteed(self, name: str, resource: str) -> int:
+        spec = self.world.queues[name]
+        amount = amounts_of(spec.get("guarantee", {}).get("resource", {})).get(resource, 0)
+        return min(amount, amounts_of(spec.get("capability", {})).get(resource, amount))
+
+    def _asked(self, name: str, resource: str) -> int:
+        """What the jobs of a queue that were admitted hold or wait for."""
+        jobs = [job for job in self.world.jobs if job.queue == name and job.phase in ("Inqueue", "Running")]
+        return sum(getattr(job, resource) * job.count for job in jobs)
 
 
 def test_histories() -> None:

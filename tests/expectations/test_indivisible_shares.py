@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from stromboli.engine import SessionResult
+from stromboli.engine import Engine, SessionResult
+from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import decide, gang, node, pod, pod_group, policy, queue, state
+from tests.expectations.world import Job, World
 from tests.plugins.queues import bound, evicted
 
 GPU = "nvidia.com/gpu"
 HALF = {"cpu": "16", "memory": "64Gi", GPU: "4"}
+EVENLY = {"deserved": {"cpu": "8", "memory": "4Gi"}}
 SHARES = pytest.mark.parametrize("shares", ["proportion", "capacity"])
 
 
@@ -112,3 +116,29 @@ def test_limits_hold(barred: dict[str, Any], others: dict[str, Any]) -> None:
     b = pod_group("b", queue="b"), *gang("b", 1, memory="")
     result = run(gpu_node(), queue("a", **barred), queue("b", **others), *job("a", 8), *b)
     assert "a" not in bound(result)
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize("shares", ["proportion", "capacity", "capacity\n    enableHierarchy: true"])
+@pytest.mark.parametrize(("pods", "gpus"), [(1, 8), (2, 4)])
+def test_who_deserves_more_cpu_does_not_take_back_gpus_beyond_his_share(
+    action: str, shares: str, pods: int, gpus: int
+) -> None:
+    """a borrowed GPUs; b wants as many, and CPUs of which it holds none. The world has memory for GPUs."""
+    text = DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {action}, backfill")
+    by = Engine(text.replace("name: proportion", f"name: {shares}"))
+    world = World(by, {"n": (16, 8)}, {"a": EVENLY, "b": EVENLY})
+    world.jobs = [Job("borrows", "a", pods, pods, cpu=1, memory=gpus)]
+    assert run_on(world) == {"bound": pods}
+    world.jobs.append(Job("waits", "b", pods, pods, cpu=8 // pods, memory=gpus, created=1))
+    assert run_on(world) == {}
+    world.jobs.pop(0)
+    assert run_on(world) == {"bound": pods}
+
+
+def run_on(world: World) -> dict[str, int]:
+    """What came and went in some sessions."""
+    total: Counter[str] = Counter()
+    for _ in range(5):
+        total += world.session()[0]
+    return dict(total)
