@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -135,7 +136,9 @@ async def test_definitions_may_go_and_come_back(
     )
     await until(lambda: service.unready() == [])
     if resource == "queues":
-        queue(cluster, "default")
+        # The service makes it again by itself, a minute later at most.
+        with suppress(AssertionError):
+            queue(cluster, "default")
     cluster.gang("after", 2)
     await until(lambda: cluster.all_bound(4))
 
@@ -200,11 +203,12 @@ async def test_an_operator_that_fails_is_begun_anew(cluster: Cluster, start: Sta
     def lists() -> int:
         return sum(path.endswith("/queues") for path, _ in cluster.proxy.requests)
 
-    await until(lambda: lists() == 1)
+    await until(lambda: lists() >= 1)
+    before = lists()
     cluster.answer(watch, event("ERROR", object=status(500)), times=1)
     cluster.disconnect()
     cluster.reconnect()
-    await until(lambda: lists() >= 2, "the operator lists again")
+    await until(lambda: lists() > before, "the operator lists again")
     await recovers(cluster, service, "queues")
 
 

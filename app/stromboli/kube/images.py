@@ -51,11 +51,11 @@ def image_locality(spec: objects.PodSpec, facts: NodeFacts) -> Vector | None:
     sets = column.index(ImageSets)
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
     wanted = Counter(normalized(container.image or "") for container in containers)
+    found = [(times, of_lists) for name, times in wanted.items() if (of_lists := sets.sizes(name)) is not None]
+    if not found:
+        return None
     total = np.zeros(len(facts))
-    for name, times in wanted.items():
-        of_lists = sets.sizes(name)
-        if of_lists is None:
-            continue
+    for times, of_lists in found:
         sizes = of_lists[column.numbers]
         there = sizes >= 0
         total[there] += times * np.floor(sizes[there] * (np.count_nonzero(there) / len(facts)))

@@ -117,7 +117,8 @@ def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint])
 
 def keeping_away(tolerations: Tolerations, facts: NodeFacts) -> Mask:
     """The nodes with a taint that keeps a pod away, shape (nodes,)."""
-    mask: Mask = _first_untolerated(tolerations, facts)[1] >= 0
+    sets, of_node = _taint_sets(facts)
+    mask: Mask = (sets.first_untolerated(tolerations) >= 0)[of_node]
     return mask
 
 
@@ -126,26 +127,28 @@ def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[ob
 
     When there are many of them it is None with all nodes that any of them is on.
     """
-    sets, of_node = _first_untolerated(tolerations, facts)
-    numbers = np.flatnonzero(np.bincount(of_node[of_node >= 0])).tolist()
-    if len(numbers) > _MOST_NAMED:
+    sets, numbers = _taint_sets(facts)
+    if not sets.taints:
+        return
+    first = sets.first_untolerated(tolerations)
+    if (first < 0).all():
+        return
+    of_node = first[numbers]
+    named = np.flatnonzero(np.bincount(of_node[of_node >= 0])).tolist()
+    if len(named) > _MOST_NAMED:
         yield None, of_node >= 0
         return
-    for number in numbers:
+    for number in named:
         yield sets.taints[number], of_node == number
 
 
 def unwanted(tolerations: Tolerations, facts: NodeFacts) -> Vector | None:
     """How many PreferNoSchedule taints of each node a pod does not tolerate, shape (nodes,); None when none."""
     sets, of_node = _taint_sets(facts)
+    if not sets.taints:
+        return None
     counts: Vector = sets.unwanted(tolerations)[of_node]
     return counts if counts.any() else None
-
-
-def _first_untolerated(tolerations: Tolerations, facts: NodeFacts) -> tuple[TaintSets, Rows]:
-    """The taints, and the number of the one that keeps a pod away from each node first, -1 where none does."""
-    sets, of_node = _taint_sets(facts)
-    return sets, sets.first_untolerated(tolerations)[of_node]
 
 
 def _taint_sets(facts: NodeFacts) -> tuple[TaintSets, Numbers]:

@@ -56,6 +56,8 @@ class Binpack(Plugin):
         weights = self.arguments.weights()
         self._weights = np.array([weights.get(name, 0) for name in view.dimensions], np.float64)
         self._counted = np.flatnonzero(self._weights > 0).tolist() if self.arguments.weight else []
+        #: whether all that counts has the weight 1
+        self._equal = bool((self._weights[self._counted] == 1.0).all())
         #: columns of the resources that every node has
         self._everywhere = set(np.flatnonzero((view.nodes.allocatable > 0).all(axis=1)).tolist())
         self._asks: dict[int, Ask | None] = {}
@@ -92,7 +94,7 @@ class Binpack(Plugin):
                 Ask(
                     columns=columns,
                     request=request[columns, None],
-                    weights=None if (weights == 1.0).all() else weights,
+                    weights=None if self._equal else weights,
                     total_weight=float(weights.sum()),
                     complete=self._everywhere.issuperset(counted),
                 )
