@@ -91,6 +91,21 @@ def test_a_workload_becomes_its_pods_and_they_are_placed(
         assert per_pod == str(min_member)
 
 
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        workload("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=None, runPolicy=None),
+        workload("ray.io/v1", "RayCluster", headGroupSpec=None, workerGroupSpecs=None),
+        workload("batch.volcano.sh/v1alpha1", "Job", tasks=None, minAvailable=None),
+        workload("batch/v1", "Job", template=None, parallelism=None),
+        workload("apps/v1", "Deployment", template=None, replicas=None, selector=None),
+    ],
+    ids=lambda manifest: manifest["kind"],
+)
+def test_null_is_as_good_as_nothing(manifest: dict[str, Any]) -> None:
+    assert simulated(manifest).failures == []
+
+
 def test_a_gang_that_is_too_large_waits_whole() -> None:
     tasks = [{"name": "worker", **replicas(5)}]
     assert simulated(workload("batch.volcano.sh/v1alpha1", "Job", tasks=tasks)).bindings == {}

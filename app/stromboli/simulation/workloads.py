@@ -146,7 +146,7 @@ def _kubeflow_job(metadata: Manifest, spec: Manifest) -> Parts:
     name, roles = metadata["name"], []
     for key, replicas in spec.items():
         if key.endswith("ReplicaSpecs"):
-            for role, of in replicas.items():
+            for role, of in (replicas or {}).items():
                 count = _count(of or {}, "replicas")
                 template = (of or {}).get("template") or {}
                 roles.append(Role(f"{name}-{role.lower()}", template, count, role.lower(), count))
