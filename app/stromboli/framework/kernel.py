@@ -246,17 +246,21 @@ class Kernel:
     def _sum(self, point: str, pod: PodRecord, view: NodeView) -> Vector | None:
         """The sum of the scores of all plugins; None when nobody prefers any node."""
         total: Vector | None = None
+        own = False
         for method in self._points.all(point):
             scores = method(pod, view)
             if scores is None:
                 continue
             if type(scores) is not np.ndarray or scores.dtype is not _FLOAT or scores.shape != view.rows.shape:
                 scores = answers.scores(method, scores, len(view))
-            # the first may belong to the plugin
-            total = scores.copy() if total is None else np.add(total, scores, out=total)
+            if total is None:
+                total = scores
+            else:
+                total, own = np.add(total, scores, out=total if own else None), True
         if total is not None and not answers.numbers(total):
             self._blame(point, pod, view)
-        return total
+        # the only one may belong to the plugin
+        return total if total is None or own else total.copy()
 
     def _blame(self, point: str, pod: PodRecord, view: NodeView) -> None:
         """Find out whose scores are no numbers. Raises AnswerError."""

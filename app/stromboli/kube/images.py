@@ -26,7 +26,7 @@ class ImageSets:
 
     def __init__(self) -> None:
         self._size = 0
-        #: for each name the lists that have it, with its size there in bytes
+        #: for each name the lists that have it, with its size there in bytes; empty where nodes tell no images
         self._sizes: dict[str, dict[int, int]] = {}
 
     def extend(self, values: Sequence[Images]) -> None:
@@ -34,6 +34,9 @@ class ImageSets:
             for name, size in images:
                 self._sizes.setdefault(name, {})[at] = size
         self._size += len(values)
+
+    def __bool__(self) -> bool:
+        return bool(self._sizes)
 
     def sizes(self, name: str) -> Vector | None:
         """The size of an image in each list, shape (lists,), -1 where it is not; None when none has it."""
@@ -49,6 +52,8 @@ def image_locality(spec: objects.PodSpec, facts: NodeFacts) -> Vector | None:
     """A score from 0 to 100 for each node, shape (nodes,); None when no node has an image of the pod."""
     column = facts.column("images", _images)
     sets = column.index(ImageSets)
+    if not sets:
+        return None
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
     wanted = Counter(normalized(container.image or "") for container in containers)
     found = [(times, of_lists) for name, times in wanted.items() if (of_lists := sets.sizes(name)) is not None]
