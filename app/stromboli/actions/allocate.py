@@ -31,7 +31,7 @@ from stromboli.framework.statement import Statement
 from stromboli.framework.topology import Topology
 from stromboli.tactics import domains
 from stromboli.tactics.group_placement import place_as_nominated, place_group
-from stromboli.tactics.kept import serve_kept
+from stromboli.tactics.kept_room import serve_kept
 from stromboli.tactics.lending import lend
 from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 

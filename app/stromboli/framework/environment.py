@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from stromboli.api.errors import StromboliError
 from stromboli.framework.churn import Churn
-from stromboli.framework.room import KeptRoom
+from stromboli.framework.kept import KeptPlaces, KeptRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,6 @@ class Sharding:
     mode: Literal["hard", "soft"]
     #: name of its NodeShard
     name: str = "volcano"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptPlaces:
-    """Places that are kept for the pods of a job until they come."""
-
-    #: of the PodGroup
-    uid: str
-    #: the node of each, and what the pod requests by resource
-    places: tuple[tuple[str, Mapping[str, float]], ...]
-    #: how many pods hold a place when all have come
-    complete: int
-    #: seconds since the epoch
-    until: float
 
 
 @dataclass(frozen=True, slots=True)

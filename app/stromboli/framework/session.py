@@ -20,7 +20,8 @@ from stromboli.framework import reasons
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.kept import Keeper
+from stromboli.framework.keeper import Keeper
+from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger, PluginLeftError
 from stromboli.framework.never_fits import judge
@@ -30,7 +31,6 @@ from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points, Tiers
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
-from stromboli.framework.room import KeptRoom
 from stromboli.framework.statement import Statement
 from stromboli.framework.view import View, claimless
 from stromboli.policy.document import Policy

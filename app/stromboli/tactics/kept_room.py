@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.room import KeptRoom
+from stromboli.framework.kept import KeptRoom
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
 
