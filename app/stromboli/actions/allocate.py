@@ -101,7 +101,7 @@ class Allocate(Action):
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
         sheet = worksheets[job.key]
         if not needs_domain(job):
-            return self._place_anywhere(session, job, sheet)
+            return self._place_anywhere(session, sheet)
         solution = _Search(session, job).solve(sheet)
         if solution is None:
             tier = domains.binding_tier(session, job)
@@ -129,7 +129,7 @@ class Allocate(Action):
         else:
             statement.commit()
 
-    def _place_anywhere(self, session: Session, job: Job, sheet: JobWorksheet) -> bool:
+    def _place_anywhere(self, session: Session, sheet: JobWorksheet) -> bool:
         group = sheet.pop()
         statement = None
         if group.sub_job.nominated_hyper_node != NOWHERE:

@@ -147,7 +147,7 @@ def _may_preempt_again(session: Session, pod: PodRecord) -> bool:
     asked = pod.row in session.ledger.tried or (why is not None and why.stage is Stage.Placement)
     if (asked or not session.kernel.filters) and session.kernel.feasible(pod)[node]:
         return False
-    return not any(_leaves_for_another(session, other, pod) for other in _terminating(session, node))
+    return not any(_leaves_for_another(other, pod) for other in _terminating(session, node))
 
 
 def _terminating(session: Session, node: int) -> list[PodRecord]:
@@ -155,7 +155,7 @@ def _terminating(session: Session, node: int) -> list[PodRecord]:
     return session.view.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
 
 
-def _leaves_for_another(session: Session, pod: PodRecord, preemptor: PodRecord) -> bool:
+def _leaves_for_another(pod: PodRecord, preemptor: PodRecord) -> bool:
     """Whether a pod was evicted by a scheduler and is less important than a preemptor."""
     target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
     return (

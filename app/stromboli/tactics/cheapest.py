@@ -29,7 +29,7 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bundles import Surplus, everything
-from stromboli.tactics.victims import Holders, Reversed, preemptable
+from stromboli.tactics.victims import Holders, Reversed, began, preemptable
 
 #: how many offers of equal promise are compared for a place
 _COMPARED = 16
@@ -142,11 +142,11 @@ def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
         statement.discard()
 
 
-def price(session: Session, evictions: Sequence[Operation]) -> tuple[Any, ...]:
+def price(evictions: Sequence[Operation]) -> tuple[Any, ...]:
     """What evictions cost, the less the better: the highest priority, how many there are, who has run longest."""
     priorities = {op.pods[0].row: (op.job.priority if op.job else 0, op.pods[0].spec_priority or 0) for op in evictions}
     highest = max(priorities.values(), default=(-math.inf, 0))
-    oldest = min((_began(op.pods[0]) for op in evictions if priorities[op.pods[0].row] == highest), default=0.0)
+    oldest = min((began(op.pods[0]) for op in evictions if priorities[op.pods[0].row] == highest), default=0.0)
     return highest, len(evictions), -oldest
 
 
@@ -317,9 +317,9 @@ class Purchase:
         units = [unit for item in items if item.taken for unit in self._units(item, items)]
         highest = max(unit.rank for unit in units)
         count = sum(len(unit.pods) for unit in units)
-        began = min(unit.began for unit in units if unit.rank == highest)
+        oldest = min(unit.began for unit in units if unit.rank == highest)
         whole = any(unit.whole for unit in units)
-        return _Offer(node, units, (highest, whole, count / self._places(node, units), -began))
+        return _Offer(node, units, (highest, whole, count / self._places(node, units), -oldest))
 
     def _places(self, node: int, units: Sequence[_Unit]) -> int:
         """How many of the pods that still wait would find a place when units go."""
@@ -353,7 +353,7 @@ class Purchase:
                 surplus[pod.job] = Surplus(self._session, job)
                 self._nodes_of.setdefault(pod.job, set()).add(node)
             if surplus[pod.job].spend(pod):
-                found.append(_Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), _began(pod), order))
+                found.append(_Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), began(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
         enough = self._sufficient(found, short)
@@ -376,7 +376,7 @@ class Purchase:
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
                 rank = max(ranks.get(pod.row, _NOBODY) for pod in whole)
-                items.append(_Item(job, None, rank, gain, min(map(_began, whole)), len(ranks), len(whole)))
+                items.append(_Item(job, None, rank, gain, min(map(began, whole)), len(ranks), len(whole)))
         return self._sufficient(items, short)
 
     def _sufficient(self, items: list[_Item], short: list[float]) -> list[_Item]:
@@ -553,10 +553,6 @@ class Purchase:
         self._promises = self._session.statement()
         for pod, node in self._placed:
             self._promises.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
-
-
-def _began(pod: PodRecord) -> float:
-    return pod.started or math.inf
 
 
 def _dear(unit: _Unit) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from stromboli.tactics import domains
 from stromboli.tactics.bundles import Bundle, bundles, permitted
 from stromboli.tactics.cheapest import Market, Purchase, identical, price
 from stromboli.tactics.victims import Holders, join, preemptable, take_back, weight
-from stromboli.tactics.worksheets import Worksheet, competing, worksheet
+from stromboli.tactics.worksheets import Worksheet, in_turn, worksheet
 
 _MAX_DOMAINS = 8
 
@@ -103,7 +103,7 @@ class _Search:
         #: whether the job runs, and looks for places for more pods
         self._ready = session.ask.job_missing(job) <= 0
         #: the pods that are to be placed, in order
-        self._pods: list[PodRecord] = _waiting(session, job, first_group=self._ready)
+        self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
         #: whether pods beyond the job's minimum take what its queue deserves, one after the other
         self._grows = self._ready and way.reclaiming and session.ask.takes_back_by_share
         if self._grows:
@@ -156,7 +156,7 @@ class _Search:
     # -- victims in a HyperNode --------------------------------------------------------------------------------------
 
     def _price(self, plan: _Plan) -> tuple[Any, ...]:
-        return price(self._session, plan.evictions) if self._way.market else weight(plan.evictions)
+        return price(plan.evictions) if self._way.market else weight(plan.evictions)
 
     def _plan(self, domain: int) -> _Plan | None:
         """Who has to go for the job to fit in a HyperNode; None when nothing helps. Leaves the session as it was."""
@@ -343,14 +343,3 @@ class _Search:
         if node is None or session.ask.refusal(pod, node) is not None:
             return None
         return node
-
-
-def _waiting(session: Session, job: Job, *, first_group: bool) -> list[PodRecord]:
-    """The pods of a job that wait for a place, in order; those of the first group only if asked."""
-    sheet = worksheet(session, job, [pod for pod in competing(session, job) if not pod.pod_class.gated])
-    found: list[PodRecord] = []
-    while sheet:
-        found += sheet.pop().left()
-        if first_group:
-            break
-    return found

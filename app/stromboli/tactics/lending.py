@@ -19,7 +19,7 @@ from stromboli.api.resources import TOLERANCE, Mask, fits
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.worksheets import JobWorksheet, competing, worksheet
+from stromboli.tactics.worksheets import JobWorksheet, placeable, worksheet
 
 #: tries to place the pods of a worksheet on some nodes, all that the job needs or none
 Turn = Callable[[Job, JobWorksheet, Mask], object]
@@ -75,8 +75,7 @@ class _Lending:
     def _pods(self, job: Job) -> list[PodRecord]:
         """The pods of a job that are to be placed, in order."""
         if job.key not in self._left:
-            pods = [pod for pod in competing(self._session, job) if not pod.pod_class.gated]
-            self._left[job.key] = self._session.ask.in_task_order(pods)
+            self._left[job.key] = self._session.ask.in_task_order(placeable(self._session, job))
         return self._left[job.key]
 
     def _next(self, job: Job) -> list[PodRecord]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.pod_state import ALLOCATED_STATES
-from stromboli.api.resources import Mask, Rows, Vector, fits
+from stromboli.api.resources import Mask, fits
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind
 from stromboli.framework.session import Session
@@ -23,7 +23,7 @@ from stromboli.framework.statement import Statement
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.victims import HELD, Releasable, preemptable, take_back, victim_key
-from stromboli.tactics.worksheets import competing, worksheet
+from stromboli.tactics.worksheets import in_turn
 
 #: how many nodes are tried for a pod
 _NODES_TRIED = 16
@@ -56,16 +56,17 @@ class Relocation:
 
     def run(self) -> bool:
         """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
-        if self._could_fit() and self._place_all() and self._moved:
+        pods = in_turn(self._session, self._job)
+        if self._could_fit(pods) and self._place_all(pods) and self._moved:
             self._keep()
             self._statement.commit()
             return True
         self._statement.discard()
         return False
 
-    def _could_fit(self) -> bool:
+    def _could_fit(self, pods: Sequence[PodRecord]) -> bool:
         """Whether the cluster has what the job asks for at all."""
-        session, pods = self._session, self._pods()
+        session = self._session
         if not pods or any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods):
             return False
         missing = max(1, session.ask.job_missing(self._job))
@@ -73,19 +74,10 @@ class Relocation:
         free = np.maximum(session.view.nodes.future_idle(), 0).sum(axis=1)
         return bool(fits(least, free))
 
-    def _pods(self) -> list[PodRecord]:
-        """The pods of the job that are to be placed, in order."""
-        pods = [pod for pod in competing(self._session, self._job) if not pod.pod_class.gated]
-        sheet = worksheet(self._session, self._job, pods)
-        found: list[PodRecord] = []
-        while sheet:
-            found += sheet.pop().left()
-        return found
-
-    def _place_all(self) -> bool:
+    def _place_all(self, pods: Sequence[PodRecord]) -> bool:
         """Promise places to the pods until the job starves no longer; whether it may then run."""
         session, job = self._session, self._job
-        for pod in self._pods():
+        for pod in pods:
             if not session.ask.job_starving(job):
                 break
             if not self._place(pod):
@@ -127,8 +119,8 @@ class Relocation:
         session, request = self._session, self._session.view.request(pod)
         rows = np.flatnonzero(session.kernel.feasible(pod))
         self._releasable.refresh()
+        rows = rows[self._releasable.suffices(request, rows)]
         room = session.view.nodes.future_idle(rows)
-        rows, room = _chosen(rows, room, fits(request, room + self._releasable.amounts[:, rows]))
         lacks = (np.maximum(request[:, None] - room, 0) / np.maximum(request, 1)[:, None]).sum(axis=0)
         nodes: list[int] = rows[np.argsort(lacks, kind="stable")[:_NODES_TRIED]].tolist()
         return nodes
@@ -246,7 +238,3 @@ def _all_but(node: int, session: Session) -> Mask:
     mask = np.ones(len(session.view.nodes), np.bool_)
     mask[node] = False
     return mask
-
-
-def _chosen(rows: Rows, amounts: Vector, chosen: Mask) -> tuple[Rows, Vector]:
-    return rows[chosen], amounts[:, chosen]

@@ -65,6 +65,11 @@ class Reversed:
         return hash(self._key)
 
 
+def began(pod: PodRecord) -> float:
+    """When a pod began to run, infinite where that is not known: it counts as the last."""
+    return pod.started or math.inf
+
+
 def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
     """Smaller gives way first: the queue served last, unless a plugin knows better."""
     return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))
@@ -276,7 +281,7 @@ class _Least:
         view = self._session.view
         victims = view.records(rows)
         self._priority[node] = min(pod.spec_priority or 0 for pod in victims)
-        self._started[node] = max(pod.started or math.inf for pod in victims)
+        self._started[node] = max(map(began, victims))
         classes = view.pods.pod_class[rows]
         self._largest[:, node] = view.snapshot.requests[classes, : len(self._largest)].max(axis=0)
 
@@ -454,8 +459,8 @@ class Search:
         nodes = np.array(self._nodes(), np.intp)
         bounds = self._releasable.least.weights(self._request, nodes)
         for at in np.lexsort(bounds[::-1]):
-            first, total, count, began = bounds[:, at].tolist()
-            yield (first, total, count, began), False, int(nodes[at])
+            first, total, count, started = bounds[:, at].tolist()
+            yield (first, total, count, started), False, int(nodes[at])
 
     def _comparable(self, plans: Iterator[_Plan]) -> Iterator[_Plan]:
         """The plans to choose from; none is better than one without victims."""
@@ -634,8 +639,8 @@ def weight(evictions: Sequence[Operation]) -> tuple[int, int, int, float]:
     victims = [placement.pods[0] for placement in evictions]
     priorities = [pod.spec_priority or 0 for pod in victims]
     highest = max(priorities)
-    began = [pod.started or math.inf for pod in victims if (pod.spec_priority or 0) == highest]
-    return highest, sum(priorities) + _LIFT * len(victims), len(victims), -min(began)
+    oldest = min(began(pod) for pod in victims if (pod.spec_priority or 0) == highest)
+    return highest, sum(priorities) + _LIFT * len(victims), len(victims), -oldest
 
 
 def join(unit: Statement, units: list[Statement]) -> None:

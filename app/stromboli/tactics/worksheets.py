@@ -121,6 +121,22 @@ def competing(session: Session, job: Job) -> list[PodRecord]:
     return waiting if session.ask.job_missing(job) > 0 else requesting
 
 
+def placeable(session: Session, job: Job) -> list[PodRecord]:
+    """Those of the competing pods that no scheduling gate holds back."""
+    return [pod for pod in competing(session, job) if not pod.pod_class.gated]
+
+
+def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[PodRecord]:
+    """The pods of a job that may be placed, group by group in order; those of the first group only if asked."""
+    sheet = worksheet(session, job, placeable(session, job))
+    found: list[PodRecord] = []
+    while sheet:
+        found += sheet.pop().left()
+        if first_group:
+            break
+    return found
+
+
 def worksheet(session: Session, job: Job, pods: list[PodRecord]) -> JobWorksheet:
     """The worksheet of some pods of a job."""
     by_group: dict[str, list[PodRecord]] = {}
