@@ -210,6 +210,10 @@ class Kernel:
                 passed &= mask
         return passed
 
+    def possible(self, pod: PodRecord) -> Rows:
+        """The rows of the nodes that all predicates pass, or fail for causes that go when pods go; room aside."""
+        return np.flatnonzero(self.feasible(pod, hopeful=True)) if self.varies(pod) else self._known_board(pod).rows
+
     def causes(self, pod: PodRecord) -> list[tuple[str, Mask]]:
         """Why nodes are not feasible: each cause with the nodes that fail it first."""
         left = np.ones(len(self.nodes), np.bool_)
@@ -305,6 +309,12 @@ class Kernel:
             at = self._candidates(board, board.fits_future, within)
         node = self._choose(pod, board, at) if len(at) else None
         return None if node is None else (node, now)
+
+    def best_on(self, pod: PodRecord, node: int) -> tuple[int, bool] | None:
+        """The same when there is only one node to choose from."""
+        only = np.zeros(len(self.nodes), np.bool_)
+        only[node] = True
+        return self.best(pod, only)
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
         """The node for a pod that requests nothing: all that it needs is to be one of the node's pods."""

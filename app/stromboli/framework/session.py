@@ -300,9 +300,7 @@ class Session:
         node = self.view.nodes.facts.index.get(pod.nominated_node)
         if node is None or (within is not None and not within[node]):
             return None
-        only = np.zeros(len(self.view.nodes), np.bool_)
-        only[node] = True
-        return self.kernel.best(pod, only)
+        return self.kernel.best_on(pod, node)
 
     def kept_room(self) -> Mapping[str, KeptRoom]:
         """What the next session has to know of room that was made, by key of the job."""

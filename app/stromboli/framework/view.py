@@ -13,7 +13,7 @@ import numpy as np
 
 from stromboli.api import crds, keys, resources
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Matrix, Rows, Vector
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
 from stromboli.framework.job import NOWHERE, Groups, Job, Queue, SubJob
 from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
@@ -99,6 +99,11 @@ class View:
         """What a pod requests, shape (dimensions,)."""
         row: Vector = self.snapshot.requests[pod.pod_class.id, : len(self.dimensions)]
         return row
+
+    def requests(self, rows: Rows | Mask) -> Matrix:
+        """What the pods in some rows request, shape (rows, dimensions)."""
+        found: Matrix = self.snapshot.requests[self.pods.pod_class[rows], : len(self.dimensions)]
+        return found
 
     def requested(self, pods: Iterable[PodRecord]) -> Vector:
         """What some pods request together, shape (dimensions,)."""

@@ -143,7 +143,7 @@ class NetworkTopologyAware(Plugin):
             return np.zeros(len(view.dimensions)) if of.min_resources is None else of.min_resources
         rows = self._rows_of(of)
         waiting = rows[view.pods.state[rows] == PodState.Pending]
-        total: Vector = view.snapshot.requests[view.pods.pod_class[waiting], : len(view.dimensions)].sum(axis=0)
+        total: Vector = view.requests(waiting).sum(axis=0)
         return total
 
     def _widest(self, gradients: list[Rows]) -> list[Rows]:
@@ -182,8 +182,7 @@ class NetworkTopologyAware(Plugin):
         """What all pods of a group request, running ones included."""
         found = self._requests.get(sub_job.uid)
         if found is None:
-            classes = self._view.pods.pod_class[self._rows_of(sub_job)]
-            found = self._view.snapshot.requests[classes, : len(self._view.dimensions)].sum(axis=0)
+            found = self._view.requests(self._rows_of(sub_job)).sum(axis=0)
             self._requests[sub_job.uid] = found
         return found
 

@@ -29,7 +29,7 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bundles import Surplus, everything
-from stromboli.tactics.victims import Holders, Reversed, began, preemptable
+from stromboli.tactics.victims import ByNode, Holders, Reversed, began, preemptable
 
 #: how many offers of equal promise are compared for a place
 _COMPARED = 16
@@ -237,11 +237,7 @@ class Purchase:
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def _rows(self) -> Rows:
-        kernel = self._session.kernel
-        if self._varies:
-            rows = np.flatnonzero(kernel.feasible(self._pod, hopeful=True))
-        else:
-            rows = kernel.board(self._pod).rows
+        rows = self._session.kernel.possible(self._pod)
         return rows if self._within is None else rows[self._within[rows]]
 
     def _scores(self, rows: Rows) -> Vector:
@@ -567,40 +563,34 @@ class _Bounds:
         view = session.view
         at = np.flatnonzero(candidates & holders.alive())
         at = at[np.lexsort((holders.rank[at], holders.node[at]))]
-        self._rows, self._node = holders.rows[at], holders.node[at]
-        self._states, self._held = view.pods.state, holders.states
-        rank = holders.rank[at]
+        of, node, rank = holders.rows[at], holders.node[at], holders.rank[at]
+        by_node = ByNode(session, of, node, holders.states)
+        #: the rows of the candidates that are still on a node
+        self.on = by_node.on
         #: rank of each candidate, by row
-        self.rank_of: dict[int, int] = dict(zip(self._rows.tolist(), rank.tolist(), strict=True))
+        self.rank_of: dict[int, int] = dict(zip(of.tolist(), rank.tolist(), strict=True))
         count = len(view.nodes)
-        self._ends = np.searchsorted(self._node, np.arange(count + 1))
         self.known = set(rows.tolist())
         #: rows that are worth a look: which of the nodes, at which rank, with how many victims at least
         self._level = np.full(count, np.iinfo(np.intp).max)
         self._least = np.zeros(count)
-        self._most = np.zeros(count)
         #: the place of nodes among equals
         self.place: dict[int, float] = {}
         room = view.nodes.future_idle()
-        held = view.snapshot.requests[view.pods.pod_class[self._rows], : len(room)]
-        self._find(room, held, rank, request)
-        total = room.copy()
-        for column in range(len(room)):
-            total[column] += np.bincount(self._node, weights=held[:, column], minlength=count)
-        self._most = copies_that_fit(request, total)
+        self._find(room, view.requests(of), node, rank, request)
+        self._most = copies_that_fit(request, room + by_node.amounts())
         fitting = fits(request, room)
         self._level[fitting], self._least[fitting] = _NOBODY, 0
         self._candidates = rows
 
-    def _find(self, room: Matrix, held: Matrix, rank: Rows, request: Vector) -> None:
-        node, ends = self._node, self._ends
+    def _find(self, room: Matrix, held: Matrix, node: Rows, rank: Rows, request: Vector) -> None:
         if not len(node):
             return
         asked = request > 0
         asked[[CPU, MEMORY]] = True
         enough = np.ones(len(node), np.bool_)
-        begins = ends[node]
         starts = np.flatnonzero(np.diff(node, prepend=-1))
+        begins = np.repeat(starts, np.diff(starts, append=len(node)))
         for column in np.flatnonzero(asked):
             amounts = held[:, column]
             total = np.cumsum(amounts)
@@ -633,9 +623,3 @@ class _Bounds:
         heap = list(zip(levels, spared, least, among.tolist(), rows.tolist(), strict=True))
         heapq.heapify(heap)
         return heap
-
-    def on(self, node: int) -> Rows:
-        """The rows of the candidates that are still on a node."""
-        rows = self._rows[self._ends[node] : self._ends[node + 1]]
-        states = self._states[rows].tolist()
-        return rows[[state in self._held for state in states]] if len(rows) else rows

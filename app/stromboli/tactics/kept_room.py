@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.session import Session
@@ -36,10 +34,7 @@ def _place(session: Session, job: Job, room: KeptRoom) -> bool:
     statement, nodes = session.statement(), session.view.nodes.facts.index
     for pod in pods:
         node = nodes.get(room.places[pod.uid])
-        only = np.zeros(len(session.view.nodes), np.bool_)
-        if node is not None:
-            only[node] = True
-        place = session.kernel.best(pod, only)
+        place = None if node is None else session.kernel.best_on(pod, node)
         allowed, _ = session.ask.allocatable(job.queue, pod)
         if place is None or allowed <= 0 or session.ask.refusal(pod, place[0]) is not None:
             statement.discard()

@@ -189,6 +189,36 @@ class Holders:
         return others
 
 
+class ByNode:
+    """Candidates by the node that they hold."""
+
+    def __init__(self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState]) -> None:
+        """`node` is that of each of the rows, in ascending order."""
+        self._view = session.view
+        self._rows = rows
+        self._node = node
+        self._states = states
+        #: where the candidates of each node begin and end
+        self._bounds = np.searchsorted(node, np.arange(len(session.view.nodes) + 1))
+
+    @property
+    def counts(self) -> Rows:
+        """How many there were at first, shape (nodes,)."""
+        counts: Rows = np.diff(self._bounds)
+        return counts
+
+    def amounts(self) -> Matrix:
+        """What they held at first, shape (dimensions, nodes)."""
+        nodes, held = len(self._view.nodes), self._view.requests(self._rows)
+        return np.array([np.bincount(self._node, weights=amounts, minlength=nodes) for amounts in held.T])
+
+    def on(self, node: int) -> Rows:
+        """The rows of the candidates that are still on a node."""
+        rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
+        states = self._view.pods.state[rows].tolist()
+        return rows[[state in self._states for state in states]] if len(rows) else rows
+
+
 class Releasable:
     """What candidates on each node would release at most, followed through the session's placements."""
 
@@ -201,17 +231,13 @@ class Releasable:
         #: kinds of pods that nodes were ranked for once
         self._ranked: set[Hashable] = set()
         still = np.isin(session.view.pods.state[rows], list(states))
-        rows, node = rows[still], node[still]
-        self._rows = rows
-        #: where the candidates of each node begin and end
-        self._bounds = np.searchsorted(node, np.arange(len(session.view.nodes) + 1))
+        by_node = ByNode(session, rows[still], node[still], states)
+        #: the rows of the candidates that are still on a node
+        self.on = by_node.on
         #: shape (dimensions, nodes)
-        self.amounts: Matrix = np.zeros_like(session.view.nodes.idle)
+        self.amounts: Matrix = by_node.amounts()
         #: number of candidates, shape (nodes,)
-        self.counts: Rows = np.diff(self._bounds)
-        held = session.view.snapshot.requests[session.view.pods.pod_class[rows]]
-        for column in range(len(self.amounts)):
-            self.amounts[column] = np.bincount(node, weights=held[:, column], minlength=len(session.view.nodes))
+        self.counts: Rows = by_node.counts
         self._seen = len(session.view.nodes.log)
         self._least: _Least | None = None
 
@@ -228,8 +254,7 @@ class Releasable:
         for node in set(log[self._seen :]):
             rows = self.on(node)
             self.counts[node] = len(rows)
-            held = session.view.snapshot.requests[session.view.pods.pod_class[rows], : len(self.amounts)]
-            self.amounts[:, node] = held.sum(axis=0)
+            self.amounts[:, node] = session.view.requests(rows).sum(axis=0)
             if self._least is not None:
                 self._least.look_at(node, rows)
         self._seen = len(log)
@@ -255,12 +280,6 @@ class Releasable:
             del self._rankings[next(iter(self._rankings))]
         return ranking
 
-    def on(self, node: int) -> Rows:
-        """The rows of the candidates that are still on a node."""
-        rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
-        states = self._session.view.pods.state[rows].tolist()
-        return rows[[state in self.states for state in states]] if len(rows) else rows
-
 
 class _Least:
     """Bounds by node of what victims there weigh: the lowest priority, who started last, the largest request."""
@@ -282,8 +301,7 @@ class _Least:
         victims = view.records(rows)
         self._priority[node] = min(pod.spec_priority or 0 for pod in victims)
         self._started[node] = max(map(began, victims))
-        classes = view.pods.pod_class[rows]
-        self._largest[:, node] = view.snapshot.requests[classes, : len(self._largest)].max(axis=0)
+        self._largest[:, node] = view.requests(rows).max(axis=0)
 
     def weights(self, request: Vector, rows: Rows) -> Matrix:
         """For each of some nodes a weight that no set of victims there that makes room is below, shape (4, rows)."""
@@ -452,7 +470,8 @@ class Search:
         ranking = None
         if not (self._varies or self._way.scored or self._way.needs_candidates):
             kind = self._session.kernel.identity(self._pod)
-            ranking = self._releasable.ranking(kind, self._request, self._possible)
+            possible = partial(self._session.kernel.possible, self._pod)
+            ranking = self._releasable.ranking(kind, self._request, possible)
         if ranking is not None:
             yield from ranking.in_order()
             return
@@ -473,7 +492,7 @@ class Search:
 
     def _nodes(self) -> list[int]:
         """The nodes to try, in order: those of the own shard first, of these the best scored or the first."""
-        rows = self._possible()
+        rows = self._session.kernel.possible(self._pod)
         worth = self._worth_trying(rows)
         if not worth.any():
             return []
@@ -486,13 +505,6 @@ class Search:
             rows, worth = rows[order], worth[order]
         nodes: list[int] = rows[worth].tolist()
         return nodes
-
-    def _possible(self) -> Rows:
-        """The nodes that all predicates pass, or fail for causes that go when pods go."""
-        kernel = self._session.kernel
-        if not self._varies:
-            return kernel.board(self._pod).rows
-        return np.flatnonzero(kernel.feasible(self._pod, hopeful=True))
 
     def _worth_trying(self, rows: Rows) -> Mask:
         """Whether the pod would have room on nodes if all candidates went."""

@@ -148,8 +148,7 @@ def _waiting(view: View) -> Matrix:
     index_of = np.full(len(view.snapshot.pod_groups) + 2, -1, np.intp)
     index_of[[job.row for job in view.jobs.values()]] = np.arange(len(view.jobs))
     rows = np.flatnonzero((pods.state == PodState.Pending) & gated[pods.pod_class] & (index_of[pods.job] >= 0))
-    requests = view.snapshot.requests[pods.pod_class[rows], : len(view.dimensions)]
-    np.subtract.at(waiting, index_of[pods.job[rows]], requests)
+    np.subtract.at(waiting, index_of[pods.job[rows]], view.requests(rows))
     return waiting
 
 
@@ -158,7 +157,6 @@ def divisible(view: View) -> Vector:
     pods = view.pods
     jobs = [job.row for job in view.jobs.values()]
     held = np.isin(pods.state, ALLOCATED_STATES) & (pods.node >= 0) & ~np.isin(pods.job, jobs)
-    requests = view.snapshot.requests[pods.pod_class[held], : len(view.dimensions)]
-    total: Vector = np.maximum(view.total - requests.sum(axis=0), 0)
+    total: Vector = np.maximum(view.total - view.requests(held).sum(axis=0), 0)
     total[PODS] = view.total[PODS]
     return total
