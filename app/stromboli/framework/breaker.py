@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.framework.churn import Churn, Eviction, Pair
 from stromboli.framework.job import Queue
 from stromboli.framework.operation import Operation
@@ -53,5 +52,4 @@ class ChurnBreaker:
     def _eviction(self, pair: Pair, uids: frozenset[str]) -> Eviction:
         view, job = self._view, self._view.jobs[pair[0]]
         left = job.allocated_count
-        holding = {pod.uid for pod in view.members(job) if view.pods.state[pod.row] in ALLOCATED_STATES}
-        return Eviction(pair, left + len(uids), left, uids, uids | holding)
+        return Eviction(pair, left + len(uids), left, uids, uids.union(pod.uid for pod in view.holding(job)))

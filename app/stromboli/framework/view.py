@@ -142,6 +142,15 @@ class View:
         """All pods of a job."""
         return self.records(self.membership.rows(job.index))
 
+    def rows_holding(self, job: Job) -> Rows:
+        """The rows of the pods of a job that hold a place now."""
+        rows = self.membership.rows(job.index)
+        return rows[ALLOCATED[self.pods.state[rows]]]
+
+    def holding(self, job: Job) -> list[PodRecord]:
+        """The pods of a job that hold a place now."""
+        return self.records(self.rows_holding(job))
+
     def pending(self, job: Job) -> list[PodRecord]:
         """The pods of a job that have no place now."""
         return self.records(self.membership.pending(job.index))

@@ -19,7 +19,6 @@ import numpy as np
 from stromboli.api.pod_state import STATES
 from stromboli.api.resources import Vector
 from stromboli.framework.job import Job, SubJob
-from stromboli.framework.membership import ALLOCATED
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.victims import HELD, preemptable
@@ -125,10 +124,8 @@ def _made(*offers: Bundle) -> list[Bundle]:
 
 def everything(session: Session, job: Job) -> list[PodRecord]:
     """All pods of a job that hold a place; none when one of them must not or cannot be evicted."""
-    rows = session.view.membership.rows(job.index)
-    states = session.view.pods.state[rows]
-    rows = rows[ALLOCATED[states]]
-    if not _HELD[states[ALLOCATED[states]]].all():
+    rows = session.view.rows_holding(job)
+    if not _HELD[session.view.pods.state[rows]].all():
         return []
     holding = session.view.records(rows)
     return holding if all(map(preemptable, holding)) else []

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind
@@ -193,9 +192,7 @@ class Relocation:
         unit.evict(pod, self._way.action, self._job.key)
         pods = [pod]
         if session.rules.whole_gang_eviction and session.ask.job_missing(job) > 0:
-            rest = [
-                other for other in session.view.members(job) if session.view.pods.state[other.row] in ALLOCATED_STATES
-            ]
+            rest = session.view.holding(job)
             if not self._may_all_move(rest):
                 unit.discard()
                 return None

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from stromboli.api import crds
-from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
+from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
@@ -621,7 +621,7 @@ class Search:
         if job is self._job:
             take_back([unit])
             return None
-        rest = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in ALLOCATED_STATES]
+        rest = session.view.holding(job)
         may_go = all(session.view.pods.state[pod.row] in HELD and preemptable(pod) for pod in rest)
         if not may_go or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
             take_back([unit])

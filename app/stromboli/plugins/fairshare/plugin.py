@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from stromboli.api.pod_state import ALLOCATED_STATES, PodState
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Vector
 from stromboli.fairness import shares
@@ -183,7 +183,7 @@ class FairShare(Plugin):
         return self.evictable(candidates)
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        return [candidate for candidate in candidates if self._preemptible[candidate.job]]
+        return self.evictable(candidates)
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         job = self._view.jobs[pod.job]
@@ -244,8 +244,7 @@ class FairShare(Plugin):
                 yield _Unit(row, [pod], view.request(pod), nothing)
             if len(pods) > spare:
                 single = {pod.row for pod in pods[:spare]}
-                held = [p for p in view.members(job) if view.pods.state[p.row] in ALLOCATED_STATES]
-                amount = view.requested(p for p in held if p.row not in single)
+                amount = view.requested(pod for pod in view.holding(job) if pod.row not in single)
                 yield _Unit(row, pods[spare:], amount, self._gone(job))
 
     def _gone(self, job: Job) -> Vector:
