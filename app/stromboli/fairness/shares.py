@@ -73,6 +73,13 @@ def stays_admitted(view: View, job: Job) -> bool:
     return job.allocated_count > 0 or not view.rules.admission
 
 
+def claim(view: View, job: Job) -> Vector | None:
+    """What a job that was admitted lays claim to beyond what it holds; None where it lays none."""
+    if job.min_resources is None or not (job.phase == "Inqueue" or stays_admitted(view, job)):
+        return None
+    return reserved(view, job, beyond_allocated=True)
+
+
 def capability(view: View, queue: Queue) -> Vector:
     """What a queue is limited to, shape (dimensions,); infinite where nothing is said, as for cpu or memory of 0."""
     amounts = view.vector(queue.spec.capability, np.inf)

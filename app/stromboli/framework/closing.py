@@ -63,11 +63,13 @@ def close(session: Session) -> None:
 def _paused(session: Session) -> Iterator[EmitEvent]:
     """An Event for each job that is not evicted for a queue any more, for a while."""
     for key, queue in session.churn.tripped():
-        metadata = session.view.jobs[key].pod_group.metadata
         found = reasons.evictions_paused(key, queue, session.policy.evictions.most)
-        yield EmitEvent(
-            metadata.namespace, metadata.name, "PodGroup", metadata.uid, "Warning", found.reason, found.message
-        )
+        yield _event(session.view.jobs[key].pod_group, "Warning", found.reason, found.message)
+
+
+def _event(pod_group: PodGroup, type: str, reason: str, message: str) -> EmitEvent:
+    meta = pod_group.metadata
+    return EmitEvent(meta.namespace, meta.name, "PodGroup", meta.uid, type, reason, message)
 
 
 def _of_queue(session: Session, queue: Queue, amounts: dict[str, str]) -> Iterator[Decision]:
@@ -129,15 +131,13 @@ def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[
     """An Event for each new reason why a PodGroup does not run, and when there is none any more."""
     before = next((c for c in pod_group.status.conditions if c.type == "Unschedulable"), None)
     now = next((c for c in conditions if c.type == "Unschedulable"), None)
-    meta, was = pod_group.metadata, before is not None and before.status == "True"
+    was = before is not None and before.status == "True"
     past = f" Before: {_word(before)}." if before is not None and was else ""
     if now is not None and now.status == "True":
         if before is None or not was or _word(before) != _word(now):
-            message = f"{now.message}{past}"
-            yield EmitEvent(meta.namespace, meta.name, "PodGroup", meta.uid, "Warning", now.reason, message)
+            yield _event(pod_group, "Warning", now.reason, f"{now.message}{past}")
     elif now is not None and was:
-        message = f"nothing is in the way any more.{past}"
-        yield EmitEvent(meta.namespace, meta.name, "PodGroup", meta.uid, "Normal", "Schedulable", message)
+        yield _event(pod_group, "Normal", "Schedulable", f"nothing is in the way any more.{past}")
 
 
 def _word(condition: PodGroupCondition) -> str:

@@ -278,7 +278,7 @@ class Proportion(Plugin):
                 if job.min_resources is None:
                     continue
                 elastic[row] += np.maximum(job.allocated - job.min_resources, 0)
-                running = shares.stays_admitted(self._view, job)
-                if running or job.phase == "Inqueue":
-                    inqueue[row] += shares.reserved(self._view, job, beyond_allocated=True)
+                claim = shares.claim(self._view, job)
+                if claim is not None:
+                    inqueue[row] += claim
         return inqueue, elastic

@@ -441,13 +441,9 @@ class Capacity(Plugin):
     def _count(self, account: Account, job: Job) -> None:
         """Add a job to its queue and the ancestors."""
         view = self._view
-        elastic = job.allocated
-        claim = None
+        elastic, claim = job.allocated, shares.claim(view, job)
         if job.min_resources is not None:
             elastic = np.maximum(job.allocated - job.min_resources, 0)
-            running = shares.stays_admitted(self._view, job)
-            if running or job.phase == "Inqueue":
-                claim = shares.reserved(view, job, beyond_allocated=True)
         for each in account.path:
             each.allocated += view.job_allocated[job.index]
             each.request += view.job_requested[job.index]
