@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -57,6 +57,16 @@ class Queue:
     def parent(self) -> str:
         """The name of its parent; a queue without one is a child of root."""
         return "" if self.name == "root" else self.spec.parent or "root"
+
+
+def lineage(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[Queue]:
+    """A queue and those above it, upwards, each once: parents that are mistaken may lead in a circle."""
+    seen = set[str]()
+    at: Queue | None = queue
+    while at is not None and at.name not in seen:
+        yield at
+        seen.add(at.name)
+        at = queues.get(at.parent)
 
 
 @dataclass(slots=True, eq=False)

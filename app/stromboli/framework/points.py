@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType, TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask
@@ -193,8 +193,8 @@ class Points:
         least, why = most, None
         methods = self.all(point)
         if unless:
-            silent = {getattr(method, "__self__", None) for method in self.all(unless)}
-            methods = tuple(method for method in methods if getattr(method, "__self__", None) not in silent)
+            silent = set(map(_plugin, self.all(unless)))
+            methods = tuple(method for method in methods if _plugin(method) not in silent)
         for method in methods:
             room, reason = answers.room(method, method(queue, pod, least), least)
             if room < least:
@@ -292,16 +292,15 @@ class Points:
 
     def fills_shares(self) -> bool:
         """Whether a plugin lets queues take back all that they deserve."""
-        owners = (getattr(method, "__self__", None) for method in self.all("preemptive"))
-        return any(getattr(owner, "fills_shares", False) for owner in owners)
+        return any(_plugin(method).fills_shares for method in self.all("preemptive"))
 
     def by_share(self, point: str) -> bool:
         """Whether a plugin about shares has a say about victims."""
         for tier in self.voices(point).deciding:
-            owners = [type(getattr(method, "__self__", None)) for method in tier]
-            if any(getattr(owner, "by_share", False) for owner in owners):
+            plugins = list(map(_plugin, tier))
+            if any(plugin.by_share for plugin in plugins):
                 return True
-            if point == "preemptable" and any("preemptable_jobs" in vars(owner) for owner in owners):
+            if point == "preemptable" and any("preemptable_jobs" in vars(type(plugin)) for plugin in plugins):
                 # Who can say that much in advance has an opinion whatever the pods: no lower tier is asked.
                 return False
         return False
@@ -309,11 +308,11 @@ class Points:
     def outside(self, job: Job) -> Sequence[Mask]:
         """Masks of jobs whose pods `preemptable` may name for a job at most, shape (jobs,), where vetoes are final."""
         voices = self.voices("preemptable")
-        owners = [getattr(method, "__self__", None) for method in (voices.deciding[0] if voices.deciding else ())]
+        plugins = list(map(_plugin, voices.deciding[0] if voices.deciding else ()))
         return [
             mask
             for method in self.all("preemptable_jobs")
-            if getattr(method, "__self__", None) in owners and (mask := method(job)) is not None
+            if _plugin(method) in plugins and (mask := method(job)) is not None
         ]
 
     def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
@@ -348,6 +347,12 @@ class Points:
             if named:
                 return [pod for pod in running if pod.row in named]
         return []
+
+
+def _plugin(method: Method) -> Plugin:
+    """Whose method one of a point is; see `_method`."""
+    plugin: Plugin = cast(MethodType, method).__self__  # type: ignore[assignment]
+    return plugin
 
 
 def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:

@@ -7,6 +7,7 @@ columns below, so what is read is always what holds now.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from stromboli.api import crds, keys, resources
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
-from stromboli.framework.job import NOWHERE, Groups, Job, Queue, SubJob
+from stromboli.framework.job import NOWHERE, Groups, Job, Queue, SubJob, lineage
 from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
 from stromboli.framework.nodes import Nodes, read_only
 from stromboli.framework.shard import Shard
@@ -182,11 +183,9 @@ class View:
         for queue in self.queues.values():
             if not queue.jobs:
                 continue
-            own, name, seen = of_jobs[[job.index for job in queue.jobs]].sum(axis=0), queue.name, set[str]()
-            while name in sums and name not in seen:
-                sums[name] += own
-                seen.add(name)
-                name = self.queues[name].parent
+            own = of_jobs[[job.index for job in queue.jobs]].sum(axis=0)
+            for each in lineage(queue, self.queues):
+                sums[each.name] += own
         return sums
 
     # -- opening -----------------------------------------------------------------------------------------------------
@@ -272,13 +271,8 @@ def _close_below(queues: Mapping[str, Queue]) -> None:
     if not any(queue.closed for queue in queues.values()):
         return
     for queue in queues.values():
-        seen, above = {queue.name}, queues.get(queue.parent)
-        while above is not None and above.name not in seen:
-            if above.closed:
-                queue.closed_by = above
-                break
-            seen.add(above.name)
-            above = queues.get(above.parent)
+        above = islice(lineage(queue, queues), 1, None)
+        queue.closed_by = next((each for each in above if each.closed), None)
 
 
 def _by_arrival(pod: PodRecord) -> tuple[Any, ...]:

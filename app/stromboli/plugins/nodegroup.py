@@ -20,7 +20,7 @@ from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import Quantity
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.resources import TOLERANCE, Mask, Vector
-from stromboli.framework.job import Queue
+from stromboli.framework.job import Queue, lineage
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Anywhere, Arguments, Filters, Plugin
@@ -191,15 +191,8 @@ class NodeGroup(Plugin):
     def _affinity(self, queue: Queue) -> Affinity:
         """The affinity of a queue or, in a hierarchy, of its nearest ancestor that has one."""
         own = _affinity(queue)
-        seen = {queue.name}
-        above: Queue | None = queue
-        while self.hierarchy and not own and above is not None:
-            above = self._view.queues.get(above.parent)
-            if above is None or above.name in seen:
-                break
-            seen.add(above.name)
-            own = _affinity(above)
-        return own
+        line = lineage(queue, self._view.queues) if self.hierarchy else ()
+        return own or next(filter(None, map(_affinity, line)), own)
 
 
 def _affinity(queue: Queue) -> Affinity:

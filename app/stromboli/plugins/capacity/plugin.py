@@ -20,7 +20,7 @@ from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Vector
 from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.framework import reasons
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.report import Report
@@ -89,12 +89,8 @@ class Capacity(Plugin):
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
         """The capability, and with a hierarchy those of all ancestors."""
-        limits, seen, at = [], set[str](), queue
-        while at.name not in seen:
-            seen.add(at.name)
-            if at.spec.capability:
-                limits.append(shares.capability(view, at))
-            at = view.queues.get(at.parent, at) if self.hierarchy else at
+        line = lineage(queue, view.queues) if self.hierarchy else (queue,)
+        limits = [shares.capability(view, each) for each in line if each.spec.capability]
         return np.min(limits, axis=0) if limits else None
 
     # -- order and limits ------------------------------------------------------------------------------------------
