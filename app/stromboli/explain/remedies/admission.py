@@ -1,0 +1,86 @@
+"""Remedies for what is not admitted: PodGroups and queues that are missing or take nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from stromboli.api import crds, objects
+from stromboli.api.validation import nearest
+from stromboli.explain.rehearsal import pod_of
+from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
+from stromboli.explain.remedies.changes import group_of, respec, set_group, set_queue
+from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
+
+
+def groups(case: Case) -> Iterator[Candidate]:
+    """A PodGroup that is missing, and scheduling gates."""
+    reason, state = case.reason, case.rehearsal.state
+    if reason in ("PodGroupNotFound", "NoPodGroup"):
+        first = case.pods[0]
+        name = first.job.partition("/")[2] or first.name
+        key = f"{first.namespace}/{name}"
+
+        def create(forked: ClusterState) -> None:
+            manifest = {
+                "metadata": {"name": name, "namespace": first.namespace},
+                "spec": {"minMember": 1, "queue": "default"},
+            }
+            forked.upsert("PodGroup", crds.PodGroup.parse(manifest))
+            if not first.job:
+                _regroup(forked, case.pods, name)
+
+        there = [
+            group.metadata.name for group in state.pod_groups if group and group.metadata.namespace == first.namespace
+        ]
+        if near := nearest(name, there):
+            words = f"set the annotation {GROUP_ANNOTATION}: {near} on the pods"
+            yield Candidate(words, "user", partial(_regroup, pods=case.pods, name=near))
+        if state.pod_group(key) is None:
+            yield Candidate(f"create PodGroup {key} in queue default with minMember 1", "user", create)
+    if reason == "SchedulingGated":
+        names = sorted({gate.name for pod in case.pods for gate in pod.pod_class.spec.scheduling_gates or ()})
+        yield Candidate(f"remove the scheduling gates {', '.join(names)}", "user", respec(case, scheduling_gates=None))
+
+
+def _regroup(state: ClusterState, pods: Sequence[PodRecord], name: str) -> None:
+    """Put pods into another PodGroup of their namespace."""
+    for record in pods:
+        pod = pod_of(record, "", objects.PodStatus(phase="Pending"))
+        meta = replace(pod.metadata, annotations={**(pod.metadata.annotations or {}), GROUP_ANNOTATION: name})
+        state.upsert("Pod", replace(pod, metadata=meta))
+
+
+def queues(case: Case) -> Iterator[Candidate]:
+    """A queue that is not there, not open, not a leaf or has no place in the tree."""
+    reason, state, view = case.reason, case.rehearsal.state, case.session.view
+    key = case.pods[0].job
+    if reason == "QueueNotFound":
+        wanted = group_of(state, key).spec.queue
+        parents = {queue.parent for queue in view.queues.values()}
+        leaves = [queue.name for queue in view.queues.values() if queue.open and queue.name not in parents | {"root"}]
+        near = nearest(wanted, leaves)
+        for name in dict.fromkeys([*([near] if near else []), *leaves[:1]]):
+            yield Candidate(f"set queue: {name} in PodGroup {key}", "user", set_group(key, queue=name))
+        made = {"metadata": {"name": wanted}, "spec": {"weight": 1}, "status": {"state": "Open"}}
+        queue = crds.Queue.parse(made)
+        yield Candidate(f"create queue {wanted}", "admin", lambda forked: forked.upsert("Queue", queue))
+    if case.job is None:
+        return
+    name = case.job.queue.name
+    if reason == "QueueNotOpen":
+
+        def reopen(forked: ClusterState) -> None:
+            queue = forked.queues[name]
+            status = queue.status.model_copy(update={"state": crds.QueueState.Open})
+            forked.upsert("Queue", queue.model_copy(update={"status": status}))
+
+        yield Candidate(f"open queue {name}", "admin", reopen)
+    if reason == "QueueNotALeaf":
+        for child in [queue.name for queue in view.queues.values() if queue.parent == name and queue.open][:MOST_ALIKE]:
+            yield Candidate(f"set queue: {child} in PodGroup {key}", "user", set_group(key, queue=child))
+    if reason == "QueueMisconfigured":
+        yield Candidate(f"set parent: root in queue {name}", "admin", set_queue(name, parent="root"))

@@ -1,0 +1,92 @@
+"""Whom a change is to help, and a change that may help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from stromboli.engine import Engine
+from stromboli.explain.answers import Answer, Remedy
+from stromboli.explain.rehearsal import Change, Future, Rehearsal
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: sessions that may be run in all
+_MOST_SESSIONS = 60
+#: candidates of one kind
+MOST_ALIKE = 6
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A change that may help, in words."""
+
+    words: str
+    who: str
+    change: Change | None = None
+    engine: Engine | None = None
+    #: the jobs that it names
+    jobs: Sequence[str] = ()
+    #: how many of the pods have to be bound; 0 for as many as the case needs
+    needed: int = 0
+
+
+@dataclass(slots=True)
+class Case:
+    """Whom a change is to help, and what is known of it."""
+
+    session: Session
+    rehearsal: Rehearsal
+    answer: Answer
+    job: Job | None
+    #: the pods that wait, in order
+    pods: list[PodRecord]
+    #: the keys that have to be bound; any of them, as many as the gang needs
+    keys: frozenset[str]
+    needed: int
+    #: what is decided without any change
+    before: Future
+    #: what blocks; of a pod that waits for its gang, what blocks that
+    reason: str
+    stage: str
+    #: what was found so far, by who can do it
+    found: dict[str, Remedy] = field(default_factory=dict)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether enough was tried."""
+        return self.rehearsal.sessions >= _MOST_SESSIONS
+
+    def tried(self, candidate: Candidate) -> Future | None:
+        """What would be after a change; None when it does not help."""
+        if self.exhausted:
+            return None
+        needed = candidate.needed or self.needed
+
+        def helps(future: Future) -> bool:
+            return len(self.keys & future.bound.keys()) >= needed
+
+        future = self.rehearsal.run(candidate.change, engine=candidate.engine, enough=helps)
+        return future if helps(future) else None
+
+    def helps(self, change: Change) -> bool:
+        """Whether a change alone is enough."""
+        return self.tried(Candidate("", "", change)) is not None
+
+
+def smallest(low: int, high: int, works: Callable[[int], bool]) -> int | None:
+    """The smallest number that works, from `low` to `high`, where all larger ones work as well."""
+    if low > high or not works(high):
+        return None
+    reach = 1
+    while low + reach - 1 < high and not works(low + reach - 1):
+        reach *= 2
+    first, last = low + reach // 2, min(low + reach - 1, high)
+    while first < last:
+        middle = (first + last) // 2
+        if works(middle):
+            last = middle
+        else:
+            first = middle + 1
+    return last

@@ -1,0 +1,48 @@
+"""Changes to a cluster's state that several kinds of remedies make."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stromboli.api import crds, objects
+from stromboli.explain.rehearsal import Change, pod_of
+from stromboli.explain.remedies.case import Case
+from stromboli.state.cluster import ClusterState
+
+
+def group_of(state: ClusterState, key: str) -> crds.PodGroup:
+    """A PodGroup that is there."""
+    group = state.pod_group(key)
+    assert group is not None
+    return group
+
+
+def set_group(key: str, **spec: object) -> Change:
+    """Change fields of a PodGroup's spec."""
+
+    def change(state: ClusterState) -> None:
+        group = group_of(state, key)
+        state.upsert("PodGroup", group.model_copy(update={"spec": group.spec.model_copy(update=spec)}))
+
+    return change
+
+
+def set_queue(name: str, **spec: object) -> Change:
+    """Change fields of a queue's spec."""
+
+    def change(state: ClusterState) -> None:
+        queue = state.queues[name]
+        state.upsert("Queue", queue.model_copy(update={"spec": queue.spec.model_copy(update=spec)}))
+
+    return change
+
+
+def respec(case: Case, **spec: object) -> Change:
+    """Change the spec of all pods that wait."""
+
+    def change(state: ClusterState) -> None:
+        for record in case.pods:
+            pod = pod_of(record, "", objects.PodStatus(phase="Pending"))
+            state.upsert("Pod", replace(pod, spec=replace(pod.spec, **spec)))
+
+    return change

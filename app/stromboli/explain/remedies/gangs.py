@@ -1,0 +1,65 @@
+"""Remedies for gangs that do not start: fewer pods together, more pods, and wider HyperNodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from stromboli.api import objects, quantity
+from stromboli.explain.jobs import counted
+from stromboli.explain.rehearsal import Change, pod_of
+from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
+from stromboli.explain.remedies.changes import set_group
+from stromboli.state.cluster import ClusterState
+
+
+def gangs(case: Case) -> Iterator[Candidate]:
+    """The largest minMember with which the gang starts, and the pods that it lacks."""
+    job = case.job
+    if job is None or job.min_available <= 1:
+        return
+    low = max(1, job.ready_count + 1)
+    high = min(job.min_available - 1, job.valid_count)
+    known = min(high, job.ready_count + case.answer.would_fit)
+    for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
+        least = job.pod_group.spec.min_resources
+        if least is not None:
+            least = {name: _part(value, number, job.min_available) for name, value in least.items()}
+        change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
+        start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
+        words = f"set minMember: {number} in PodGroup {job.key}" + (", and minResources to match" if least else "")
+        yield Candidate(words, "user", change, needed=start)
+    if case.reason == "NotEnoughPods":
+        missing = job.min_available - job.valid_count
+        yield Candidate(f"create {counted(missing, 'more pod')} of PodGroup {job.key}", "user", _more(case, missing))
+
+
+def _part(amount: str | int | float, number: int, of: int) -> str:
+    """A part of a quantity."""
+    return f"{math.ceil(quantity.parse(amount) * 1000 * number / of)}m"
+
+
+def _more(case: Case, number: int) -> Change:
+    def change(state: ClusterState) -> None:
+        like = pod_of(case.pods[0], "", objects.PodStatus(phase="Pending"))
+        for index in range(number):
+            name = f"{like.metadata.name}-more-{index}"
+            state.upsert("Pod", replace(like, metadata=replace(like.metadata, name=name, uid=name)))
+
+    return change
+
+
+def topology(case: Case) -> Iterator[Candidate]:
+    """The lowest tier of HyperNodes that has room."""
+    if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode"):
+        return
+    topology = case.job.pod_group.spec.network_topology
+    if topology is None:
+        return
+    tiers = sorted({node.spec.tier for node in case.session.view.snapshot.hyper_nodes.values()})
+    for tier in [tier for tier in tiers if tier > (topology.highest_tier_allowed or 0)][:MOST_ALIKE]:
+        wider = topology.model_copy(update={"highest_tier_allowed": tier, "highest_tier_name": ""})
+        words = f"set highestTierAllowed: {tier} in PodGroup {case.job.key}"
+        yield Candidate(words, "user", set_group(case.job.key, network_topology=wider))

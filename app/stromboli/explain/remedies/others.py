@@ -1,0 +1,59 @@
+"""Remedies at the cost of others: evictions that the policy does not make, and jobs that end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from stromboli.explain.jobs import in_jobs
+from stromboli.explain.remedies.case import Candidate, Case
+from stromboli.explain.remedies.changes import set_queue
+from stromboli.state.cluster import ClusterState
+
+
+def actions(case: Case) -> Iterator[Candidate]:
+    """Actions that are not in the policy, and queues that give nothing back."""
+    actions, engine = case.session.policy.actions, case.rehearsal.engine
+    for action in ("enqueue", "allocate"):
+        if action not in actions:
+            # What admits comes first, what places next.
+            first = tuple(name for name in ("enqueue", "allocate") if name in (*actions, action))
+            rest = tuple(name for name in actions if name not in first)
+            words = f"add {action} to the actions of the policy"
+            yield Candidate(words, "admin", engine=engine.acting(first + rest))
+    if case.stage not in ("Placement", "Gang"):
+        return
+    for action in ("preempt", "reclaim"):
+        if action not in actions and action in engine.registry.actions:
+            words = f"add {action} to the actions of the policy"
+            yield Candidate(words, "admin", engine=engine.acting((*actions, action)))
+    for queue in case.session.view.queues.values():
+        if queue.spec.reclaimable is False and queue.jobs and "reclaim" in actions:
+            yield Candidate(
+                f"set reclaimable: true in queue {queue.name}", "admin", set_queue(queue.name, reclaimable=True)
+            )
+
+
+def ends(case: Case) -> Iterator[Candidate]:
+    """The fewest jobs that have to end first: one of those that hold what is missing, or the largest together."""
+    holding = list(case.answer.holders)
+    if case.job is not None and case.stage in ("Admission", "QueueShare", "Gang"):
+        # Where shares are divided, whoever wants less leaves more to others.
+        columns = np.flatnonzero(case.session.view.request(case.pods[0]) > 0).tolist()
+        holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)
+    named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))
+    named = [key for key in named if case.job is None or key != case.job.key]
+    groups: list[Sequence[str]] = [[key] for key in reversed(named)]
+    groups += [named[:count] for count in range(2, len(named) + 1)]
+    for group in groups:
+        words = f"{' and '.join(group)} {'ends' if len(group) == 1 else 'end'}"
+        yield Candidate(f"wait until {words}", "wait", partial(_end, jobs=group), jobs=group)
+
+
+def _end(state: ClusterState, jobs: Sequence[str]) -> None:
+    for key in jobs:
+        for record in [record for record in state.pods.records if record is not None and record.job == key]:
+            state.delete("Pod", record.key)
+        state.delete("PodGroup", key)

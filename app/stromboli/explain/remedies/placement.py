@@ -1,0 +1,157 @@
+"""Remedies for pods without a node: what rules nodes out, what pods ask for, and more nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from msgspec.structs import replace
+
+from stromboli.api import objects
+from stromboli.api.resources import PODS
+from stromboli.explain.jobs import counted, listed
+from stromboli.explain.rehearsal import Change, node_of
+from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
+from stromboli.explain.remedies.changes import respec
+from stromboli.explain.remedies.shares import limits
+from stromboli.framework.reasons import describe
+from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord
+
+#: the number of nodes beyond which nothing is proposed
+_MOST_NODES = 1_000
+#: reasons that more nodes may do away with
+_HELPED_BY_NODES = frozenset(
+    (
+        *("Unschedulable", "NeverFits", "NoMatchingNode", "NoNodes", "GangNotReady", "SameRoleFailed"),
+        *("ClusterOvercommitted", "QueueShareExceeded", "QueueOverused", "QueueCapabilityExceeded"),
+    )
+)
+
+
+def predicates(case: Case) -> Iterator[Candidate]:
+    """What rules nodes out: taints, cordons, labels, rules between pods."""
+    if case.stage != "Placement" or case.reason not in ("NoMatchingNode", "Unschedulable", "NeverFits"):
+        return
+    spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
+    taints = dict.fromkeys(
+        (taint.key, taint.value or "", taint.effect)
+        for record in facts.records
+        for taint in record.taints
+        if taint.effect in ("NoSchedule", "NoExecute")
+    )
+    for key, value, effect in list(taints)[:MOST_ALIKE]:
+        toleration = objects.Toleration(key=key, operator="Equal", value=value, effect=effect)
+        words = f"tolerate taint {key}{f'={value}' if value else ''}:{effect}"
+        yield Candidate(words, "user", respec(case, tolerations=[*(spec.tolerations or ()), toleration]))
+    for key, value in list((spec.node_selector or {}).items()):
+        rest = {other: wanted for other, wanted in (spec.node_selector or {}).items() if other != key}
+        yield Candidate(f"drop {key}: {value} from nodeSelector", "user", respec(case, node_selector=rest))
+        node = next((record for record in facts.records if not record.unschedulable), None)
+        if node is not None:
+            labelled = node_of(node)
+            meta = replace(labelled.metadata, labels={**(labelled.metadata.labels or {}), key: value})
+            yield Candidate(
+                f"label node {node.name} with {key}={value}",
+                "admin",
+                partial(_put_node, node=replace(labelled, metadata=meta)),
+            )
+    if spec.node_selector and len(spec.node_selector) > 1:
+        yield Candidate("drop nodeSelector", "user", respec(case, node_selector=None))
+    affinity = spec.affinity
+    if affinity is not None:
+        for words, field in (
+            ("the required node affinity", "node_affinity"),
+            ("the required pod affinity", "pod_affinity"),
+            ("the required pod anti-affinity", "pod_anti_affinity"),
+        ):
+            if getattr(affinity, field) is not None:
+                yield Candidate(f"drop {words}", "user", respec(case, affinity=replace(affinity, **{field: None})))
+    if spec.topology_spread_constraints:
+        yield Candidate("drop the topology spread constraints", "user", respec(case, topology_spread_constraints=None))
+    for record in [record for record in facts.records if record.unschedulable][:MOST_ALIKE]:
+        node_ = node_of(record)
+        opened = replace(node_, spec=replace(node_.spec, unschedulable=False))
+        yield Candidate(f"uncordon node {record.name}", "admin", partial(_put_node, node=opened))
+
+
+def _put_node(state: ClusterState, node: objects.Node) -> None:
+    state.upsert("Node", node)
+
+
+def requests(case: Case) -> Iterator[Candidate]:
+    """Requests of what the largest node has."""
+    if case.reason != "NeverFits":
+        return
+    view, pod = case.session.view, case.pods[0]
+    request = view.request(pod)
+    willing = case.session.kernel.feasible(pod)
+    if not willing.any():
+        return
+    largest = view.nodes.allocatable[:, willing].max(axis=1)
+    over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
+    if not over:
+        return
+    less = ", ".join(f"{describe(c, largest[c])} {view.dimensions[c]}" for c in over)
+    cut = {view.dimensions[c]: describe(c, largest[c]) for c in over}
+    yield Candidate(f"ask for no more than {less} a pod", "user", respec(case, **_resized(pod, cut)))
+
+
+def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
+    """The containers of a pod, the first of which asks for less of some resources."""
+    containers = list(pod.pod_class.spec.containers or ())
+    first = containers[0]
+    resources = first.resources or objects.ResourceRequirements()
+    requests = {**(resources.requests or {}), **cut}
+    return {"containers": [replace(first, resources=replace(resources, requests=requests)), *containers[1:]]}
+
+
+def nodes(case: Case) -> Iterator[Candidate]:
+    """The fewest nodes that would have to be added, like one that is there, alone or with larger limits."""
+    if "admin" in case.found or case.reason not in _HELPED_BY_NODES:
+        return
+    added = _fewest(case, lambda state: None)
+    if added is not None:
+        yield added
+        return
+    for raised in limits(case):
+        if raised.change is not None and (added := _fewest(case, raised.change)) is not None:
+            yield Candidate(f"{raised.words}, and {added.words}", "admin", added.change)
+
+
+def _fewest(case: Case, before: Change) -> Candidate | None:
+    """The fewest nodes that help after another change."""
+    facts, nodes = case.session.view.nodes.facts, case.session.view.nodes
+    if not len(facts):
+        return None
+    willing = np.flatnonzero(case.session.kernel.feasible(case.pods[0]))
+    at = int(willing[np.argmax(nodes.allocatable[0, willing])]) if len(willing) else 0
+    like = node_of(facts.records[at])
+    request, allocatable = case.session.view.request(case.pods[0]), nodes.allocatable[:, at]
+    names = case.session.view.dimensions
+    larger = {names[c]: describe(c, request[c]) for c in np.flatnonzero(request > allocatable).tolist()}
+    like = replace(
+        like,
+        spec=objects.NodeSpec() if not len(willing) else like.spec,
+        status=replace(like.status, allocatable={**(like.status.allocatable or {}), **larger}),
+    )
+    most = min(_MOST_NODES, len(case.pods) + 1)
+
+    def adding(number: int) -> Change:
+        return partial(_add_nodes, before=before, like=like, number=number)
+
+    number = smallest(1, most, lambda n: case.helps(adding(n)))
+    if number is None:
+        return None
+    size = f" with {listed(larger)}" if larger else ""
+    plain = " without taints" if not len(willing) else ""
+    return Candidate(f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}", "admin", adding(number))
+
+
+def _add_nodes(state: ClusterState, before: Change, like: objects.Node, number: int) -> None:
+    before(state)
+    for index in range(number):
+        name = f"{like.metadata.name}-more-{index}"
+        labels = {**(like.metadata.labels or {}), "kubernetes.io/hostname": name}
+        state.upsert("Node", replace(like, metadata=replace(like.metadata, name=name, uid=name, labels=labels)))

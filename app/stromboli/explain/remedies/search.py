@@ -1,0 +1,114 @@
+"""The smallest changes that would let a job or a pod run, each tried on a fork of the cluster's state.
+
+Candidates come kind by kind, those that cost least first; where a change has a size, the smallest that works is
+searched. What does not work when it is tried is not proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from stromboli.api.pod_state import PodState
+from stromboli.explain.answers import Answer, Remedy
+from stromboli.explain.jobs import counted, explain_job, explain_pod
+from stromboli.explain.rehearsal import Future, Rehearsal
+from stromboli.explain.remedies import admission, gangs, others, placement, shares
+from stromboli.explain.remedies.case import Candidate, Case
+from stromboli.framework.session import Session
+
+#: reasons of pods that wait for others of their gang
+_OF_OTHERS = ("GangNotReady", "SameRoleFailed")
+
+
+def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Answer:
+    """The answer with a change for each of those who can act, where one was found that works."""
+    case = _case(session, answer, rehearsal)
+    if case is None:
+        return answer
+    found = case.found
+    if len(case.keys & case.before.bound.keys()) >= case.needed:
+        nothing = "nothing: it gets its place as things are"
+        found["wait"] = Remedy(change=nothing, who="wait", effect=_effect(case, case.before))
+    else:
+        for kind in _KINDS:
+            for candidate in kind(case):
+                if case.exhausted or candidate.who in found:
+                    break
+                future = case.tried(candidate)
+                if future is not None:
+                    effect = _effect(case, future)
+                    found[candidate.who] = Remedy(
+                        change=candidate.words, who=candidate.who, effect=effect, jobs=list(candidate.jobs)
+                    )
+    order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
+    return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]))
+
+
+def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None) -> Answer | None:
+    """The answer about a job or a pod (`kind`), with what would help if there is something to try it on."""
+    answer: Answer | None
+    if kind == "job":
+        answer = explain_job(session, key)
+    else:
+        record = next((pod for pod in session.view.pods.records if pod is not None and pod.key == key), None)
+        answer = explain_pod(session, record) if record is not None else None
+    return answer if answer is None or rehearsal is None else with_remedies(session, answer, rehearsal)
+
+
+def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None:
+    """None when nothing waits."""
+    view = session.view
+    if not answer.reason:
+        return None
+    key = f"{answer.namespace}/{answer.name}"
+    if answer.kind == "Pod":
+        own = [record for record in view.pods.records if record is not None and record.key == key]
+        job = view.jobs.get(own[0].job) if own else None
+        pods = [*own, *(pod for pod in view.pending(job) if pod is not own[0])] if job else own
+        needed = 1
+    else:
+        job = view.jobs.get(key)
+        pods = [record for record in view.pods.records if record is not None and record.job == key]
+        needed = max(1, job.min_available - job.ready_count) if job else 1
+    pods = [pod for pod in pods if view.pods.state[pod.row] in (PodState.Pending, PodState.Pipelined)]
+    if not pods:
+        return None
+    keys = frozenset([key] if answer.kind == "Pod" else [pod.key for pod in pods])
+    word, stage = answer.reason, answer.stage
+    root = view.reason(job) if job and word in _OF_OTHERS else None
+    if root is not None:
+        word, stage = root.reason, root.stage.name
+    return Case(
+        session=session,
+        rehearsal=rehearsal,
+        answer=answer,
+        job=job,
+        pods=session.ask.in_task_order(pods),
+        keys=keys,
+        needed=min(needed, len(keys)),
+        before=rehearsal.run(),
+        reason=word,
+        stage=stage,
+    )
+
+
+def _effect(case: Case, future: Future) -> str:
+    """What a change would bring about beside."""
+    mine = len(case.keys & future.bound.keys())
+    known = case.before if future is not case.before else Future()
+    others = len(future.bound.keys() - known.bound.keys() - case.keys)
+    gone = len(future.evicted.keys() - known.evicted.keys())
+    parts = [f"{counted(mine, 'pod')} bound"]
+    if others:
+        parts.append(f"{others} more")
+    if gone:
+        parts.append(f"{counted(gone, 'pod')} of others evicted")
+    return ", ".join(parts)
+
+
+_KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
+    *(admission.groups, admission.queues, placement.predicates, placement.requests, gangs.topology, gangs.gangs),
+    *(shares.limits, shares.quotas, others.actions, others.ends, shares.weights, placement.nodes),
+)

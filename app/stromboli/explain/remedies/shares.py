@@ -1,0 +1,111 @@
+"""Remedies for queues that may have no more: limits, weights, and quotas of namespaces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from stromboli.api import quantity
+from stromboli.api.resources import PODS, Vector
+from stromboli.explain.jobs import listed
+from stromboli.explain.places import amounts
+from stromboli.explain.remedies.case import Candidate, Case, smallest
+from stromboli.explain.remedies.changes import set_queue
+from stromboli.state.cluster import ClusterState
+
+#: the weight beyond which nothing is proposed
+_MOST_WEIGHT = 65_535
+#: times the weights of all queues together, beyond which a weight says that the queue gets everything
+_OVERWHELMING = 20
+
+
+def _needs(case: Case) -> Vector:
+    """What those ask for that have to be bound together."""
+    view, job = case.session.view, case.job
+    together = case.needed if case.answer.kind == "Job" or job is None else job.min_available - job.ready_count
+    asked = view.requested(case.pods[: max(1, together)])
+    if job is not None and job.min_resources is not None and job.pending_phase:
+        asked = np.maximum(asked, job.min_resources)
+    return asked
+
+
+def limits(case: Case) -> Iterator[Candidate]:
+    """A limit that is raised to what is held and asked for together, in the queue and those above it."""
+    over = ("QueueCapabilityExceeded", "QueueShareExceeded", "QueueOverused", "NeverFits")
+    if case.reason not in over or case.job is None:
+        return
+    view, report, needs = case.session.view, case.session.report, _needs(case)
+    raised: list[tuple[str, dict[str, str]]] = []
+    name = case.job.queue.name
+    while name in view.queues and name not in {queue for queue, _ in raised}:
+        queue, gauges = view.queues[name], report.gauges.get(name)
+        if gauges is not None and gauges.limit is not None and queue.spec.capability:
+            held = gauges.amounts["allocated"] + gauges.amounts.get("inqueue", 0.0)
+            wanted = held + needs
+            short = {c for c in np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist() if c != PODS} & {
+                view.dimensions.index(each) for each in queue.spec.capability if each in view.dimensions
+            }
+            if short:
+                raised.append((name, amounts(case.session, wanted, sorted(short))))
+        name = queue.parent
+    if raised:
+        words = "; ".join(f"raise capability of queue {name} to {listed(most)}" for name, most in raised)
+
+        def change(state: ClusterState) -> None:
+            for queue, most in raised:
+                spec = state.queues[queue].spec
+                set_queue(queue, capability={**(spec.capability or {}), **most})(state)
+
+        yield Candidate(words, "admin", change)
+
+
+def weights(case: Case) -> Iterator[Candidate]:
+    """The smallest weight, or amount that is deserved, with which the queue gets enough."""
+    evicting = {"reclaim", "gangreclaim"} & set(case.session.policy.actions)
+    at_stake = case.stage == "QueueShare" or (case.reason == "Unschedulable" and evicting)
+    if case.job is None or not at_stake or "admin" in case.found:
+        return
+    queue, gauges = case.job.queue, case.session.report.gauges.get(case.job.queue.name)
+    if gauges is None:
+        return
+    if gauges.plugin == "proportion":
+        low = queue.spec.weight + 1
+        weights = sum(each.spec.weight for each in case.session.view.queues.values() if each.jobs)
+        most = min(_MOST_WEIGHT, _OVERWHELMING * max(weights, 1))
+        weight = smallest(low, most, lambda n: case.helps(set_queue(queue.name, weight=n)))
+        if weight is not None:
+            words = f"raise the weight of queue {queue.name} from {queue.spec.weight} to {weight}"
+            yield Candidate(words, "admin", set_queue(queue.name, weight=weight))
+    elif gauges.plugin:
+        held = gauges.amounts["allocated"] + _needs(case)
+        needs = np.flatnonzero(_needs(case) > 0).tolist()
+        deserved = {**(queue.spec.deserved or {}), **amounts(case.session, held, needs)}
+        words = f"raise what queue {queue.name} deserves to {listed(amounts(case.session, held, needs))}"
+        yield Candidate(words, "admin", set_queue(queue.name, deserved=deserved))
+
+
+def quotas(case: Case) -> Iterator[Candidate]:
+    """ResourceQuotas of the namespace, raised by what is asked for."""
+    job = case.job
+    if case.reason != "ResourceQuotaExceeded" or job is None:
+        return
+    asked = job.pod_group.spec.min_resources or {}
+    quotas = case.rehearsal.state.objects.get("ResourceQuota", {})
+    raised = {key: quota for key, quota in quotas.items() if key.startswith(f"{job.namespace}/")}
+
+    def change(state: ClusterState) -> None:
+        for manifest in raised.values():
+            status = manifest.get("status") or {}
+            hard = {name: _sum(value, asked.get(name, 0)) for name, value in (status.get("hard") or {}).items()}
+            state.upsert("ResourceQuota", {**manifest, "status": {**status, "hard": hard}})
+
+    words = f"raise ResourceQuota {', '.join(raised)} by {listed({name: str(value) for name, value in asked.items()})}"
+    yield Candidate(words, "admin", change)
+
+
+def _sum(one: str | int | float, other: str | int | float) -> str:
+    """Two quantities together."""
+    total = quantity.parse(one) + quantity.parse(other)
+    return f"{math.ceil(total * 1000)}m"
