@@ -197,3 +197,14 @@ def test_fields_of_a_queue_that_nobody_reads_are_named() -> None:
     assert "Ignored" not in said(
         state(node("n"), queue("root"), queue("team"), *cluster.queues.values()), "queue q", heeding
     )
+
+
+def test_parents_that_form_a_circle_have_an_end() -> None:
+    queues = [queue("a", parent="b"), queue("b", parent="a")]
+    cluster = state(node("n"), *queues, pod_group("job", queue="a"), pod("job-0", "job", cpu="99"))
+    found = why(cluster, "job default/job")
+    assert found.reason == "NeverFits"
+    assert [remedy.change for remedy in found.remedies] == [
+        "ask for no more than 8 cpu a pod",
+        "add 1 node like n with 99 cpu",
+    ]

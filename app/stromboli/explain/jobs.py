@@ -15,7 +15,7 @@ from stromboli.explain.answers import Answer, Holding, Step
 from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, places, shown, would_fit
 from stromboli.framework import reasons
 from stromboli.framework.explain import why
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -304,30 +304,14 @@ def _holders(
 
 def limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:
     """The queue that a reason names: a job's own, or one of its ancestors."""
-    queue: Queue | None = job.queue
-    seen: set[str] = set()
-    while queue is not None and queue.name not in seen:
-        if f"queue {queue.name} " in f"{reason.message} ":
-            return queue
-        seen.add(queue.name)
-        queue = session.view.queues.get(queue.parent)
-    return job.queue
+    above = lineage(job.queue, session.view.queues)
+    return next((queue for queue in above if f"queue {queue.name} " in f"{reason.message} "), job.queue)
 
 
 def jobs_below(session: Session, queue: Queue) -> list[Job]:
     """The jobs of a queue and of all queues below it."""
     queues = session.view.queues
-    out = []
-    for each in queues.values():
-        seen: set[str] = set()
-        at: Queue | None = each
-        while at is not None and at.name not in seen:
-            if at is queue:
-                out += each.jobs
-                break
-            seen.add(at.name)
-            at = queues.get(at.parent)
-    return out
+    return [job for each in queues.values() if queue in lineage(each, queues) for job in each.jobs]
 
 
 def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, claimed: bool = False) -> list[Holding]:

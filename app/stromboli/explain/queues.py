@@ -14,7 +14,7 @@ from stromboli.explain.jobs import in_jobs, jobs_below
 from stromboli.explain.places import amounts, shown
 from stromboli.framework.explain import why
 from stromboli.framework.ignored import heeded_fields
-from stromboli.framework.job import Queue
+from stromboli.framework.job import Queue, lineage
 from stromboli.framework.reasons import describe
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
@@ -44,7 +44,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
         share=gauges.share,
         overused=_used_up(gauges),
         words=list(_words(session, queue, gauges)),
-        levels=[level for each in _path(session, queue) for level in _levels(session, each)],
+        levels=[level for each in lineage(queue, session.view.queues) for level in _levels(session, each)],
         rounds=_rounds(session, gauges),
         ignored=ignored(session, queue),
         jobs=dict(sorted(Counter(job.phase or "Pending" for job in jobs).items())),
@@ -57,16 +57,6 @@ def _reason(session: Session, key: str) -> str:
     job = session.view.jobs[key]
     reason = session.view.reason(job) or why(session, session.view.pending(job)[0], job, None)
     return reason.reason
-
-
-def _path(session: Session, queue: Queue) -> list[Queue]:
-    """The queue and its ancestors, upwards."""
-    out: list[Queue] = []
-    at: Queue | None = queue
-    while at is not None and at not in out:
-        out.append(at)
-        at = session.view.queues.get(at.parent)
-    return out
 
 
 def _levels(session: Session, queue: Queue) -> Iterator[Level]:

@@ -13,6 +13,7 @@ from stromboli.explain.jobs import listed
 from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
+from stromboli.framework.job import lineage
 from stromboli.state.cluster import ClusterState
 
 #: the weight beyond which nothing is proposed
@@ -38,9 +39,8 @@ def limits(case: Case) -> Iterator[Candidate]:
         return
     view, report, needs = case.session.view, case.session.report, _needs(case)
     raised: list[tuple[str, dict[str, str]]] = []
-    name = case.job.queue.name
-    while name in view.queues and name not in {queue for queue, _ in raised}:
-        queue, gauges = view.queues[name], report.gauges.get(name)
+    for queue in lineage(case.job.queue, view.queues):
+        gauges = report.gauges.get(queue.name)
         if gauges is not None and gauges.limit is not None and queue.spec.capability:
             held = gauges.amounts["allocated"] + gauges.amounts.get("inqueue", 0.0)
             wanted = held + needs
@@ -48,15 +48,14 @@ def limits(case: Case) -> Iterator[Candidate]:
                 view.dimensions.index(each) for each in queue.spec.capability if each in view.dimensions
             }
             if short:
-                raised.append((name, amounts(case.session, wanted, sorted(short))))
-        name = queue.parent
+                raised.append((queue.name, amounts(case.session, wanted, sorted(short))))
     if raised:
         words = "; ".join(f"raise capability of queue {name} to {listed(most)}" for name, most in raised)
 
         def change(state: ClusterState) -> None:
-            for queue, most in raised:
-                spec = state.queues[queue].spec
-                set_queue(queue, capability={**(spec.capability or {}), **most})(state)
+            for name, most in raised:
+                spec = state.queues[name].spec
+                set_queue(name, capability={**(spec.capability or {}), **most})(state)
 
         yield Candidate(words, "admin", change)
 
