@@ -11,6 +11,7 @@ from msgspec import Struct
 from stromboli.api.pod_state import PodState
 from stromboli.api.validation import did_you_mean
 from stromboli.explain.jobs import counted
+from stromboli.explain.preemption import PREEMPTING, RECLAIMING
 from stromboli.explain.queues import ignored
 from stromboli.framework.session import Session
 from stromboli.policy.document import Policy
@@ -19,8 +20,7 @@ from stromboli.state.pods import GROUP_ANNOTATION
 #: objects of a kind that are named
 _MOST = 5
 _SHARING = ("proportion", "capacity", "fairshare")
-_RECLAIMING = ("reclaim", "gangreclaim")
-_EVICTING = (*_RECLAIMING, "preempt", "gangpreempt", "shuffle")
+_EVICTING = (*RECLAIMING, *PREEMPTING, "shuffle")
 _KUBE_SCHEDULER = "default-scheduler"
 
 
@@ -54,7 +54,7 @@ def policy_findings(policy: Policy) -> Iterator[Finding]:
         yield finding("enqueue runs after allocate", "put it first: what it admits is placed in the next session only")
     if "allocate" not in actions:
         yield finding("there is no allocate", "without it only pods without requests are placed, by backfill")
-    reclaiming = [name for name in _RECLAIMING if name in actions]
+    reclaiming = [name for name in RECLAIMING if name in actions]
     if reclaiming and not sharing:
         yield finding(f"{reclaiming[0]} has no plugin to tell shares", f"add {' or '.join(_SHARING)}")
     if "overcommit" in plugins and "enqueue" not in actions:

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import Vector
+from stromboli.api.resources import PODS, Vector
 from stromboli.explain import preemption
 from stromboli.explain.answers import Answer, Holding, Step
-from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, places, shown, would_fit
+from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, limited, places, shown, would_fit
 from stromboli.framework import reasons
 from stromboli.framework.explain import why
 from stromboli.framework.job import Job, Queue, lineage
@@ -215,9 +215,9 @@ def queue_share(session: Session, queue: Queue) -> str:
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
     parts = []
     for column, name in enumerate(session.view.dimensions):
-        if column < len(held) and name != "pods" and (held[column] or deserved[column]):
-            limit = gauges.limit[column] if gauges.limit is not None else np.inf
-            most = f", may have {shown(column, limit)}" if np.isfinite(limit) and limit < 2**60 else ""
+        if column < len(held) and column != PODS and (held[column] or deserved[column]):
+            limit = limited(gauges, column)
+            most = f", may have {limit}" if limit else ""
             parts.append(f"{shown(column, held[column])} of {shown(column, deserved[column])} {name}{most}")
     return (
         f"queue {queue.name} holds, of what it deserves, {'; '.join(parts)}"

@@ -13,11 +13,14 @@ from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, 
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 #: holders that are named
 MOST_HOLDERS = 5
+#: what the limit of nobody is
+_UNLIMITED = 2**60
 _IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
 
 
@@ -44,9 +47,15 @@ def amounts(session: Session, vector: Vector, columns: Iterable[int] | None = No
 
 def shown(column: int, value: float) -> str:
     """An amount for people: a share of memory is hardly ever a round number of bytes, and cut to whole MiB."""
-    if column == MEMORY and 2**20 < value < 2**60:
+    if column == MEMORY and 2**20 < value < _UNLIMITED:
         value = float(np.floor(value / 2**20) * 2**20)
     return describe(column, value)
+
+
+def limited(gauges: QueueGauges, column: int) -> str:
+    """What a queue may have at most, for people; nothing without a limit."""
+    limit = np.inf if gauges.limit is None else float(gauges.limit[column])
+    return shown(column, limit) if limit < _UNLIMITED else ""
 
 
 def places(session: Session, pod: PodRecord, count: int) -> Places:

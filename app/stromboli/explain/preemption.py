@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import TOLERANCE, Mask
+from stromboli.api.resources import PODS, TOLERANCE, Mask
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-_RECLAIMING = ("reclaim", "gangreclaim")
-_PREEMPTING = ("preempt", "gangpreempt")
+#: actions that evict for other queues, and for other jobs of a queue
+RECLAIMING = ("reclaim", "gangreclaim")
+PREEMPTING = ("preempt", "gangpreempt")
 #: queues that are compared in the text
 _MOST_QUEUES = 4
 
@@ -22,7 +23,7 @@ _MOST_QUEUES = 4
 def look(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
     """A verdict (blocks, or open when victims may be found) and what it rests on, for a pod that needs room."""
     actions = session.policy.actions
-    evicting = [name for name in (*_PREEMPTING, *_RECLAIMING) if name in actions]
+    evicting = [name for name in (*PREEMPTING, *RECLAIMING) if name in actions]
     if not willing.any():
         return "open", "no room would help: all nodes are ruled out for other causes"
     if not evicting:
@@ -32,9 +33,9 @@ def look(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str
     if pod.pod_class.spec.preemption_policy == "Never":
         return "blocks", "its preemptionPolicy is Never"
     parts: list[tuple[str, str]] = []
-    if any(name in actions for name in _PREEMPTING):
+    if any(name in actions for name in PREEMPTING):
         parts.append(_preempt(session, job, pod, willing))
-    if any(name in actions for name in _RECLAIMING):
+    if any(name in actions for name in RECLAIMING):
         parts.append(_reclaim(session, job, pod, willing))
     verdict = "blocks" if all(verdict == "blocks" for verdict, _ in parts) else "open"
     return verdict, "; ".join(text for _, text in parts)
@@ -86,9 +87,7 @@ def _not_above(session: Session, queue: Queue, pod: PodRecord) -> str:
     if gauges is None or "deserved" not in gauges.amounts:
         return f"queue {queue.name} has no share to be above"
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
-    columns = [
-        c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if session.view.dimensions[c] != "pods"
-    ]
+    columns = [c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if c != PODS]
     pairs = ", ".join(
         f"{describe(c, held[c])} {session.view.dimensions[c]} and deserves {describe(c, deserved[c])}" for c in columns
     )

@@ -11,7 +11,8 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS, TOLERANCE, Vector
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.jobs import in_jobs, jobs_below
-from stromboli.explain.places import amounts, shown
+from stromboli.explain.places import amounts, limited, shown
+from stromboli.explain.preemption import RECLAIMING
 from stromboli.framework.explain import why
 from stromboli.framework.ignored import heeded_fields
 from stromboli.framework.job import Queue, lineage
@@ -21,9 +22,6 @@ from stromboli.framework.session import Session
 
 #: rounds that are told, the last among them
 _MOST_ROUNDS = 6
-#: what the limit of nobody is
-_UNLIMITED = 2.0**60
-_EVICTING = ("reclaim", "gangreclaim")
 
 
 def explain_queue(session: Session, name: str) -> QueueAnswer | None:
@@ -68,7 +66,6 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     guarantee = view.vector(queue.spec.guarantee.resource)
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
     for column, resource in enumerate(view.dimensions):
-        limit = float(gauges.limit[column]) if gauges.limit is not None else _UNLIMITED
         told = [vector[column] for vector in (held, requested, guarantee, *known.values()) if vector is not None]
         if column == PODS or not any(told):
             continue
@@ -80,7 +77,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
             inqueue=_told(column, known["inqueue"]),
             deserved=_told(column, known["deserved"]),
             guarantee=describe(column, guarantee[column]) if guarantee[column] else "",
-            limit=shown(column, limit) if limit < _UNLIMITED else "",
+            limit=limited(gauges, column),
         )
 
 
@@ -160,7 +157,7 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
 def ignored(session: Session, queue: Queue) -> dict[str, str]:
     """The fields of a queue's spec that are set and that no plugin or action of the policy heeds."""
     heeded = heeded_fields(session)
-    if any(action in session.policy.actions for action in _EVICTING):
+    if any(action in session.policy.actions for action in RECLAIMING):
         heeded |= {"reclaimable"}
     plugins = ", ".join(plugin.name for plugin in session.plugins if plugin.queue_fields) or "none"
     spec = queue.spec

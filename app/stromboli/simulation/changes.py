@@ -19,7 +19,7 @@ from stromboli.api.objects import PodStatus
 from stromboli.api.validation import shown
 from stromboli.explain.rehearsal import node_of, pod_of
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, FEED_ORDER, load
+from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load
 from stromboli.state.cluster import ClusterState, object_key
 
 _DELETE = "delete"
@@ -154,8 +154,7 @@ def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: C
     named = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
     admitted = admit(loaded, state.scheduler_names)
     out.problems += [problem.replace("standard input", source, 1) for problem in loaded.problems]
-    rank = {kind: number for number, kind in enumerate(FEED_ORDER)}
-    for kind, obj in sorted(admitted, key=lambda entry: rank.get(entry[0], len(rank))):
+    for kind, obj in in_order(admitted):
         made = kind == "Queue" and obj.key in _MADE_WHERE_MISSING and obj.key not in named
         if not made and kind != "PriorityClass":
             out.objects.append((kind, obj))

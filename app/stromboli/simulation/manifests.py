@@ -6,7 +6,7 @@ Whatever is wrong is said in one line with file, document, object, field and val
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,7 +37,7 @@ CLUSTER_KINDS = frozenset(
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")
 _FLOW_STYLE = re.compile(r"\s*[{\[]")
 #: the order in which objects are fed, as recorded scenarios expect
-FEED_ORDER = (
+_FEED_ORDER = (
     "Node",
     "Numatopology",
     "HyperNode",
@@ -47,6 +47,7 @@ FEED_ORDER = (
     "PriorityClass",
     "ResourceQuota",
 )
+_RANKS = {kind: rank for rank, kind in enumerate(_FEED_ORDER)}
 
 
 @dataclass(slots=True)
@@ -58,6 +59,11 @@ class Loaded:
     problems: list[str] = field(default_factory=list)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def in_order(objects: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Objects with their kinds, kind by kind in the order in which a state is fed, others last."""
+    return sorted(objects, key=lambda entry: _RANKS.get(entry[0], len(_RANKS)))
 
 
 def load(paths: list[str], stdin: BinaryIO, *, lenient: bool = False, largest: int = LARGEST_FILE) -> Loaded:

@@ -14,7 +14,7 @@ from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import PluginFailure, Session
-from stromboli.simulation.manifests import FEED_ORDER
+from stromboli.simulation.manifests import in_order
 from stromboli.state.classes import pod_request
 from stromboli.state.cluster import ClusterState
 from stromboli.state.snapshot import Snapshot
@@ -44,9 +44,8 @@ class Run:
 
 
 def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
-    """Put objects into a state, kind by kind in the order of FEED_ORDER, others last."""
-    rank = {kind: i for i, kind in enumerate(FEED_ORDER)}
-    objs = sorted(loaded, key=lambda entry: rank.get(entry[0], len(rank)))
+    """Put objects into a state, kind by kind."""
+    objs = in_order(loaded)
     # Figures tell by name what queues ask for; a file has only so many names.
     state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(obj.spec))
     for kind, obj in objs:

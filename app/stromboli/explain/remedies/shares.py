@@ -11,6 +11,7 @@ from stromboli.api import quantity
 from stromboli.api.resources import PODS, Vector
 from stromboli.explain.jobs import listed
 from stromboli.explain.places import amounts
+from stromboli.explain.preemption import RECLAIMING
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
 from stromboli.framework.job import lineage
@@ -62,7 +63,7 @@ def limits(case: Case) -> Iterator[Candidate]:
 
 def weights(case: Case) -> Iterator[Candidate]:
     """The smallest weight, or amount that is deserved, with which the queue gets enough."""
-    evicting = {"reclaim", "gangreclaim"} & set(case.session.policy.actions)
+    evicting = set(RECLAIMING) & set(case.session.policy.actions)
     at_stake = case.stage == "QueueShare" or (case.reason == "Unschedulable" and evicting)
     if case.job is None or not at_stake or "admin" in case.found:
         return
