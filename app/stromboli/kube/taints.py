@@ -13,7 +13,8 @@ from stromboli.state.nodes import NodeFacts
 
 Tolerations = Sequence[objects.Toleration]
 
-_REPELLING = ("NoSchedule", "NoExecute")
+#: effects that keep pods away
+REPELLING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: more taints than these that keep a pod away are not told apart
 _MOST_NAMED = 20
@@ -42,7 +43,7 @@ class TaintSets:
         new = self.taints[self._parts.shape[1] :]
         parts = [[self._text(taint.key), self._text(taint.value or ""), self._text(taint.effect)] for taint in new]
         self._parts = np.concatenate([self._parts, np.array(parts, np.intp).reshape(-1, 3).T], axis=1)
-        self._repelling = np.append(self._repelling, [taint.effect in _REPELLING for taint in new]).astype(np.bool_)
+        self._repelling = np.append(self._repelling, [taint.effect in REPELLING for taint in new]).astype(np.bool_)
         self._soft = np.append(self._soft, [taint.effect == "PreferNoSchedule" for taint in new]).astype(np.bool_)
 
     def first_untolerated(self, tolerations: Tolerations) -> Rows:
@@ -110,7 +111,7 @@ def tolerates_unschedulable(tolerations: Tolerations) -> bool:
 def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint]) -> objects.Taint | None:
     """The first taint that keeps a pod away."""
     for taint in taints:
-        if taint.effect in _REPELLING and not tolerated(tolerations, taint):
+        if taint.effect in REPELLING and not tolerated(tolerations, taint):
             return taint
     return None
 

@@ -16,6 +16,7 @@ from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smalles
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.shares import limits
 from stromboli.framework.reasons import describe
+from stromboli.kube.taints import REPELLING
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 
@@ -39,7 +40,7 @@ def predicates(case: Case) -> Iterator[Candidate]:
         (taint.key, taint.value or "", taint.effect)
         for record in facts.records
         for taint in record.taints
-        if taint.effect in ("NoSchedule", "NoExecute")
+        if taint.effect in REPELLING
     )
     for key, value, effect in list(taints)[:MOST_ALIKE]:
         toleration = objects.Toleration(key=key, operator="Equal", value=value, effect=effect)
