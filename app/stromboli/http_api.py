@@ -124,8 +124,7 @@ class Questions:
 
     def session(self, rehearsal: Rehearsal) -> Session:
         """A session on the cluster as it is now; where an extender would have to be asked, the last that asked it."""
-        session = rehearsal.run(cycles=1).session
-        assert session is not None
+        session = rehearsal.session()
         return (self._source.last() if rehearsal.misses_extender else None) or session
 
     def engine(self, policy: str | None) -> Engine | None:

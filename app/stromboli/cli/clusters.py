@@ -25,7 +25,6 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import Environment
 from stromboli.policy.document import DEFAULT_POLICY
-from stromboli.policy.rules import Compatibility
 from stromboli.simulation.admission import admit
 from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
@@ -77,25 +76,32 @@ def scheduler_names(loaded: Loaded) -> list[str]:
 
 def known_from(
     paths: list[str] | None,
-    *,
-    kubeconfig: Path | None = None,
-    context: str | None = None,
-    policy: Path | None = None,
-    names: list[str] | None = None,
-    compatibility: Compatibility | None = None,
-    plugins_dir: Path | None = None,
-    read_here: bool = False,
-    refused: Callable[[str, int], None] | None = None,
+    kubeconfig: Path | None,
+    context: str | None,
+    policy: Path | None,
+    names: list[str] | None,
 ) -> Known | None:
-    """The cluster in files, or one that is read; None when neither is asked for, unless it is to be `read_here`.
+    """The cluster in files, or one that is read; None when neither is asked for. Raises StromboliError."""
+    if not paths and kubeconfig is None and context is None:
+        return None
+    return known_here(paths, kubeconfig, context, policy, names)
+
+
+def known_here(
+    paths: list[str] | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    policy: Path | None,
+    names: list[str] | None,
+    refused: Callable[[str, int], None] | None = None,
+) -> Known:
+    """The cluster in files, or else the one that is read, which may be the one of the current context.
 
     `refused` is told of kinds that could not be listed, and the status. Raises StromboliError.
     """
-    if not paths and kubeconfig is None and context is None and not read_here:
-        return None
     text = read_text(policy, LARGEST_POLICY) if policy else DEFAULT_POLICY
-    registry = discover(plugins_dir)
-    engine = Engine(text, registry=registry, compatibility=compatibility, source=str(policy or "default policy"))
+    registry = discover()
+    engine = Engine(text, registry=registry, source=str(policy or "default policy"))
     if paths:
         loaded = load(paths, sys.stdin.buffer, lenient=True, largest=LARGEST_FILE)
     else:

@@ -36,21 +36,13 @@ def doctor(
     Example: stromboli doctor --context production --policy volcano-scheduler.conf
     """
     problems: list[tuple[str, int]] = []
-    known = clusters.known_from(
-        files,
-        kubeconfig=kubeconfig,
-        context=context,
-        policy=policy,
-        names=scheduler_name,
-        read_here=True,
-        refused=lambda kind, status: problems.append((kind, status)),
+    known = clusters.known_here(
+        files, kubeconfig, context, policy, scheduler_name, lambda kind, status: problems.append((kind, status))
     )
-    assert known is not None
     found = [*_access(problems), *policy_findings(known.engine.policy), *_schedulers(known, scheduler_name)]
     if files is None:
         found += asyncio.run(_deployments(kubeconfig, context))
-    session = known.rehearsal().run(cycles=1).session
-    assert session is not None
+    session = known.rehearsal().session()
     found += [finding for check in OF_SESSIONS for finding in check(session)]
     show(found, output, _lines(found))
     if found:

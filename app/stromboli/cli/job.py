@@ -31,12 +31,7 @@ def list_(
 
     Example: stromboli job list -A --queue research
     """
-    known = clusters.known_from(
-        files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name, read_here=True
-    )
-    assert known is not None
-    session = known.rehearsal().run(cycles=1).session
-    assert session is not None
+    session = clusters.known_here(files, kubeconfig, context, policy, scheduler_name).rehearsal().session()
     keys = [group.key for group in session.view.snapshot.pod_groups if group is not None]
     keys = [key for key in keys if all_namespaces or key.partition("/")[0] == namespace]
     answers = (outline(session, key) for key in sorted(keys))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from stromboli.cli import clusters
-from stromboli.cli.clusters import Context, Files, Kubeconfig, PolicyFile, SchedulerNames
+from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
 from stromboli.cli.output import Format, Output, columns, show
 from stromboli.explain.answers import QueueAnswer
 from stromboli.explain.queues import explain_queue
@@ -24,7 +23,7 @@ def list_(
 
     Example: stromboli queue list -o wide --context production
     """
-    found = _queues(files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    found = _queues(clusters.known_here(files, kubeconfig, context, policy, scheduler_name))
     show(found, output, columns(_rows(found, wide=output is Output.wide)))
 
 
@@ -40,15 +39,12 @@ def tree(
 
     Example: stromboli queue tree -f cluster.yaml
     """
-    found = _queues(files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    found = _queues(clusters.known_here(files, kubeconfig, context, policy, scheduler_name))
     show(found, output, columns(_rows(found, wide=output is Output.wide, indented=True)))
 
 
-def _queues(files: list[str] | None, **options: Any) -> list[QueueAnswer]:
-    known = clusters.known_from(files, read_here=True, **options)
-    assert known is not None
-    session = known.rehearsal().run(cycles=1).session
-    assert session is not None
+def _queues(known: Known) -> list[QueueAnswer]:
+    session = known.rehearsal().session()
     answers = (explain_queue(session, name) for name in session.view.queues)
     return [answer for answer in answers if answer is not None]
 

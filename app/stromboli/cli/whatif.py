@@ -51,7 +51,7 @@ def whatif(
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """
     text = "\n---\n".join(_text(path) for path in change)
-    known = clusters.known_from(on, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    known = clusters.known_from(on, kubeconfig, context, policy, scheduler_name)
     if known is None:
         answer = msgspec.convert(
             clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=text.encode()), WhatIf

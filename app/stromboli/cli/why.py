@@ -57,7 +57,7 @@ def why(
     """
     if "/" in name and kind is not Kind.queue:
         namespace, _, name = name.partition("/")
-    known = clusters.known_from(files, kubeconfig=kubeconfig, context=context, policy=policy, names=scheduler_name)
+    known = clusters.known_from(files, kubeconfig, context, policy, scheduler_name)
     try:
         if known is not None:
             found = _here(known, kind, namespace, name, try_changes)
@@ -86,8 +86,7 @@ def _foreign(known: Known, key: str) -> str | None:
 
 def _here(known: Known, kind: Kind, namespace: str, name: str, try_changes: bool) -> Answer | QueueAnswer:
     rehearsal = known.rehearsal()
-    session = rehearsal.run(cycles=1).session
-    assert session is not None
+    session = rehearsal.session()
     if kind is Kind.queue:
         answer = explain_queue(session, name)
         names = list(session.view.queues)

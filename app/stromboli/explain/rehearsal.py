@@ -136,6 +136,12 @@ class Rehearsal:
         """Whether sessions would have asked an HTTP extender: what depends on it is not as it would be."""
         return self._extender.missed
 
+    def session(self) -> Session:
+        """A session on the cluster as it is."""
+        session = self.run(cycles=1).session
+        assert session is not None
+        return session
+
     def run(
         self,
         change: Change | None = None,
