@@ -80,9 +80,11 @@ def test_settings_that_make_no_sense_are_named(metrics: dict[str, str], message:
 async def test_a_source_that_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     told: list[dict[str, NodeUsage]] = []
     metrics = {"type": "prometheus", "address": "http://127.0.0.1:1", "interval": "10ms"}
+    metrics |= {"elasticsearch.password": "secret", "event": "any"}
     policy = Policy((), (), metrics=metrics)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await node_load.follow(lambda: policy, lambda loads: told.append(dict(loads)))
     assert told == []
     assert [record.event for record in caplog.records] == ["load of nodes not read"]
+    assert "secret" not in caplog.text

@@ -43,19 +43,15 @@ async def follow(
 
     `read` gives None while the policy asks for nothing; `what` names it in the log.
     """
-    last = ""
     while True:
         current = policy()
         try:
             answer = read(current)
             if answer is not None:
                 tell(await answer)
-            problem = ""
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.DecodeError) as error:
-            problem = str(error) or type(error).__name__
-        if problem and problem != last:
-            log.warning(f"{what} not read", error=problem, **current.metrics)
-        last = problem
+            # Not all settings: some are passwords.
+            log.recurring(f"{what} not read", error, address=current.metrics.get("address", ""))
         await asyncio.sleep(current.metrics_interval)
 
 
