@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -29,23 +31,30 @@ def pair(world: World, start: Start) -> tuple[Service, Service]:
     return leader, start(*arguments, kubeconfig=world.cluster.kubeconfig("kwok"))
 
 
-def test_a_leader_that_stood_still_writes_nothing_once_another_leads(
-    world: World, pair: tuple[Service, Service], audit: Audit
-) -> None:
-    """Ten gangs of twenty fill the nodes; the leader is stopped amid them and goes on amid its successor's bindings."""
-    leader, successor = pair
+@contextmanager
+def gangs_amid_their_bindings(world: World) -> Iterator[PodWatch]:
+    """Ten gangs of twenty fill the nodes: some pods are bound when it begins, and all when it ends."""
     world.nodes(20, cpu="10")
     with PodWatch(world.cluster, world.namespace) as watch:
         for number in range(10):
             world.gang(f"gang-{number}", 20)
         watch.wait_bound(30)
+        yield watch
+        watch.wait_bound(200)
+
+
+def test_a_leader_that_stood_still_writes_nothing_once_another_leads(
+    world: World, pair: tuple[Service, Service], audit: Audit
+) -> None:
+    """The leader is stopped amid its bindings and goes on amid its successor's."""
+    leader, successor = pair
+    with gangs_amid_their_bindings(world) as watch:
         os.kill(leader.pid, signal.SIGSTOP)
         stopped = len(watch.bound)
         assert stopped < 150, "too many were bound before the leader was stopped"
         watch.wait_bound(stopped + 40)
         resumed = datetime.now(UTC)
         os.kill(leader.pid, signal.SIGCONT)
-        watch.wait_bound(200)
 
     eventually(lambda: not leader.running)
     assert [write for write in audit.writes("admin", "stromboli") if write.received > resumed] == []
@@ -60,14 +69,9 @@ def test_a_leader_that_was_killed_is_succeeded_within_eight_seconds(
     world: World, pair: tuple[Service, Service], audit: Audit
 ) -> None:
     leader, _ = pair
-    world.nodes(20, cpu="10")
-    with PodWatch(world.cluster, world.namespace) as watch:
-        for number in range(10):
-            world.gang(f"gang-{number}", 20)
-        watch.wait_bound(30)
+    with gangs_amid_their_bindings(world) as watch:
         leader.end(signal.SIGKILL)
         last, first = datetime.fromisoformat(world.get(_LEASE)["spec"]["renewTime"]), len(watch.bound)
-        watch.wait_bound(200)
 
     taken = datetime.fromisoformat(world.get(_LEASE)["spec"]["acquireTime"])
     writes = audit.writes("kwok", "stromboli")
