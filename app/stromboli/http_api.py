@@ -16,19 +16,18 @@ from typing import Protocol, TypeVar
 import msgspec
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from stromboli.api.errors import PolicyError, StromboliError
+from stromboli.api.errors import StromboliError
 from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
-from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.framework.session import Session
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
-from stromboli.simulation.changes import read_changes
+from stromboli.simulation.changes import try_changes
 
 T = TypeVar("T")
 
@@ -127,10 +126,6 @@ class Questions:
         session = rehearsal.session()
         return (self._source.last() if rehearsal.misses_extender else None) or session
 
-    def engine(self, policy: str | None) -> Engine | None:
-        """The engine of another policy, if there is one."""
-        return None if policy is None else self._source.engine(policy)
-
 
 def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
     """`/api/v1`; without `reviews` only loopback is answered."""
@@ -168,20 +163,13 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
             raise HTTPException(413, f"a change has no more than {_LARGEST_CHANGE} bytes")
         try:
             text = body.decode()
-            return _json(await questions.ask(lambda rehearsal: _what_if(questions, rehearsal, text)))
-        except (UnicodeDecodeError, PolicyError, StromboliError) as error:
+            return _json(
+                await questions.ask(lambda rehearsal: try_changes("the request", text, rehearsal, source.engine))
+            )
+        except (UnicodeDecodeError, StromboliError) as error:
             raise HTTPException(400, str(error)) from None
 
     return router
-
-
-def _what_if(questions: Questions, rehearsal: Rehearsal, text: str) -> WhatIf:
-    changes = read_changes("the request", text, rehearsal.state)
-    if changes.problems and not (changes.objects or changes.removed or changes.policy):
-        raise StromboliError("; ".join(changes.problems))
-    engine = questions.engine(changes.policy)
-    found = what_if(rehearsal, changes.apply, engine=engine, about=changes.pods)
-    return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
 
 
 async def _explain(

@@ -38,12 +38,16 @@ class InvalidObjectError(StromboliError):
         self.problem = problem
 
 
-class PolicyError(StromboliError):
-    """A scheduling policy that cannot be used; `problems` holds a line for each mistake."""
+class MistakesError(StromboliError):
+    """A text that cannot be used; `problems` holds a line for each mistake."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+class PolicyError(MistakesError):
+    """A scheduling policy that cannot be used."""
 
 
 def misfit(error: msgspec.ValidationError, where: str) -> InvalidObjectError:

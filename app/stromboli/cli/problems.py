@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from stromboli.api.errors import PolicyError, StromboliError
+from stromboli.api.errors import MistakesError, StromboliError
 
 #: the exit code for wrong input
 WRONG = 2
@@ -40,7 +40,7 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
         except typer.Exit:
             sys.stdout.flush()
             raise
-        except PolicyError as error:
+        except MistakesError as error:
             quit_with(error.problems)
         except StromboliError as error:
             quit_with([str(error)])

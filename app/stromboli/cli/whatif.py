@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,8 @@ from stromboli.cli.clusters import CaFile, Context, Kubeconfig, PolicyFile, Sche
 from stromboli.cli.output import Format, Output, show
 from stromboli.cli.problems import quit_with
 from stromboli.engine import Engine
-from stromboli.explain.whatif import WhatIf, lines, what_if
-from stromboli.simulation.changes import read_changes
+from stromboli.explain.whatif import WhatIf, lines
+from stromboli.simulation.changes import try_changes
 from stromboli.simulation.files import LARGEST_FILE, bounded_text, read_text
 
 #: the exit code when pods of the change would wait and that is not wanted
@@ -57,12 +58,8 @@ def whatif(
             clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=text.encode()), WhatIf
         )
     else:
-        changes = read_changes(", ".join(map(str, change)), text, known.state)
-        if changes.problems and not (changes.objects or changes.removed or changes.policy):
-            quit_with(changes.problems)
-        other = Engine(changes.policy, registry=known.engine.registry, source="policy") if changes.policy else None
-        answer = what_if(known.rehearsal(), changes.apply, engine=other, about=changes.pods)
-        answer = msgspec.structs.replace(answer, problems=[*changes.problems, *answer.problems])
+        engine_of = partial(Engine, registry=known.engine.registry, source="policy")
+        answer = try_changes(", ".join(map(str, change)), text, known.rehearsal(), engine_of)
     show(answer, output, lines(answer))
     if answer.problems:
         quit_with(answer.problems)

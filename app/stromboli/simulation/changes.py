@@ -6,7 +6,7 @@ A document is an object, which is added or, where one of its name is there, laid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from stromboli.api.documents import read_yaml
-from stromboli.api.errors import DocumentError
+from stromboli.api.errors import DocumentError, MistakesError
 from stromboli.api.objects import PodStatus
 from stromboli.api.validation import shown
-from stromboli.explain.rehearsal import node_of, pod_of
+from stromboli.engine import Engine
+from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
+from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load
 from stromboli.state.cluster import ClusterState, object_key
@@ -48,7 +50,20 @@ class Changes:
         return [object_key(obj) for kind, obj in self.objects if kind == "Pod"]
 
 
-def read_changes(source: str, text: str, state: ClusterState, *, lenient: bool = False) -> Changes:
+def try_changes(source: str, text: str, rehearsal: Rehearsal, engine: Callable[[str], Engine]) -> WhatIf:
+    """What would be otherwise after the changes in a text; what of it cannot be used is among the problems.
+
+    `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the text can be used.
+    """
+    changes = read_changes(source, text, rehearsal.state)
+    if changes.problems and not (changes.objects or changes.removed or changes.policy):
+        raise MistakesError(changes.problems)
+    other = None if changes.policy is None else engine(changes.policy)
+    found = what_if(rehearsal, changes.apply, engine=other, about=changes.pods)
+    return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
+
+
+def read_changes(source: str, text: str, state: ClusterState) -> Changes:
     """Read changes to a state from a text of YAML or JSON; what is wrong is in `problems`."""
     out = Changes()
     manifests: list[dict[str, Any]] = []
@@ -59,7 +74,7 @@ def read_changes(source: str, text: str, state: ClusterState, *, lenient: bool =
                 _sort(out, manifests, each, where, state)
     except DocumentError as error:
         out.problems.append(f"{source}: {error}")
-    _decode(out, manifests, source, state, lenient)
+    _decode(out, manifests, source, state)
     if not (out.objects or out.removed or out.policy or out.problems):
         out.problems.append(f"{source}: no changes")
     return out
@@ -145,11 +160,11 @@ def _merged(known: Any, change: Any) -> Any:
     return rest | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
 
 
-def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: ClusterState, lenient: bool) -> None:
+def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: ClusterState) -> None:
     if not manifests:
         return
     text = msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": manifests})
-    loaded = load(["-"], BytesIO(text), lenient=lenient)
+    loaded = load(["-"], BytesIO(text))
     loaded.objects += [("PriorityClass", known) for known in state.priority_classes.values()]
     named = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
     admitted = admit(loaded, state.scheduler_names)
