@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
-from stromboli.cli import make_app
 from stromboli.cli.commands import commands, markdown
 from stromboli.engine import Engine
 from stromboli.explain.checkup import Finding, policy_findings
 from stromboli.policy.document import DEFAULT_POLICY
+from tests.cli.conftest import stromboli
 from tests.live.cluster import Cluster
 from tests.live.conftest import bare_cluster, options
 
@@ -38,17 +37,6 @@ kind: Pod
 metadata: {name: orphan, namespace: other, annotations: {scheduling.k8s.io/group-name: gone}}
 spec: {schedulerName: volcano, containers: [{name: c, image: i}]}
 """
-
-
-def stromboli(*arguments: object) -> Result:
-    return CliRunner().invoke(make_app(), [str(each) for each in arguments])
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(CLUSTER)
-    return path
 
 
 def test_each_help_text_has_an_example() -> None:

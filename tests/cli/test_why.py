@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
-from stromboli.cli import make_app
+from tests.cli.conftest import stromboli
 from tests.live.cluster import Cluster
 from tests.live.conftest import bare_cluster, cluster, definitions, options
 
@@ -38,17 +37,6 @@ metadata: {name: train-1, annotations: {scheduling.k8s.io/group-name: train}}
 spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 """
 LARGER = "{kind: Queue, metadata: {name: small}, spec: {capability: {cpu: 3}}}"
-
-
-def stromboli(*arguments: object, stdin: str = "") -> Result:
-    return CliRunner().invoke(make_app(), [str(each) for each in arguments], input=stdin)
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(CLUSTER)
-    return path
 
 
 def test_why_tells_the_cause_and_what_would_help(files: Path) -> None:
