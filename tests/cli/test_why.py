@@ -60,7 +60,8 @@ def test_programs_get_json_and_yaml(files: Path) -> None:
     [
         (("job", "trian"), 1, "there is no job default/trian, did you mean 'default/train'?"),
         (("queue", "smal"), 1, "there is no queue smal, did you mean 'small'?"),
-        (("pod", "train-0", "-n", "other"), 1, "there is no pod other/train-0"),
+        (("pod", "train-0", "-n", "other"), 1, "there is no pod other/train-0, did you mean 'default/train-0'?"),
+        (("job", "eval"), 1, "there is no job default/eval\n"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(files: Path, arguments: tuple[str, ...], status: int, line: str) -> None:

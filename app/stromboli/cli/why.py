@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import msgspec
 import typer
 
 from stromboli.api.errors import StromboliError
-from stromboli.api.validation import did_you_mean
+from stromboli.api.validation import did_you_mean, nearest
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
 from stromboli.cli.output import Format, Output, show
@@ -100,5 +101,14 @@ def _here(known: Known, kind: Kind, namespace: str, name: str, try_changes: bool
             served = ", ".join(sorted(known.state.scheduler_names))
             raise NotFoundError(f"pod {key} names scheduler {scheduler}, and only {served} is served here")
         keys = known.state.pods.by_key if kind is Kind.pod else session.view.jobs
-        raise NotFoundError(f"there is no {kind} {key}{did_you_mean(key, list(keys))}")
+        raise NotFoundError(f"there is no {kind} {key}{_near(namespace, name, keys)}")
     return found
+
+
+def _near(namespace: str, name: str, keys: Iterable[str]) -> str:
+    """`, did you mean 'default/train'?`, by names alone: what is in one namespace, or in another, is no likeness."""
+    by_name: dict[str, str] = {}
+    for key in sorted(keys, key=lambda key: key.partition("/")[0] == namespace):
+        by_name[key.partition("/")[2]] = key
+    near = nearest(name, by_name)
+    return f", did you mean {by_name[near]!r}?" if near else ""
