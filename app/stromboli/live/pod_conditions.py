@@ -107,11 +107,17 @@ class PodConditions:
             self._reluctance.forget(pod.metadata.uid)
 
     async def _write(self, refusal: SetPodUnscheduled, record: PodRecord) -> None:
-        condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
-        if objects.refusal(record.conditions) is None:
-            condition["lastTransitionTime"] = timestamp()
+        new = objects.refusal(record.conditions) is None
         path = f"/api/v1/namespaces/{refusal.namespace}/pods/{refusal.name}"
-        await write_condition(self._kube, path, refusal.uid, condition)
+        await write_unscheduled(self._kube, path, refusal.uid, refusal.reason, refusal.message, new=new)
+
+
+async def write_unscheduled(kube: Kube, path: str, uid: str, reason: str, message: str, *, new: bool) -> None:
+    """Have a pod say why it has no node; it is `new` that it has none. Raises as `Kube.persist` does."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    if new:
+        condition["lastTransitionTime"] = timestamp()
+    await write_condition(kube, path, uid, condition)
 
 
 async def write_condition(kube: Kube, path: str, uid: str, condition: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
-from stromboli.live.pod_conditions import write_condition
+from stromboli.live.pod_conditions import write_condition, write_unscheduled
 from stromboli.live.status import object_path
 from stromboli.live.workers import run_workers
 
@@ -113,10 +113,8 @@ class SetAside:
         if not problem and is_ours:
             await write_condition(self._kube, path, uid, {"type": "PodScheduled", "$patch": "delete"})
         elif problem and not (is_ours and said is not None and said.get("message") == problem):
-            condition = {"type": "PodScheduled", "status": "False", "reason": REASON, "message": problem}
-            if said is None or said.get("status") != "False":
-                condition["lastTransitionTime"] = timestamp()
-            await write_condition(self._kube, path, uid, condition)
+            new = said is None or said.get("status") != "False"
+            await write_unscheduled(self._kube, path, uid, REASON, problem, new=new)
 
 
 def _kind(obj: PodGroup | Queue) -> str:
