@@ -23,7 +23,8 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.policy import PolicyFile
-from stromboli.live.queues import count_phases, next_state, queue_fields
+from stromboli.live.queue_states import next_state
+from stromboli.live.queues import count_phases, queue_fields
 from stromboli.live.reflector import lines
 from stromboli.live.status import comparable, pod_group_fields
 from stromboli.state.cluster import ClusterState

@@ -1,7 +1,8 @@
 """Opens and closes queues: for Volcano's Command objects, and what is below a queue that somebody opens or closes.
 
 A queue that is closed with its parent carries the annotation of Volcano's controller, so that it opens with the parent
-again; one that was closed for itself stays closed. An empty queue that is closing is closed by `live/queues.py`.
+again; one that was closed for itself stays closed. All rules of what a queue is next are here; that a new queue is open
+and an empty one closed is written by `live/queues.py`, with what the queue holds.
 """
 
 from __future__ import annotations
@@ -124,8 +125,7 @@ class QueueStates:
         if by_parent != marked:
             mark = {"metadata": {"annotations": {_BY_PARENT: str(by_parent).lower()}}}
             await self._kube.persist("PATCH", path, msgspec.json.encode(mark), MERGE_PATCH)
-        closed = is_closed(queue)
-        if closed != (state == QueueState.Closing) or not queue.status.state:
+        if not is_as(queue, state):
             patch = {"status": {"state": state}}
             await self._kube.persist("PATCH", f"{path}/status", msgspec.json.encode(patch), MERGE_PATCH)
             log.info("queue opened" if state == QueueState.Open else "queue closed", queue=queue.key)
@@ -134,6 +134,20 @@ class QueueStates:
 def is_closed(queue: Queue) -> bool:
     """Whether somebody closed a queue."""
     return queue.status.state in _CLOSED
+
+
+def is_as(queue: Queue, state: str) -> bool:
+    """Whether a queue is open or closed already, as somebody wants it."""
+    return bool(queue.status.state) and is_closed(queue) == (state == QueueState.Closing)
+
+
+def next_state(state: str, pod_groups: int) -> str:
+    """A new queue is open; one that closes is closed when it has no PodGroups of any phase."""
+    if not state:
+        return QueueState.Open
+    if state == QueueState.Closing and pod_groups == 0:
+        return QueueState.Closed
+    return state
 
 
 def with_parents(queues: Mapping[str, Queue], queue: Queue) -> str:

@@ -14,6 +14,7 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.queue_states import next_state
 from stromboli.live.status import StatusWriter, condition_fields, object_path
 from stromboli.state.cluster import ClusterState, object_key
 
@@ -124,15 +125,6 @@ def queue_fields(queue: Queue, counts: Counter[str], decided: SetQueueStatus | N
         if shown != [condition.shown for condition in status.conditions]:
             fields["conditions"] = condition_fields(decided.conditions, queue)
     return fields
-
-
-def next_state(state: str, pod_groups: int) -> str:
-    """A new queue is open; one that closes is closed when it has no PodGroups of any phase."""
-    if not state:
-        return QueueState.Open
-    if state == QueueState.Closing and pod_groups == 0:
-        return QueueState.Closed
-    return state
 
 
 async def ensure_queues(kube: Kube, default_queue: str) -> None:
