@@ -10,11 +10,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -30,6 +31,9 @@ from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import feed
 from stromboli.state.cluster import ClusterState
+
+if TYPE_CHECKING:
+    from stromboli.live.client import Kube
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 #: seconds for an answer of the service
@@ -123,24 +127,33 @@ def _tell(kind: str, status: int) -> None:
         print(f"{kind} is not read: the API server answers {status}", file=sys.stderr)
 
 
-async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[str, int], None]) -> bytes:
-    """All that sessions look at, as a list in JSON, read with one's own rights. Raises StromboliError."""
-    from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
-    from stromboli.live.reflector import SOURCES
+@asynccontextmanager
+async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterator[Kube]:
+    """A cluster, for as long as the context lasts. Raises RemoteError when it does not answer."""
+    from stromboli.live.client import CONNECTION_ERRORS, Credentials, Kube
 
     kube = Kube(Credentials.load(kubeconfig, context))
-    lists: list[dict[str, Any]] = []
     try:
+        yield kube
+    except CONNECTION_ERRORS as error:
+        raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
+    finally:
+        await kube.close()
+
+
+async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[str, int], None]) -> bytes:
+    """All that sessions look at, as a list in JSON, read with one's own rights. Raises StromboliError."""
+    from stromboli.live.client import ApiError
+    from stromboli.live.reflector import SOURCES
+
+    lists: list[dict[str, Any]] = []
+    async with connected(kubeconfig, context) as kube:
         for source in SOURCES:
             try:
                 kind = f"{source.kind}List"
                 lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(source.path, {})]
             except ApiError as error:
                 refused(source.kind, error.status)
-    except CONNECTION_ERRORS as error:
-        raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
-    finally:
-        await kube.close()
     return msgspec.json.encode({"kind": "List", "items": lists})
 
 

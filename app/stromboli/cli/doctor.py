@@ -80,15 +80,13 @@ def _schedulers(known: Known, names: list[str] | None) -> Iterator[Finding]:
 
 async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Finding]:
     """Deployments that schedule under one name, and replicas that do not take turns."""
-    from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
+    from stromboli.live.client import ApiError
 
-    kube = Kube(Credentials.load(kubeconfig, context))
     try:
-        listed = (await kube.get(_DEPLOYMENTS)).get("items") or []
-    except (ApiError, *CONNECTION_ERRORS):
+        async with clusters.connected(kubeconfig, context) as kube:
+            listed = (await kube.get(_DEPLOYMENTS)).get("items") or []
+    except (ApiError, clusters.RemoteError):
         return [Finding("access", "Deployments may not be listed", "two schedulers on one name would not be noticed")]
-    finally:
-        await kube.close()
     by_name: defaultdict[str, list[str]] = defaultdict(list)
     found = []
     for deployment in listed:

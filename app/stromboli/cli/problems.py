@@ -12,17 +12,23 @@ import typer
 
 from stromboli.api.errors import MistakesError, StromboliError
 
+#: the exit code when what is asked about is not there
+NOT_FOUND = 1
 #: the exit code for wrong input
 WRONG = 2
 #: the exit code for what should not happen
 FAILED = 70
 
 
-def quit_with(problems: Iterable[str]) -> NoReturn:
+class NotFoundError(StromboliError):
+    """What is asked about is not there."""
+
+
+def quit_with(problems: Iterable[str], code: int = WRONG) -> NoReturn:
     """Print the problems and end the command."""
     for line in problems:
         print(line, file=sys.stderr)
-    raise typer.Exit(WRONG)
+    raise typer.Exit(code)
 
 
 def reporting(command: Callable[..., None]) -> Callable[..., None]:
@@ -42,6 +48,8 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except MistakesError as error:
             quit_with(error.problems)
+        except NotFoundError as error:
+            quit_with([str(error)], NOT_FOUND)
         except StromboliError as error:
             quit_with([str(error)])
         except BrokenPipeError:

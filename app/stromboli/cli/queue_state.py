@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -11,8 +10,8 @@ import typer
 
 from stromboli.api.crds import SCHEDULING, Queue, QueueState
 from stromboli.api.errors import StromboliError
-from stromboli.cli.clusters import Context, Kubeconfig, RemoteError
-from stromboli.cli.why import NOT_FOUND
+from stromboli.cli.clusters import Context, Kubeconfig, connected
+from stromboli.cli.problems import NotFoundError
 
 if TYPE_CHECKING:
     from stromboli.live.client import Kube
@@ -38,21 +37,17 @@ def close(name: Name, kubeconfig: Kubeconfig = None, context: Context = None) ->
 
 async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Context) -> str:
     """Have the state of a queue written; what it is already is left. Raises StromboliError."""
-    from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
+    from stromboli.live.client import ApiError
 
-    kube = Kube(Credentials.load(kubeconfig, context))
     try:
-        return await _write(kube, name, state)
+        async with connected(kubeconfig, context) as kube:
+            return await _write(kube, name, state)
     except ApiError as error:
         raise StromboliError(f"queue {name}: {error}") from error
-    except CONNECTION_ERRORS as error:
-        raise RemoteError(f"{kube.server}: {str(error) or type(error).__name__}") from error
-    finally:
-        await kube.close()
 
 
 async def _write(kube: Kube, name: str, state: str) -> str:
-    from stromboli.live.queue_states import is_closed, refusal
+    from stromboli.live.queue_states import is_as, refusal
     from stromboli.live.status import object_path
 
     queues: dict[str, Queue] = {}
@@ -60,13 +55,12 @@ async def _write(kube: Kube, name: str, state: str) -> str:
         queues |= {queue.key: queue for queue in map(Queue.parse, map(_decoded, page.items or []))}
     queue = queues.get(name)
     if queue is None:
-        print(f"there is no queue {name}", file=sys.stderr)
-        raise typer.Exit(NOT_FOUND)
+        raise NotFoundError(f"there is no queue {name}")
     why = refusal(queues, queue, state)
     if why:
         raise StromboliError(f"queue {name}: {why}")
     word = "closed" if state == QueueState.Closing else "open"
-    if queue.status.state and is_closed(queue) == (state == QueueState.Closing):
+    if is_as(queue, state):
         return f"queue {name} is {word} already"
     await kube.patch(f"{object_path('Queue', name)}/status", {"status": {"state": state}})
     return f"queue {name} is {word} now"

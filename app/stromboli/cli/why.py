@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
-from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, nearest
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
 from stromboli.cli.output import Format, Output, show
+from stromboli.cli.problems import NotFoundError
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
-
-#: the exit code when what is asked about is not there
-NOT_FOUND = 1
 
 
 class Kind(StrEnum):
@@ -29,10 +26,6 @@ class Kind(StrEnum):
     pod = "pod"
     job = "job"
     queue = "queue"
-
-
-class NotFoundError(StromboliError):
-    """There is no such object."""
 
 
 def why(
@@ -59,24 +52,19 @@ def why(
     if "/" in name and kind is not Kind.queue:
         namespace, _, name = name.partition("/")
     known = clusters.known_from(files, kubeconfig, context, policy, scheduler_name)
-    try:
-        if known is not None:
-            found = _here(known, kind, namespace, name, try_changes)
-        else:
-            parts = ("explain", str(kind), *((name,) if kind is Kind.queue else (namespace, name)))
-            path = clusters.quoted(*parts) + ("" if try_changes or kind is Kind.queue else "?remedies=false")
+    if known is not None:
+        found = _here(known, kind, namespace, name, try_changes)
+    else:
+        parts = ("explain", str(kind), *((name,) if kind is Kind.queue else (namespace, name)))
+        path = clusters.quoted(*parts) + ("" if try_changes or kind is Kind.queue else "?remedies=false")
+        try:
             told = clusters.ask(url, path, token=token, ca_file=certificate_authority)
-            found = _converted(kind, told)
-    except (NotFoundError, clusters.RemoteError) as error:
-        if isinstance(error, clusters.RemoteError) and error.status != 404:
+        except clusters.RemoteError as error:
+            if error.status == 404:
+                raise NotFoundError(str(error)) from None
             raise
-        typer.echo(str(error), err=True)
-        raise typer.Exit(NOT_FOUND) from None
+        found = msgspec.convert(told, QueueAnswer) if kind is Kind.queue else msgspec.convert(told, Answer)
     show(found, output, lines(found))
-
-
-def _converted(kind: Kind, told: Any) -> Answer | QueueAnswer:
-    return msgspec.convert(told, QueueAnswer) if kind is Kind.queue else msgspec.convert(told, Answer)
 
 
 def _foreign(known: Known, key: str) -> str | None:
