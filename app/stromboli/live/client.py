@@ -168,7 +168,7 @@ def _load(kubeconfig: Path | None, context: str | None) -> Configuration:
             load_kube_config(path, context, config, persist_config=False)  # type: ignore[no-untyped-call]
     except Exception as error:
         # The loaders check little: a file of the wrong shape is a TypeError or a KeyError of theirs.
-        where = f"{kubeconfig or 'kubeconfig'}: {_in_one_line(error)}"
+        where = f"{kubeconfig or 'kubeconfig'}: {_in_one_line(error)}".rstrip(".")
         raise CredentialsError(f"{where}; --kubeconfig and $KUBECONFIG name another") from error
     return config
 
