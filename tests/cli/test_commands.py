@@ -79,6 +79,12 @@ def test_jobs_are_listed_with_a_word_why_they_wait(files: Path) -> None:
     assert len(stromboli("job", "list", "-n", "other", "-f", files).output.splitlines()) == 1
 
 
+def test_the_doctor_names_misspelt_fields(files: Path) -> None:
+    files.write_text(CLUSTER.replace("weight: 3", "wieght: 3"))
+    told = stromboli("doctor", "-f", files)
+    assert "document 2: Queue team: spec.wieght: unknown field, with the value 3, did you mean 'weight'?" in told.output
+
+
 def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
     told = stromboli("doctor", "-f", files, "--scheduler-name", "stromboli")
     assert told.exit_code == 1

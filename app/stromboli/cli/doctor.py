@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from stromboli.cli import clusters
 from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
 from stromboli.cli.output import Format, Output, show
 from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings, scheduler_findings
+from stromboli.simulation.files import LARGEST_FILE
+from stromboli.simulation.manifests import load
 
 #: the exit code when something was found
 FOUND = 1
@@ -31,7 +34,8 @@ def doctor(
     scheduler_name: SchedulerNames = None,
 ) -> None:
     """Look for what keeps pods waiting: missing CRDs and rights, scheduler names without takers, pods in no queue, two
-    schedulers on one name, and policies that hardly mean what they say. Exits with 1 when something is found.
+    schedulers on one name, misspelt fields in files, and policies that hardly mean what they say. Exits with 1 when
+    something is found.
 
     Example: stromboli doctor --context production --policy volcano-scheduler.conf
     """
@@ -40,7 +44,9 @@ def doctor(
         files, kubeconfig, context, policy, scheduler_name, lambda kind, status: problems.append((kind, status))
     )
     found = [*_access(problems), *policy_findings(known.engine.policy), *_schedulers(known, scheduler_name)]
-    if files is None:
+    if files:
+        found += _misspelt(files)
+    else:
         found += asyncio.run(_deployments(kubeconfig, context))
     session = known.rehearsal().session()
     found += [finding for check in OF_SESSIONS for finding in check(session)]
@@ -55,6 +61,15 @@ def _lines(found: list[Finding]) -> Iterator[str]:
         yield f"  {finding.advice}"
     if not found:
         yield "nothing found"
+
+
+def _misspelt(files: list[str]) -> Iterator[Finding]:
+    """Fields that are not read and named much like some that are; a dump may well have others."""
+    again = [path for path in files if path != "-"]
+    problems = load(again, BytesIO(), largest=LARGEST_FILE).problems if again else []
+    for problem in problems:
+        if ": unknown field" in problem and ", did you mean " in problem:
+            yield Finding("files", problem, "correct the name: nothing is read under this one")
 
 
 def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ _KUBE_SCHEDULER = "default-scheduler"
 class Finding(Struct, frozen=True):
     """Something that is likely to be wrong."""
 
-    #: policy, queues, pods, crds, access or schedulers
+    #: policy, queues, pods, crds, access, schedulers or files
     area: str
     problem: str
     #: what to do about it
