@@ -144,7 +144,7 @@ class Points:
 
     def key(self, point: str, *subject: Any) -> tuple[Any, ...]:
         """Concatenate: what an earlier plugin says outweighs all later ones."""
-        methods = self.all(point)
+        methods = self._flat.get(point) or self.all(point)
         keys = [method(*subject) for method in methods]
         families = self._families.get(point)
         if families is None:

@@ -115,11 +115,11 @@ class Gang(Plugin):
 
     # -- order -----------------------------------------------------------------------------------------------------
 
-    def job_order(self, job: Job) -> tuple[bool, bool]:
+    def job_order(self, job: Job) -> int:
         """Gangs below their minimum come first; first of all those that hold nodes in vain until they are complete."""
         held = self._held(job)
         begun = self._view.rules.begun_first and held > 0
-        return held >= job.min_available, not begun
+        return 2 * (held >= job.min_available) + (not begun)
 
     def sub_job_order(self, sub_job: SubJob) -> bool:
         return self.sub_job_missing(sub_job) <= 0

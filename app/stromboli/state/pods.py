@@ -35,6 +35,8 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     """What does not change while a pod waits: who it is and how it is ordered. A changed pod gets a new record."""
 
     row: int
+    #: `NAMESPACE/NAME`
+    key: str
     namespace: str
     name: str
     uid: str
@@ -61,11 +63,6 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     #: spec.priority as it is, None when unset
     spec_priority: int | None
 
-    @property
-    def key(self) -> str:
-        """`NAMESPACE/NAME`."""
-        return keys.key(self.namespace, self.name)
-
 
 def seconds(timestamp: str | None) -> float:
     """An RFC 3339 time as seconds since the epoch, 0 when there is none that can be read."""
@@ -91,6 +88,7 @@ def make_record(row: int, pod: objects.Pod, pod_class: PodClass, keeper: Annotat
     group = annotations.get(GROUP_ANNOTATION)
     return PodRecord(
         row=row,
+        key=keys.key(namespace, meta.name),
         namespace=namespace,
         name=meta.name,
         uid=meta.uid or f"{namespace}-{meta.name}",
