@@ -26,6 +26,8 @@ _REAL = frozenset("fiu")
 _WHOLE = frozenset("iu")
 #: the types of plain numbers
 NUMBERS = frozenset((float, int, bool))
+#: those of them that are whole, and so never NaN
+WHOLE = frozenset((int, bool))
 #: up to so many numbers Python compares sooner than NumPy
 _FEW = 8
 _PLAIN_KEYS = frozenset((int, bool, str))

@@ -53,7 +53,9 @@ class Questions:
 
     def in_task_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Pods in the order in which they are tried."""
-        return sorted(pods, key=self.task_key)
+        keys = self._points.keys("task_order", pods)
+        places = [(*key, pod.index, pod.created, pod.uid) for key, pod in zip(keys, pods, strict=True)]
+        return [pods[at] for at in sorted(range(len(pods)), key=places.__getitem__)]
 
     def victim_queue_order(self, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
         """The place of a queue among those that others take from, as plugins see it; there may be equals."""
