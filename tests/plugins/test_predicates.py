@@ -8,6 +8,7 @@ import pytest
 
 from stromboli.framework.plugin import Passing
 from stromboli.framework.session import Session
+from stromboli.kube import node_affinity
 from stromboli.plugins.predicates import Predicates
 from stromboli.state.pods import PodRecord
 from tests import builders
@@ -107,6 +108,23 @@ def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
     assert feasible(session, "p") == []
     assert [cause for cause, _ in session.kernel.causes(named(session, "p"))] == ["node(s) were unschedulable"]
     assert feasible(session, "daemon") == ["n0"]
+
+
+def test_what_nodes_say_is_asked_once_for_pods_with_the_same_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    required_nodes = node_affinity.required_nodes
+    monkeypatch.setattr(
+        node_affinity, "required_nodes", lambda spec, facts: asked.append(spec) or required_nodes(spec, facts)
+    )
+    session = opened(
+        *(builders.node(f"n{at}", labels={"pool": str(at % 3)}) for at in range(6)),
+        *(builders.pod(f"p{at}", "g", cpu=f"{1 + at}", nodeSelector={"pool": str(at % 3)}) for at in range(9)),
+        builders.pod("near", "g", nodeSelector={"pool": "0"}, affinity=near("web")),
+    )
+    for at in range(9):
+        assert feasible(session, f"p{at}") == [f"n{at % 3}", f"n{at % 3 + 3}"]
+    assert feasible(session, "near") == []
+    assert len(asked) == 3
 
 
 def test_a_running_pod_keeps_others_away() -> None:

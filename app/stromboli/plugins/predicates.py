@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api import objects
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
@@ -22,6 +23,7 @@ from stromboli.kube.storage import storage_of
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
 from stromboli.kube.volumes import VolumeBinding, zone_filters
+from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
@@ -97,6 +99,8 @@ class TemplateAnswers:
 
 
 _TEMPLATE = "volcano.sh/template-uid"
+#: of so many different terms the answers are kept
+_MOST_KNOWN = 256
 
 
 class Predicates(Plugin):
@@ -108,6 +112,8 @@ class Predicates(Plugin):
     def open(self, view: View) -> None:
         facts, storage = view.nodes.facts, storage_of(view.snapshot)
         self._storage = storage
+        #: what the nodes themselves say, by the terms of classes
+        self._known: dict[bytes, list[tuple[str, Mask]]] = {}
         self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
@@ -119,7 +125,7 @@ class Predicates(Plugin):
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         everywhere = len(nodes) == len(nodes.facts)
-        by_node = self._by_node(pod, nodes.facts)
+        by_node = self._by_node(pod.pod_class, nodes.facts)
         if self._templates is not None:
             by_node = self._templates.answer(pod, by_node)
         by_volumes, by_devices = self._by_volumes(pod, nodes.facts), self._dynamic_resources.filters(pod)
@@ -152,8 +158,17 @@ class Predicates(Plugin):
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
 
-    def _by_node(self, pod: PodRecord, facts: NodeFacts) -> Filters:
-        enabled, spec = self.arguments, pod.pod_class.spec
+    def _by_node(self, pod_class: PodClass, facts: NodeFacts) -> Filters:
+        """What the nodes themselves say, asked once for all classes with the same terms."""
+        found = self._known.get(pod_class.terms)
+        if found is None:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[pod_class.terms] = list(self._of_nodes(pod_class.spec, facts))
+        return found
+
+    def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:
+        enabled = self.arguments
         tolerations = spec.tolerations or ()
         if facts.unschedulable.any() and not taints.tolerates_unschedulable(tolerations):
             yield "node(s) were unschedulable", ~facts.unschedulable

@@ -44,6 +44,8 @@ class PodClass:
     reads: ClassReads
     #: set when the class depends on its namespace (affinity terms, claims), else empty
     namespace: str
+    #: equal for classes whose selectors, node affinity and tolerations are: what they say of nodes is the same
+    terms: bytes
     #: persistent volume claims it mounts
     claims: tuple[str, ...] = ()
     #: for rules: what they derive from the class alone, by a key of their own
@@ -52,7 +54,16 @@ class PodClass:
 
 #: stands where no class is
 _VACANT = PodClass(
-    -1, objects.PodSpec(), {}, (0.0, 0.0), {}, best_effort=True, gated=True, reads=ClassReads({}, {}, {}), namespace=""
+    -1,
+    objects.PodSpec(),
+    {},
+    (0.0, 0.0),
+    {},
+    best_effort=True,
+    gated=True,
+    reads=ClassReads({}, {}, {}),
+    namespace="",
+    terms=b"",
 )
 
 
@@ -108,7 +119,9 @@ class ClassTable:
         )
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), spec, read, claims, local)
+            affinity = spec.affinity.node_affinity if spec.affinity else None
+            terms = self._encoder.encode((spec.node_selector, affinity, spec.tolerations))
+            found = _make(self._numbers.take(), spec, read, claims, local, terms)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
@@ -153,7 +166,9 @@ class ClassTable:
             self._requests[pod_class.id] = dimensions.vector(pod_class.request)
 
 
-def _make(number: int, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str) -> PodClass:
+def _make(
+    number: int, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str, terms: bytes
+) -> PodClass:
     request = pod_request(spec)
     return PodClass(
         id=number,
@@ -165,6 +180,7 @@ def _make(number: int, spec: objects.PodSpec, read: ClassReads, claims: tuple[st
         gated=bool(spec.scheduling_gates),
         reads=read,
         namespace=namespace,
+        terms=terms,
         claims=claims,
     )
 
