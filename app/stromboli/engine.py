@@ -104,6 +104,7 @@ class Engine:
         left = replace(
             environment,
             nominated_hyper_nodes=session.nominated_hyper_nodes(),
+            admitted=session.admissions.after_session() if session.admissions is not None else environment.admitted,
             kept=session.keeper.kept,
             room=session.kept_room(),
             churn=session.churn.after_session(),

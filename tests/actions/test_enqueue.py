@@ -7,18 +7,25 @@ from typing import Any
 import pytest
 
 from stromboli.api.decisions import SetPodGroupStatus
-from stromboli.engine import SessionResult
+from stromboli.engine import Engine, SessionResult
+from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.explain import pending_reasons
 from tests import builders
 from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins.queues import BOTH, admitted, asks, why
 
+#: what a leader begins with
+LIVE = Environment(admitted={})
 
-def enqueue(*objs: Any, actions: str = "enqueue", compatibility: Any = "strict") -> SessionResult:
+
+def enqueue(
+    *objs: Any, actions: str = "enqueue", compatibility: Any = "strict", environment: Environment = OFFLINE
+) -> SessionResult:
     """A session on 10 CPUs: 12 may be laid claim to."""
     by = builders.policy("priority gang overcommit capacity", actions=actions)
     scene = [node("n", cpu="10"), queue("default"), *objs]
-    return builders.decide(builders.state(*scene), by, compatibility=compatibility)
+    engine = Engine(by, compatibility=compatibility)
+    return engine.decide(builders.state(*scene).snapshot(), now=builders.NOON, environment=environment)
 
 
 def phases(result: SessionResult) -> dict[str, str]:
@@ -97,6 +104,51 @@ def test_strictly_a_job_whose_pods_are_all_gone_has_to_be_admitted_anew(
 def test_a_job_that_runs_is_not_asked_about(compatibility: Any) -> None:
     uses = [pod_group("uses", minResources={"cpu": "13"}, phase="Running"), pod("uses-0", "uses", node="n")]
     assert phases(enqueue(*uses, compatibility=compatibility)).get("uses", "Running") == "Running"
+
+
+@pytest.mark.parametrize(
+    ("compatibility", "environment", "expected"),
+    [("strict", LIVE, ["job", "one"]), ("strict", OFFLINE, ["one", "other"]), ("volcano", LIVE, ["one", "other"])],
+)
+def test_strictly_nobody_claims_a_cluster_by_a_phase_that_no_session_gave(
+    compatibility: Any, environment: Environment, expected: list[str]
+) -> None:
+    """Two of 8 say that they are in line, which leaves nothing of 12 for a job of 2."""
+    say_so = [asks(name, "8", phase="Inqueue") for name in ("one", "other")]
+    job = asks("job", "2", created=1)
+    result = enqueue(*say_so, job, compatibility=compatibility, environment=environment)
+    assert admitted(result) == expected
+
+
+def test_a_job_with_pods_that_is_not_believed_competes_and_claims_nothing() -> None:
+    """A leader before may have admitted it, and the quota of its namespace may count its pods already."""
+    say_so = [asks(name, "8", phase="Inqueue") for name in ("one", "other")]
+    pods = [each for name in ("one", "other") for each in gang(name, 8, cpu="1", memory="")]
+    result = enqueue(*say_so, *pods, asks("job", "2", created=1), actions="enqueue, allocate", environment=LIVE)
+    assert admitted(result) == ["job", "one", "other"]
+    assert len(result.session.bound) == 10
+
+
+def test_who_was_admitted_keeps_the_claim_until_it_asks_for_something_else() -> None:
+    earlier = asks("earlier", "5")
+    result = enqueue(asks("first", "8", created=1), environment=LIVE)
+    for _ in range(2):
+        first = asks("first", "8", phase="Inqueue", created=1)
+        result = enqueue(earlier, first, environment=result.environment)
+        assert admitted(result) == ["first"]
+    for cpu, where in (("9", "default"), ("8", "b")):
+        changed = asks("first", cpu, where, phase="Inqueue", created=1)
+        again = enqueue(queue("b", created=1), earlier, changed, environment=result.environment)
+        assert admitted(again) == ["earlier"]
+
+
+def test_what_an_admitted_job_may_still_grow_to_is_claimed() -> None:
+    """It holds 4 of its 6, so that of the queue's 10 CPUs there are 4 left for others; not believed, it leaves 6."""
+    before = enqueue(asks("begun", "6"), environment=LIVE).environment
+    begun = [asks("begun", "6", phase="Running"), *gang("begun", 4, cpu="1", memory="", node="n")]
+    for environment, left in ((before, 4), (LIVE, 6)):
+        for cpu, expected in ((left, ["job"]), (left + 1, [])):
+            assert admitted(enqueue(*begun, asks("job", str(cpu)), environment=environment)) == expected
 
 
 @BOTH

@@ -1,7 +1,8 @@
 """enqueue: admits pending jobs to compete for resources.
 
 Queues and their jobs take turns in order; a job is admitted unless a plugin rejects it. A job without minResources
-has nothing that could be checked and is always admitted.
+has nothing that could be checked and is always admitted. A job that says it was admitted, though no session knows of
+it, is asked about, too: refused, it lays claim to nothing, and goes back to where it was if it has no pods.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Enqueue(Action):
         for job in session.view.jobs.values():
             if anew and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
                 job.phase = "Pending"
-            if job.pending_phase and job.key not in session.view.never_fits:
+            if (job.pending_phase or _only_says_so(job)) and job.key not in session.view.never_fits:
                 waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
         queues: list[tuple[Any, Queue]] = []
         for name in waiting:
@@ -41,14 +42,19 @@ class Enqueue(Action):
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
 
     def _admit(self, session: Session, job: Job) -> None:
-        closed = session.ask.closed(job.queue)
-        if closed is not None:
-            session.view.trace.job(job.key, closed)
-            return
-        if job.min_resources is not None:
+        reason = session.ask.closed(job.queue)
+        permitted = reason is None
+        if permitted and job.min_resources is not None:
             permitted, reason = session.ask.job_enqueueable(job)
-            if not permitted:
-                if reason is not None:
-                    session.view.trace.job(job.key, reason)
-                return
-        session.admit(job)
+        if permitted:
+            session.admit(job)
+        elif job.pending_phase or not job.size:
+            # Pods that are there may have been admitted by a leader before, and count in quotas already.
+            job.phase = "Pending"
+            if reason is not None:
+                session.view.trace.job(job.key, reason)
+
+
+def _only_says_so(job: Job) -> bool:
+    """Whether a job is in line by its phase, but was not admitted as it is."""
+    return job.phase == "Inqueue" and not job.claims

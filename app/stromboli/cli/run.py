@@ -208,7 +208,10 @@ class _Scheduler:
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
         environment = Environment(
-            extender=HttpExtenderTransport(), unallocating=frozenset(settings.scheduler_names), churn=Churn()
+            extender=HttpExtenderTransport(),
+            unallocating=frozenset(settings.scheduler_names),
+            admitted={},
+            churn=Churn(),
         )
         engine_of = partial(Engine, registry=registry, compatibility=compatibility)
         sessions = Successive(engine_of(), environment, time.perf_counter)

@@ -75,7 +75,7 @@ def stays_admitted(view: View, job: Job) -> bool:
 
 def claim(view: View, job: Job) -> Vector | None:
     """What a job that was admitted lays claim to beyond what it holds; None where it lays none."""
-    if job.min_resources is None or not (job.phase == "Inqueue" or stays_admitted(view, job)):
+    if job.min_resources is None or not job.claims or not (job.phase == "Inqueue" or stays_admitted(view, job)):
         return None
     return reserved(view, job, beyond_allocated=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from stromboli.api.crds import ResourceList
 from stromboli.api.errors import StromboliError
 from stromboli.framework.churn import Churn
 from stromboli.framework.kept import KeptPlaces, KeptRoom
@@ -49,6 +50,15 @@ class Sharding:
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """What a job was admitted with. In another queue, or with other minResources, it has to be admitted anew."""
+
+    uid: str
+    queue: str
+    min_resources: ResourceList
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """Facts from outside, as they are for one session."""
 
@@ -64,6 +74,8 @@ class Environment:
     queue_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: HyperNode by uid of the group for which an earlier session evicted victims there
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
+    #: what earlier sessions admitted, by key of the job; None where phases are believed, as of a file that is read
+    admitted: Mapping[str, Admission] | None = None
     #: what is kept for pods that were moved, and for those that they made room for, by key of the job
     kept: Mapping[str, KeptPlaces] = field(default_factory=dict)
     #: room that was made for jobs and that they did not take yet, by key of the job

@@ -191,6 +191,8 @@ class Job:
     conditions: list[crds.PodGroupCondition]
     #: whether this session found that the job cannot run now
     unschedulable: bool = False
+    #: whether it was admitted with its minResources, so that they count beyond what it holds
+    claims: bool = True
 
     _known_groups: Groups | None = None
     _by_role: RoleCounts | None = None

@@ -17,6 +17,7 @@ from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons
+from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.job import NOWHERE, Job
@@ -89,6 +90,10 @@ class Session:
         self.kernel = Kernel(self.view.nodes, self.points, self.view.request)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
         self.keeper = Keeper(self.view, nodes)
+        #: whose phase is believed; None where all are, and where nobody is admitted
+        self.admissions: Admissions | None = None
+        if environment.admitted is not None and rules.admission and "enqueue" in policy.actions:
+            self.admissions = Admissions(self.view.jobs, environment.admitted)
         self.report = Report()
         self.timings = Timings()
         self.failures: list[PluginFailure] = []
@@ -233,6 +238,7 @@ class Session:
     def admit(self, job: Job) -> None:
         """Let a job compete from now on."""
         job.phase = "Inqueue"
+        job.claims = True
         self.ledger.tell("job_enqueued", job)
         self.ledger.raise_if_left()
 

@@ -36,7 +36,7 @@ class Overcommit(Plugin):
         self._idle = self._limit - self._used
         self._inqueue = view.vector(None)
         for job in view.jobs.values():
-            if job.min_resources is None:
+            if job.min_resources is None or not job.claims:
                 continue
             if job.phase == "Inqueue":
                 self._inqueue += shares.reserved(view, job, beyond_allocated=False)

@@ -53,7 +53,8 @@ class Rules:
     ignored_fields: bool = True
     #: a job that could not run even on the empty cluster is not admitted and lays claim to nothing
     never_fits: bool = True
-    #: PodGroups without running pods are admitted anew, whatever their phase says; no claim counts what a job holds
+    #: PodGroups without running pods are admitted anew, and in the service those in line that no session admitted; no
+    #: claim counts what a job holds
     admission: bool = True
     #: predicate answers are shared within an identity class only
     predicate_cache: bool = True
