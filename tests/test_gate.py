@@ -251,6 +251,7 @@ ENGINE = Engine(
 @example(("Queue", ("metadata", "annotations", "volcano.sh/nodegroup-resource-limits")), "[" * 9999)
 @example(("Node", ("metadata", "annotations", "volcano.sh/gpu-unhealthy-ids")), "²")
 @example(("Node", ("metadata", "annotations", "volcano.sh/oversubscription-cpu")), "-9223372036854775808")
+@example(("ResourceQuota", ("status", "used")), "null")
 def test_no_value_of_any_field_keeps_others_from_being_scheduled(at: tuple[str, Field], value: Any) -> None:
     kind, path = at
     world = World()

@@ -128,7 +128,7 @@ def _is_readable(reader: Reader, text: str) -> bool:
 
 def _check_shape(kind: str, plain: Any) -> None:
     try:
-        msgspec.convert(plain, _SHAPES[kind], strict=False)
+        msgspec.convert(plain, _SHAPES[kind])
     except msgspec.ValidationError as error:
         raise misfit(error, f"{kind} {object_key(plain)}") from None
 
