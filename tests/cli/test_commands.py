@@ -49,6 +49,24 @@ def test_the_page_about_the_commands_is_what_they_say(repository: Path) -> None:
     assert (repository / "docs" / "commands.md").read_text() == markdown()
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "value", "most"),
+    [
+        (("simulate", "-"), "--cycles", "1001", "1000"),
+        (("simulate", "-"), "--max-file-size", "65537", "65536"),
+        (("bench", "engine"), "--nodes", "100001", "100000"),
+        (("bench", "matrix"), "--runs", "1001", "1000"),
+        (("plugins", "check", "gang"), "--clusters", "10001", "10000"),
+        (("demo",), "--api-port", "65536", "65535"),
+    ],
+)
+def test_numbers_have_a_most(command: tuple[str, ...], option: str, value: str, most: str) -> None:
+    result = stromboli(*command, option, value)
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.replace("│", "").split())
+    assert f"Invalid value for '{option}': input should be less than or equal to {most}, not '{value}'" in said
+
+
 def test_the_version_and_a_plugin_are_printed() -> None:
     assert stromboli("--version").output.startswith("stromboli ")
     assert stromboli("plugins", "gang").output.startswith("## gang\n\nPods of a job start together")

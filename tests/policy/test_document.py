@@ -245,6 +245,18 @@ MISTAKES = {
         one_plugin("{name: proportion}, {name: drf, enableHierarchy: true}"),
         ["tiers[0]: 'proportion' cannot share a tier with 'drf' when drf has enableHierarchy"],
     ),
+    "too many actions": (
+        f"actions: '{', '.join(['allocate'] * 101)}'\ntiers: []",
+        ["actions: names 101 actions, more than 100"],
+    ),
+    "too many tiers": (
+        "actions: allocate\ntiers:" + "\n- {}" * 101,
+        ["tiers: has 101 entries, more than 100"],
+    ),
+    "evictions that are counted for ever": (
+        "actions: allocate\nevictions: {window: 721h}",
+        ["evictions.window: input should be less than or equal to 2592000, not 2595600.0"],
+    ),
     "unknown switch": (
         one_plugin("{name: gang, enableJobOder: true}"),
         [f"{PLUGIN}: unknown key 'enableJobOder', did you mean 'enableJobOrder'? (allowed: {PLUGIN_KEYS})"],
@@ -405,7 +417,7 @@ def _config(path: Path) -> str:
 
 
 def test_what_is_wrong_everywhere_is_told_a_hundred_times() -> None:
-    found = problems("actions: allocate\ntiers: [" + "1, " * 50_000 + "]")
+    found = problems("actions: allocate\nconfigurations: [" + "1, " * 50_000 + "]")
     assert len(found) == 101
     assert found[-1] == "and more"
 

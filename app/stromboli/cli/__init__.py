@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from stromboli.cli.problems import open_streams, reporting
 
@@ -54,10 +54,24 @@ class _LazyGroup(TyperGroup):
         return _command(cmd_name, command)
 
 
+class _Command(TyperCommand):
+    """A command whose options say what value of theirs is wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            errors = getattr(error.__cause__, "errors", None)
+            if errors is not None:
+                # Its libraries take their time as well.
+                error.message = importlib.import_module("stromboli.api.validation").problem(errors()[0])
+            raise
+
+
 def _command(name: str, function: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     # The service ends the process itself, and its log tells why.
-    app.command(name)(function if name == "run" else reporting(function))
+    app.command(name, cls=_Command)(function if name == "run" else reporting(function))
     return typer.main.get_command(app)
 
 

@@ -21,14 +21,16 @@ from stromboli.state.cluster import ClusterState
 
 
 def engine(
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of 32 CPUs, 256 Gi and 110 pods.")] = 1_000,
-    pods: Annotated[int, typer.Option(min=1, help="Pods, pending unless the shape is idle.")] = 10_000,
-    gangs: Annotated[int, typer.Option(min=1, help="PodGroups that the pods are divided into.")] = 100,
+    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of 32 CPUs, 256 Gi and 110 pods.")] = 1_000,
+    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods, pending unless the shape is idle.")] = 10_000,
+    gangs: Annotated[int, typer.Option(min=1, max=1_000_000, help="PodGroups that the pods are divided into.")] = 100,
     shape: Annotated[Shape, typer.Option(help="What the pods of a workload have in common.")] = Shape.gang,
     policy: Annotated[
         Path | None, typer.Option(help="Policy file; by default the built-in one as the shape needs it.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Sessions from the same state; the best is reported.")] = 3,
+    runs: Annotated[
+        int, typer.Option(min=1, max=1_000, help="Sessions from the same state; the best is reported.")
+    ] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Time one session: CPU and wall seconds in all, by action and for each pod.

@@ -68,8 +68,8 @@ QUEUES = (
 
 def demo(
     serve: Annotated[bool, typer.Option("--serve", help="Keep the cluster and the service up afterwards.")] = False,
-    api_port: Annotated[int, typer.Option(help="Port of the API server; 0 takes a free one.")] = 0,
-    http_port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.")] = 0,
+    api_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the API server; 0 takes a free one.")] = 0,
+    http_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the service; 0 takes a free one.")] = 0,
 ) -> None:
     """Run the scheduler on a cluster in memory and watch three queues share 100 CPUs.
 

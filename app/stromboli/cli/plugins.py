@@ -66,8 +66,10 @@ def check(
     policy: Annotated[
         Path | None, typer.Option(help="Policy that uses it, with its arguments; by default the usual plugins and it.")
     ] = None,
-    clusters: Annotated[int, typer.Option(min=1, help="Random clusters to try it on.")] = 30,
-    nodes: Annotated[int, typer.Option(min=0, help="Nodes of the cluster that it is timed on; 0 for none.")] = 5_000,
+    clusters: Annotated[int, typer.Option(min=1, max=10_000, help="Random clusters to try it on.")] = 30,
+    nodes: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Nodes of the cluster that it is timed on; 0 for none.")
+    ] = 5_000,
     seed: Annotated[int, typer.Option(help="Which clusters are drawn.")] = 0,
 ) -> None:
     """Try a plugin on random clusters: its answers, what it reads, whether it decides alike, and what it costs.

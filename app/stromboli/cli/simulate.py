@@ -25,7 +25,7 @@ from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
 from stromboli.simulation.run import Run, SessionFailedError, feed, run
-from stromboli.simulation.scenario import Scenario
+from stromboli.simulation.scenario import MOST_CYCLES, Scenario
 from stromboli.state.cluster import ClusterState
 
 _MEBIBYTE = 1 << 20
@@ -51,7 +51,7 @@ def simulate(
     format_: Annotated[Format, typer.Option("--format", help="Table for people, outcome for programs.")] = Format.table,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
     plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
-    cycles: Annotated[int | None, typer.Option(min=1, help="Number of sessions in a row.")] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, max=MOST_CYCLES, help="Number of sessions in a row.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Names in spec.schedulerName of plain manifests to schedule.")
@@ -59,8 +59,9 @@ def simulate(
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Let fields and kinds pass that are not known, as in dumps of clusters.")
     ] = False,
-    max_file_size: Annotated[int, typer.Option(min=1, help="Largest file that is read, in MiB.")] = LARGEST_FILE
-    // _MEBIBYTE,
+    max_file_size: Annotated[int, typer.Option(min=1, max=65_536, help="Largest file that is read, in MiB.")] = (
+        LARGEST_FILE // _MEBIBYTE
+    ),
 ) -> None:
     """Run the scheduler on objects from files and print what it would decide.
 

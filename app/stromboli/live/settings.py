@@ -34,15 +34,15 @@ class Settings(BaseModel):
     """The queue that is created when it is absent, as `root` is."""
     listen: str = "127.0.0.1:8080"
     """Where metrics, probes and the extender are served."""
-    http_max_body: int = Field(default=32 << 20, gt=0)
+    http_max_body: int = Field(default=32 << 20, gt=0, le=1 << 30)
     """Bytes that a request may bring. kube-scheduler sends 3 KB for each node, unless it may send names only."""
-    http_max_header: int = Field(default=16 << 10, gt=0)
+    http_max_header: int = Field(default=16 << 10, gt=0, le=1 << 20)
     """Bytes of a request's headers."""
     http_timeout: _Seconds = 30.0
     """How long a request may take from its first byte to the last of its answer."""
-    http_max_requests: int = Field(default=16, gt=0)
+    http_max_requests: int = Field(default=16, gt=0, le=10_000)
     """Requests that are answered at once, besides probes."""
-    http_max_connections: int = Field(default=256, gt=0)
+    http_max_connections: int = Field(default=256, gt=0, le=100_000)
     """Open connections; the one that has waited longest for a request makes room for a new one."""
     tls_cert_file: FilePath | None = None
     """Certificates (PEM) with which the port is served by HTTPS, with `tls_private_key_file`."""

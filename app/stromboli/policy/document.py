@@ -51,6 +51,8 @@ _COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
 #: seconds
 _METRICS_INTERVAL = 30.0
 _MOST_PROBLEMS = 100
+#: actions that a session runs, and tiers that it asks
+_MOST = 100
 _TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules", "evictions")
 #: plugins that cannot share a policy with fairshare
 _OTHER_SHARES = frozenset(("capacity", "proportion"))
@@ -99,12 +101,12 @@ class Policy:
 
     @property
     def metrics_interval(self) -> float:
-        """Seconds between two readings of the loads of nodes; what cannot be read is the default."""
+        """Seconds between two readings of the loads of nodes, at least one; what cannot be read is the default."""
         try:
             seconds = duration.parse(self.metrics.get("interval", ""))
         except ValueError:
             return _METRICS_INTERVAL
-        return seconds if seconds > 0 else _METRICS_INTERVAL
+        return max(seconds, 1.0) if seconds > 0 else _METRICS_INTERVAL
 
 
 def load_policy(
@@ -168,11 +170,17 @@ class _Reader:
             self._wrong("actions", f"should be names separated by commas, not {shown(value)}", self.known_actions)
             return ()
         names = tuple(name.strip() for name in value.split(","))
+        if len(names) > _MOST:
+            self._wrong("actions", f"names {len(names):,} actions, more than {_MOST}")
+            return ()
         for name in names:
             self._known("actions", "action", name, self.known_actions)
         return names
 
     def _tiers(self, value: object) -> tuple[Tier, ...]:
+        if isinstance(value, list) and len(value) > _MOST:
+            self._wrong("tiers", f"has {len(value):,} entries, more than {_MOST}")
+            return ()
         tiers = tuple(self._tier(path, tier) for path, tier in self._entries("tiers", value, ("plugins",)))
         names = {option.name for tier in tiers for option in tier.plugins}
         if "fairshare" in names:

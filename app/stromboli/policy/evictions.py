@@ -8,17 +8,20 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from stromboli.api import duration
 
+#: seconds
+_LONGEST = 30 * 86_400.0
+
 
 class EvictionSettings(BaseModel):
     """The key `evictions` of a policy."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
 
-    most: int = Field(default=5, ge=1, alias="maxRepeats")
+    most: int = Field(default=5, ge=1, le=1_000, alias="maxRepeats")
     """How often a job that got places back may be evicted again for the same queue within `window`."""
-    window: float = Field(default=600.0, gt=0)
+    window: float = Field(default=600.0, gt=0, le=_LONGEST)
     """Over what time that is counted, as a duration such as `10m`."""
-    keep: float = Field(default=300.0, ge=0, alias="keepRoom")
+    keep: float = Field(default=300.0, ge=0, le=_LONGEST, alias="keepRoom")
     """How long room that was made is kept for whom it was made, as a duration; `0s` keeps none."""
 
     @field_validator("window", "keep", mode="before")

@@ -25,6 +25,8 @@ from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load
 from stromboli.state.cluster import ClusterState, object_key
 
 _DELETE = "delete"
+#: objects, and as many pods of workloads
+_MOST = 10_000
 _MADE_WHERE_MISSING = frozenset(("root", "default"))
 
 
@@ -161,10 +163,15 @@ def _merged(known: Any, change: Any) -> Any:
 
 
 def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: ClusterState) -> None:
+    changed = len(manifests) + len(out.removed)
+    if changed > _MOST:
+        out.problems.append(f"{source}: changes {changed:,} objects, more than {_MOST:,}")
+        out.removed = []
+        return
     if not manifests:
         return
     text = msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": manifests})
-    loaded = load(["-"], BytesIO(text))
+    loaded = load(["-"], BytesIO(text), most_pods=_MOST)
     loaded.objects += [("PriorityClass", known) for known in state.priority_classes.values()]
     named = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
     admitted = admit(loaded, state.scheduler_names)

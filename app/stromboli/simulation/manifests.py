@@ -66,12 +66,19 @@ def in_order(objects: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return sorted(objects, key=lambda entry: _RANKS.get(entry[0], len(_RANKS)))
 
 
-def load(paths: list[str], stdin: BinaryIO, *, lenient: bool = False, largest: int = LARGEST_FILE) -> Loaded:
+def load(
+    paths: list[str],
+    stdin: BinaryIO,
+    *,
+    lenient: bool = False,
+    largest: int = LARGEST_FILE,
+    most_pods: int = workloads.MOST_PODS,
+) -> Loaded:
     """Read files of at most `largest` bytes, folders of them, and `-` for `stdin`.
 
-    If lenient, fields and kinds that are not known pass.
+    If lenient, fields and kinds that are not known pass. Workloads may stand for `most_pods`.
     """
-    reader = _Reader(lenient)
+    reader = _Reader(lenient, most_pods)
     for name in paths:
         try:
             if name == "-":
@@ -128,9 +135,9 @@ def describe(kind: str, manifest: Mapping[str, Any]) -> str:
 class _Reader:
     """Sorts what documents hold into objects, scenarios and problems."""
 
-    def __init__(self, lenient: bool) -> None:
+    def __init__(self, lenient: bool, most_pods: int) -> None:
         self._lenient = lenient
-        self._workloads = workloads.Expansion()
+        self._workloads = workloads.Expansion(most_pods)
         self.loaded = Loaded(owners=self._workloads.owners)
 
     def read_file(self, path: Path, largest: int) -> None:

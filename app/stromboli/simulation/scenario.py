@@ -25,7 +25,8 @@ from stromboli.state.cluster import ClusterState
 
 #: the scheduler name of recorded scenarios
 SCENARIO_SCHEDULER = "volcano"
-_MOST_CYCLES = 1_000
+#: sessions in a row
+MOST_CYCLES = 1_000
 
 
 class _Model(BaseModel):
@@ -55,7 +56,7 @@ class _Document(_Model):
     origin: str = ""
     note: str = ""
     config: str
-    cycles: int = Field(default=1, ge=1, le=_MOST_CYCLES)
+    cycles: int = Field(default=1, ge=1, le=MOST_CYCLES)
     objects: list[Any] | None = None
     now: str | None = None
     node_usage: dict[str, _Load] | None = None

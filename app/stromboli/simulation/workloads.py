@@ -22,7 +22,7 @@ from stromboli.state.pods import GROUP_ANNOTATION
 Manifest: TypeAlias = dict[str, Any]
 
 #: pods that the workloads of one run may become: more are a slip of the pen
-_MOST_PODS = 100_000
+MOST_PODS = 100_000
 _ROLE_ANNOTATION = "volcano.sh/task-spec"
 _QUEUE_LABEL = "volcano.sh/queue-name"
 _PRIORITY_CLASS_LABEL = "ray.io/priority-class-name"
@@ -67,6 +67,7 @@ class Parts:
 class Expansion:
     """Makes the objects of workloads, not too many all in all."""
 
+    most: int = MOST_PODS
     pods: int = 0
     #: the workloads whose pods were made, by uid
     owners: dict[str, Manifest] = field(default_factory=dict)
@@ -81,8 +82,8 @@ class Expansion:
         assert kind is not None
         parts = kind[1](manifest["metadata"], manifest.get("spec") or {})
         pods = self.pods + sum(role.count for role in parts.roles)
-        if pods > _MOST_PODS:
-            raise InvalidObjectError(where, "spec", f"would be pod number {_MOST_PODS:,} and more")
+        if pods > self.most:
+            raise InvalidObjectError(where, "spec", f"would be pod number {self.most:,} and more")
         self.pods = pods
         owner = _owner(manifest)
         self.owners[owner["uid"]] = manifest

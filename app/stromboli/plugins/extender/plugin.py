@@ -38,7 +38,7 @@ class ExtenderArguments(Arguments):
 
     url_prefix: str = Field(default="", alias="extender.urlPrefix")
     """Where the extender is; a verb is a path below it."""
-    http_timeout: Duration = Field(default=1.0, alias="extender.httpTimeout", gt=0)
+    http_timeout: Duration = Field(default=1.0, alias="extender.httpTimeout", gt=0, le=60)
     """How long to wait for an answer."""
     ignorable: bool = Field(default=False, alias="extender.ignorable")
     """Whether scheduling goes on without the extender's answer."""
