@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.engine import SessionResult
 from tests.builders import decide, node, policy, queue, state
-from tests.plugins.queues import bound, wants
+from tests.plugins.queues import bound, evicted, holds, wants, why
 
 SHARES = {
     "proportion": policy("gang predicates proportion"),
@@ -81,4 +81,46 @@ def test_above_the_parent() -> None:
 def test_one_that_can_be_kept_is_kept_even_for_nobody(by: str) -> None:
     result = run(guaranteed("a", "3"), queue("b"), wants("b", 8), by=by)
     assert told(result) == {}
-    assert bound(result) == ({"b": 8} if by == SHARES["hierarchy"] else {"b": 5})
+    assert bound(result) == {"b": 5}
+
+
+@EVERY
+def test_it_is_kept_from_all_others_together(by: str) -> None:
+    result = run(guaranteed("a", "3"), queue("b"), queue("c"), wants("b", 8), wants("c", 8), by=by)
+    assert sum(bound(result).values()) == 5
+
+
+@pytest.mark.parametrize("of", ["p", "a"])
+def test_it_is_kept_from_those_below_other_parents(of: str) -> None:
+    """What is guaranteed to a, or to its parent, is neither for those of the other parent nor for the root's."""
+    tree = {"p": {}, "a": {"parent": "p"}, "q": {}, "b": {"parent": "q"}, "c": {"parent": "q"}, "d": {}}
+    tree[of]["guarantee"] = {"resource": {"cpu": "3"}}
+    queues = [queue(name, **spec) for name, spec in tree.items()]
+    others = [wants(name, 4) for name in "bcd"]
+    assert sum(bound(run(queues, *others, by=SHARES["hierarchy"])).values()) == 5
+    assert bound(run(queues, *others, wants("a", 3), by=SHARES["hierarchy"]))["a"] == 3
+
+
+def test_what_is_kept_for_a_parent_is_for_all_its_children() -> None:
+    tree = [guaranteed("p", "3"), queue("a", parent="p"), queue("b", parent="p"), queue("c")]
+    result = run(tree, wants("a", 1), wants("b", 8), wants("c", 8), by=SHARES["hierarchy"])
+    assert sum(bound(result).get(name, 0) for name in "ab") >= 3
+    assert sum(bound(result).values()) == 8
+
+
+def test_who_waits_is_told_that_the_rest_is_guaranteed() -> None:
+    result = run(guaranteed("a", "3"), queue("b"), wants("b", 8), by=SHARES["hierarchy"])
+    assert why(result, "b-7").told == (
+        "QueueCapabilityExceeded: queue b has no room in cpu (cpu: holds 5, may have 5 as other queues hold the rest "
+        "or are guaranteed it, 1 more asked). This resolves as others finish."
+    )
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_a_branch_keeps_what_its_parent_is_guaranteed(action: str, kept: int) -> None:
+    text = SHARES["hierarchy"].replace("'allocate'", f"'allocate, {action}'")
+    parent = guaranteed("p", str(kept)) if kept else queue("p")
+    queues = [parent, queue("a", parent="p"), queue("b", deserved={"cpu": "8"})]
+    result = run(queues, holds("a", 3), holds("b", 5), wants("b", 1), by=text)
+    assert evicted(result) == ({} if kept else {"a-uses": 1})

@@ -39,12 +39,15 @@ class Excess:
     elastic: Vector | None = None
     #: of what is held, what the same job would get in this try
     tried: Vector | None = None
+    #: whether all beyond the bound is held by other queues or guaranteed to them
+    for_others: bool = False
 
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
         """The reason, with the numbers that were compared."""
         word, lack, verb = limit.value
+        rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
         detail = "; ".join(
-            f"{view.dimensions[c]}: {self._held(c)}, {verb} {describe(c, self.bound[c])}, "
+            f"{view.dimensions[c]}: {self._held(c)}, {verb} {describe(c, self.bound[c])}{rest}, "
             f"{describe(c, self.request[c])} more asked"
             for c in self.columns
         )

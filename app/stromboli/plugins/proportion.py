@@ -46,6 +46,7 @@ class Proportion(Plugin):
         self._deserved = self._divide()
         if view.rules.tolerance:
             self._deserved = division.in_base_units(self._deserved)
+        self._pools = self._pools_of_queues() if view.rules.kept_guarantees and self._kept.any() else []
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
         #: queues whose allocated amount was changed, even if it was changed back
@@ -75,11 +76,15 @@ class Proportion(Plugin):
         request = self._view.request(pod)
         held, limit = self._allocated[row], self._deserved[row]
         room = shares.copies_within(limit, held, request, count)
-        if room == count:
+        pool = self._pools[row] if self._pools and room else None
+        kept = room if pool is None else pool.copies(request, room)
+        if kept == count:
             return count, None
+        got = tried(self._view, self._view.jobs[pod.job])
+        if pool is not None and kept < room:
+            return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
         columns = shares.exceeded(held + (room + 1) * request, limit, request)
-        job = self._view.jobs[pod.job]
-        excess = Excess(queue.name, held, request, limit, columns, tried=tried(self._view, job))
+        excess = Excess(queue.name, held, request, limit, columns, tried=got)
         return room, excess.reason(self._view, Limit.Deserved)
 
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
@@ -91,6 +96,8 @@ class Proportion(Plugin):
         columns = shares.exceeded(held + request, self._limit[row], request)
         if columns:
             return Excess(queue.name, held, request, self._limit[row], columns).reason(self._view, Limit.Capability)
+        if self._pools and not self._pools[row].copies(request, 1):
+            return self._pools[row].excess(queue.name, held, request).reason(self._view, Limit.Capability)
         deserved = self._deserved[row]
         columns = [c for c in shares.exceeded(held + request, deserved, request) if held[c] > deserved[c] - TOLERANCE]
         if columns:
@@ -178,6 +185,8 @@ class Proportion(Plugin):
         if operation.job is not None:
             queue = operation.job.queue.name
             self._allocated[self._row[queue]] += amount
+            if self._pools:
+                self._pools[self._row[queue]].change(amount)
             self._changed.add(queue)
 
     def close(self, report: Report) -> None:
@@ -260,6 +269,15 @@ class Proportion(Plugin):
             asked[own] = self._request
             self._kept, self._clipped = guarantees.clip(self._kept, self._capabilities(every), view.total, asked)
         self._guarantee = self._kept[own]
+
+    def _pools_of_queues(self) -> list[guarantees.Pool]:
+        """What guarantees leave to each queue with jobs."""
+        cluster = guarantees.Pool.cluster(self._view.total, self._kept.sum(axis=0))
+        cluster.change(self._kept.sum(axis=0) - self._guarantee.sum(axis=0))
+        pools = [cluster.part(kept) for kept in self._guarantee]
+        for pool, held in zip(pools, self._allocated, strict=True):
+            pool.change(held)
+        return pools
 
     def _per_queue(self, queues: list[Queue], per_job: Matrix) -> Matrix:
         out = np.zeros((len(queues), per_job.shape[1]))

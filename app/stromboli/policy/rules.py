@@ -39,6 +39,8 @@ class Rules:
     deserved: bool = True
     #: a guarantee that cannot be kept is clipped to what exists, and held back only as far as its queue asks for it
     clipped_guarantees: bool = True
+    #: what is guaranteed to a queue is kept from all others together, and in a tree from those outside its parent, too
+    kept_guarantees: bool = True
     #: queues whose weights are all zero share equally
     all_weights_zero: bool = True
     #: room that no share reaches, because shares do not divide, is lent to the queue furthest below its own

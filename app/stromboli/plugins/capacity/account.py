@@ -10,6 +10,7 @@ import numpy as np
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
 from stromboli.fairness import shares
+from stromboli.fairness.guarantees import Pool
 from stromboli.framework.job import Queue
 from stromboli.kube.dra.quota import DeviceQuota
 
@@ -44,6 +45,8 @@ class Account:
     path: list[Account] = field(init=False)
     #: why nothing can be scheduled in it
     broken: Reason | None = None
+    #: what guarantees leave to it; None where nothing is guaranteed
+    pool: Pool | None = None
 
     def __post_init__(self) -> None:
         self.path = [self]

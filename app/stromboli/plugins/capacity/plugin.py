@@ -7,7 +7,7 @@ fit its queue and every ancestor; flat queues are a tree of depth one whose root
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -78,6 +78,8 @@ class Capacity(Plugin):
             for job in account.queue.jobs:
                 self._count(account, job)
         self._set_limits()
+        if view.rules.kept_guarantees and len(view.nodes):
+            self._keep_guarantees()
         #: allocated, request and inqueue; the gauges of ancestors stay at what the session found
         self._at_start = {
             name: (a.allocated.copy(), a.request.copy(), a.inqueue.copy()) for name, a in self._accounts.items()
@@ -109,10 +111,24 @@ class Capacity(Plugin):
             if fit < room:
                 room = fit
                 why = self._over(account, account.allocated + (fit + 1) * request, request, [pod])
+        if room and self._accounts[queue.name].pool is not None:
+            room, why = self._within_guarantees(self._accounts[queue.name], pod, room, why)
         if room and self._limits_devices and pod.pod_class.spec.resource_claims:
             over = self._over_devices(queue, pod)
             return (1, why) if over is None else (0, over)
         return room, why
+
+    def _within_guarantees(
+        self, account: Account, pod: PodRecord, count: int, why: Reason | None
+    ) -> tuple[int, Reason | None]:
+        """How many of some copies of a pod leave what is guaranteed to other queues, and why no more."""
+        pool, request = account.pool, self._view.request(pod)
+        room = count if pool is None else pool.copies(request, count)
+        if pool is None or room == count:
+            return count, why
+        got = tried(self._view, self._view.jobs[pod.job])
+        excess = pool.excess(account.queue.name, account.allocated, request, room + 1, got)
+        return room, excess.reason(self._view, Limit.Capability)
 
     def _over_devices(self, queue: Queue, pod: PodRecord) -> Reason | None:
         """Why a queue has no room for the devices of one pod; each pod of a class has claims of its own."""
@@ -149,7 +165,7 @@ class Capacity(Plugin):
             alike = (shares.asked(request) & shares.asked(wanted)).any()
             return bool(alike) and not self._equally_undeserving(own, account, wanted, request)
 
-        victims = self._surplus(candidates, at_stake, lambda account: self._ancestors_apart(account, own))
+        victims = self._surplus(own, candidates, at_stake, lambda account: self._ancestors_apart(account, own))
         return self._not_served_before(own, wanted, victims) if view.rules.served_next else victims
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
@@ -157,16 +173,18 @@ class Capacity(Plugin):
         return candidates
 
     def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Ancestors do not count, nor what the gang requests."""
-        return self._surplus(candidates, lambda account, request: True, lambda account: [])
+        """What ancestors deserve does not count, nor what the gang requests."""
+        own = self._accounts[job.queue.name]
+        return self._surplus(own, candidates, lambda account, request: True, lambda account: [])
 
     def _surplus(
         self,
+        own: Account,
         candidates: Sequence[PodRecord],
         at_stake: Callable[[Account, Vector], bool],
         above: Callable[[Account], list[Account]],
     ) -> list[PodRecord]:
-        """What queues, and the accounts `above` them, can give: all above what they deserve, down to guarantees."""
+        """What queues, and the accounts `above` them, can give to one: above what they deserve, down to guarantees."""
         if self._stopped is not None:
             return []
         view = self._view
@@ -180,10 +198,25 @@ class Capacity(Plugin):
                 at_stake(account, request)
                 and (account.guarantee < held[0] - request + TOLERANCE).all()
                 and all(gives_way(each, holds, request) for each, holds in zip(accounts, held, strict=True))
+                and self._branch_keeps_guarantees(own, account, left, request)
             ):
-                left.update((each.queue.name, holds - request) for each, holds in zip(accounts, held, strict=True))
+                for each in account.path:
+                    left[each.queue.name] = left.get(each.queue.name, each.allocated) - request
                 victims.append(candidate)
         return victims
+
+    def _branch_keeps_guarantees(
+        self, own: Account, account: Account, left: Mapping[str, Vector], request: Vector
+    ) -> bool:
+        """Whether all above a queue that are not above the one that takes have more than they are guaranteed."""
+        if not self._view.rules.kept_guarantees:
+            return True
+        asked = shares.asked(request)
+        return all(
+            (above.guarantee < left.get(above.queue.name, above.allocated) - request + TOLERANCE)[asked].all()
+            for above in account.path[1:]
+            if above not in own.path
+        )
 
     def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
         """Those whose queue keeps what it deserves without them, and then has no smaller share where the paths part.
@@ -318,6 +351,8 @@ class Capacity(Plugin):
         if operation.job is None:
             return
         leaf = self._accounts[operation.job.queue.name]
+        if leaf.pool is not None:
+            leaf.pool.change(amount)
         for account in leaf.path:
             account.allocated += amount
             if account is leaf or self._view.rules.ancestor_shares:
@@ -466,6 +501,8 @@ class Capacity(Plugin):
             root = self._accounts[ROOT]
             root.limit = self._root_limit(root)
             root.capability = root.limit
+            if self._view.rules.kept_guarantees:
+                self._guarantee_parents(root)
             self._limit_children(root)
             root.guarantee = _total(child.guarantee for child in root.children) + self._view.vector(None)
             root.deserved = _total(child.deserved for child in root.children) + self._view.vector(None)
@@ -486,6 +523,35 @@ class Capacity(Plugin):
         if self._view.rules.broken_queue:
             return root.capability
         return self._view.vector(root.queue.spec.capability)
+
+    def _guarantee_parents(self, parent: Account) -> None:
+        """What is guaranteed to children is guaranteed to their parent."""
+        for child in parent.children:
+            self._guarantee_parents(child)
+        together = _total(np.minimum(child.guarantee, child.capability) for child in parent.children)
+        parent.guarantee = np.maximum(parent.guarantee, together)
+
+    def _keep_guarantees(self) -> None:
+        """Give queues pools, if anything is guaranteed to anybody."""
+        tops = [account for account in self._accounts.values() if account.parent is None]
+        idle = [q for q in self._view.queues.values() if q.name not in self._accounts]
+        kept = [self._kept(self._account(queue)) for queue in idle]
+        kept += [each.guarantee for top in tops for each in (top.children if self.hierarchy else [top])]
+        together = _total(kept) + self._view.vector(None)
+        if not together.any():
+            return
+        cluster = guarantees.Pool.cluster(self._view.total, together)
+        for amount in kept[: len(idle)]:
+            cluster.part(amount)
+        for top in tops:
+            self._keep_below(top, cluster)
+
+    def _keep_below(self, account: Account, above: guarantees.Pool) -> None:
+        is_root = account.queue.name == ROOT and account.children
+        pool = account.pool = above if is_root else above.part(account.guarantee, account.limit)
+        pool.change(account.allocated - _total(child.allocated for child in account.children))
+        for child in account.children:
+            self._keep_below(child, pool)
 
     def _limit_children(self, parent: Account) -> None:
         for child in parent.children:
