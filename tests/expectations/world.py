@@ -1,14 +1,20 @@
-"""A small cluster that lives from session to session: bound pods run, evicted ones come back as new pods."""
+"""A small cluster that lives from session to session: bound pods run, evicted ones come back as new pods.
+
+What sessions write on PodGroups, Queues and pods is there in the next session, as on a real cluster.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from stromboli.api import objects
-from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus
+from msgspec.structs import replace as with_fields
+
+from stromboli.api import crds, objects
+from stromboli.api.decisions import Bind, Evict, Nominate, SetPodGroupStatus, SetPodUnscheduled, SetQueueStatus
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.environment import Environment
 from tests import builders
@@ -18,6 +24,19 @@ CLASSES = [
     for name, value in (("low", 10), ("middle", 50), ("high", 100), ("critical", 2_000_000_000))
 ]
 VALUES = {each.metadata.name: each.value for each in CLASSES}
+GPU = "nvidia.com/gpu"
+#: a pod's conditions by its name
+Said = tuple[str, str]
+
+
+class Size(NamedTuple):
+    """What a node has."""
+
+    cpu: int
+    #: Gi
+    memory: int
+    gpu: int = 0
+    pods: int = 110
 
 
 @dataclass
@@ -33,10 +52,13 @@ class Job:
     priority: str = "low"
     created: int = 0
     phase: str = "Inqueue"
+    gpu: int = 0
     #: the node of each pod by its name, empty while it waits
     pods: dict[str, str] = field(default_factory=dict)
     #: pods that were made so far
     made: int = 0
+    #: what sessions wrote
+    status: crds.PodGroupStatus | None = None
 
     def __post_init__(self) -> None:
         self.replace_pods()
@@ -57,80 +79,177 @@ class World:
     """The cluster between sessions."""
 
     engine: Engine
-    #: cpu and memory in Gi by name of the node
-    nodes: dict[str, tuple[int, int]]
+    #: by name; plain tuples are sizes
+    nodes: dict[str, tuple[int, ...]]
     #: the spec of each queue by name
     queues: dict[str, dict[str, Any]]
     jobs: list[Job] = field(default_factory=list)
     environment: Environment = field(default_factory=Environment)
     now: float = builders.NOON
+    #: how many sessions long an evicted pod terminates before another comes instead of it
+    patience: int = 0
+    #: pods that terminate: their job, node, and the sessions that they stay
+    leaving: dict[str, tuple[Job, str, int]] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
+    #: what waiting pods say, and queues
+    said: dict[str, Said] = field(default_factory=dict)
+    statuses: dict[str, crds.QueueStatus] = field(default_factory=dict)
     #: how often pods of a job were evicted for another
     evicted_for: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    def decide(self) -> SessionResult:
+        """What a session decides now; nothing comes of it."""
+        return self.engine.decide(self.state().snapshot(), now=self.now, environment=self.environment)
+
     def session(self) -> tuple[Counter[str], SessionResult]:
         """Decide once and carry it out; how many pods were bound and evicted."""
-        result = self.engine.decide(self.state().snapshot(), now=self.now, environment=self.environment)
+        result = self.decide()
         self.environment = result.environment
         self.now += 1
-        jobs = {job.name: job for job in self.jobs}
         changes: Counter[str] = Counter()
-        pairs: set[tuple[str, str]] = set()
+        self._let_go()
         for decision in result.decisions:
             match decision:
                 case Bind(_, name, _, node):
-                    jobs[name.rpartition("-")[0]].pods[name] = node
+                    self._job(name).pods[name] = node
                     changes["bound"] += 1
-                case Evict(_, name, _, _, _, beneficiary):
-                    job = name.rpartition("-")[0]
-                    del jobs[job].pods[name]
+                case Evict(_, name):
+                    job = self._job(name)
+                    self.leaving[name] = job, job.pods.pop(name), self.patience
                     changes["evicted"] += 1
-                    pairs.add((job, beneficiary.rpartition("/")[2]))
                 case Nominate(_, name, _, node):
                     self.nominated[name] = node
+                case SetPodUnscheduled(_, name, _, word, message):
+                    self.said[name] = word, message
                 case SetPodGroupStatus(_, name, status):
-                    jobs[name].phase = status.phase
-        self.evicted_for.update(pairs)
-        for job in self.jobs:
-            job.replace_pods()
+                    self._job(f"{name}-").phase, self._job(f"{name}-").status = status.phase, status
+                case SetQueueStatus(name, allocated, conditions):
+                    before = self.statuses.get(name, crds.QueueStatus())
+                    now = {
+                        "allocated": allocated,
+                        "conditions": before.conditions if conditions is None else conditions,
+                    }
+                    self.statuses[name] = before.model_copy(update=now)
+        self.evicted_for.update(
+            {(each.name.rpartition("-")[0], each.beneficiary.rpartition("/")[2]) for each in evictions(result)}
+        )
+        self._replace()
         return changes, result
+
+    def _job(self, pod: str) -> Job:
+        name = pod.rpartition("-")[0]
+        return next(job for job in self.jobs if job.name == name)
+
+    def _let_go(self) -> None:
+        """A session is over for the pods that terminate."""
+        self.leaving = {name: (job, node, left - 1) for name, (job, node, left) in self.leaving.items()}
+
+    def _replace(self) -> None:
+        self.leaving = {
+            name: (job, node, left)
+            for name, (job, node, left) in self.leaving.items()
+            if left > 0 and job in self.jobs and node in self.nodes
+        }
+        waiting = {name for name, _ in self.leaving.items()}
+        for job in self.jobs:
+            if not any(name.rpartition("-")[0] == job.name for name in waiting):
+                job.replace_pods()
 
     def state(self) -> Any:
         objs: list[Any] = [*CLASSES]
-        objs += [builders.node(name, cpu=str(cpu), memory=f"{gi}Gi") for name, (cpu, gi) in self.nodes.items()]
-        objs += [builders.queue(name, **spec) for name, spec in self.queues.items()]
+        objs += [_node(name, Size(*size)) for name, size in self.nodes.items()]
+        for name, spec in self.queues.items():
+            made = builders.queue(name, **spec)
+            made.status = self.statuses.get(name, made.status).model_copy(update={"state": "Open"})
+            objs.append(made)
         for job in self.jobs:
-            objs.append(
-                builders.pod_group(
-                    job.name,
-                    job.least,
-                    job.queue,
-                    job.phase,
-                    created=job.created,
-                    priorityClassName=job.priority,
-                    minResources={"cpu": str(job.cpu * job.least), "memory": f"{job.memory * job.least}Gi"},
-                )
-            )
-            objs += [
-                builders.pod(
-                    name,
-                    job.name,
-                    cpu=str(job.cpu),
-                    memory=f"{job.memory}Gi",
-                    node=node,
-                    nominated="" if node else self.nominated.get(name, ""),
-                    priority=VALUES[job.priority],
-                )
-                for name, node in job.pods.items()
-            ]
+            objs.append(self._pod_group(job))
+            for name, node in job.pods.items():
+                made_pod = _pod(job.name, name, _request(job), VALUES[job.priority], node)
+                objs.append(made_pod if node else self._waiting(made_pod))
+        objs += [
+            _pod(job.name, name, _request(job), VALUES[job.priority], node, deleted=True)
+            for name, (job, node, _) in self.leaving.items()
+        ]
         return builders.state(*objs)
 
+    def _pod_group(self, job: Job) -> crds.PodGroup:
+        least = {name: amount * job.least for name, amount in asked(job).items()}
+        made = builders.pod_group(
+            job.name,
+            job.least,
+            job.queue,
+            job.phase,
+            created=job.created,
+            priorityClassName=job.priority,
+            minResources=quantities(least),
+        )
+        made.status = (job.status or made.status).model_copy(update={"phase": job.phase})
+        return made
+
+    def _waiting(self, pod: objects.Pod) -> objects.Pod:
+        """A pod with what sessions wrote on it."""
+        word, message = self.said.get(pod.metadata.name, ("", ""))
+        conditions = [objects.PodCondition("PodScheduled", "False", word, message)] if word else []
+        nominated = self.nominated.get(pod.metadata.name, "")
+        return with_fields(pod, status=with_fields(pod.status, conditions=conditions, nominated_node_name=nominated))
+
+    def below(self, queue: str) -> set[str]:
+        """A queue and those below it."""
+        children = [name for name, spec in self.queues.items() if spec.get("parent") == queue and name != queue]
+        return {queue}.union(*(self.below(child) for child in children))
+
     def held(self, queue: str) -> Mapping[str, int]:
-        """CPUs and memory that a queue and those below it hold."""
-        below = [queue, *(name for name, spec in self.queues.items() if spec.get("parent") == queue)]
-        jobs = [job for job in self.jobs if job.queue in below]
-        return {"cpu": sum(j.running * j.cpu for j in jobs), "memory": sum(j.running * j.memory for j in jobs)}
+        """What a queue and those below it hold, by resource."""
+        below = self.below(queue)
+        held: Counter[str] = Counter()
+        for job in self.jobs:
+            if job.queue in below:
+                held.update({name: amount * job.running for name, amount in asked(job).items()})
+        return held
 
     def forget(self) -> None:
         """The scheduler is started anew."""
-        self.environment = replace(self.environment, room={}, churn=None)
+        self.environment = replace(self.environment, room={}, churn=None, kept={}, left={}, nominated_hyper_nodes={})
+
+
+def evictions(result: SessionResult) -> Iterator[Evict]:
+    """Who goes by a session's decisions."""
+    return (decision for decision in result.decisions if isinstance(decision, Evict))
+
+
+def asked(job: Job) -> dict[str, int]:
+    """What each pod of a job requests, by resource."""
+    return {"cpu": job.cpu, "memory": job.memory} | ({GPU: job.gpu} if job.gpu else {})
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts as they are written, memory in Gi."""
+    return {name: f"{value}Gi" if name == "memory" else str(value) for name, value in amounts.items()}
+
+
+def _request(job: Job) -> tuple[int, int, int]:
+    return job.cpu, job.memory, job.gpu
+
+
+@cache
+def _node(name: str, size: Size) -> objects.Node:
+    gpus = {"resources": {GPU: str(size.gpu)}} if size.gpu else {}
+    return builders.node(name, cpu=str(size.cpu), memory=f"{size.memory}Gi", pods=str(size.pods), **gpus)
+
+
+@cache
+def _pod(
+    job: str, name: str, request: tuple[int, int, int], priority: int, node: str, *, deleted: bool = False
+) -> objects.Pod:
+    cpu, memory, gpu = request
+    return builders.pod(
+        name,
+        job,
+        cpu=str(cpu),
+        memory=f"{memory}Gi",
+        resources={GPU: str(gpu)} if gpu else None,
+        node=node,
+        priority=priority,
+        deleted=deleted,
+    )

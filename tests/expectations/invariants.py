@@ -1,0 +1,105 @@
+"""What holds after every session, whatever the policy and the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stromboli.engine import SessionResult
+from tests.expectations.world import GPU, VALUES, Size, World, asked, evictions
+
+RESOURCES = ("cpu", "memory", GPU)
+#: what queues hold, by name and resource
+Holdings = Mapping[str, Mapping[str, int]]
+
+
+def holdings(world: World) -> Holdings:
+    """What each queue holds, with those below it."""
+    return {name: world.held(name) for name in world.queues}
+
+
+def amounts_of(written: Mapping[str, str] | None) -> dict[str, int]:
+    """Amounts from how they are written."""
+    return {name: int(value.removesuffix("Gi")) for name, value in (written or {}).items()}
+
+
+def check_nodes(world: World) -> None:
+    """No node holds more than it can allocate, with the pods that terminate there."""
+    for name, size in world.nodes.items():
+        on = [job for job in world.jobs for node in job.pods.values() if node == name]
+        on += [job for job, node, _ in world.leaving.values() if node == name]
+        has = Size(*size)
+        for resource, most in (("cpu", has.cpu), ("memory", has.memory), (GPU, has.gpu)):
+            assert sum(asked(job).get(resource, 0) for job in on) <= most, f"{name} holds too much {resource}"
+        assert len(on) <= has.pods
+
+
+def check_gangs(world: World) -> None:
+    """No gang is bound in part, and none is left running below its minimum."""
+    for job in world.jobs:
+        assert job.running == 0 or job.running >= job.least, f"{job.name} runs below its minimum"
+
+
+def check_victims(world: World, result: SessionResult) -> None:
+    """Nobody evicts what is critical."""
+    priorities = {job.name: VALUES[job.priority] for job in world.jobs}
+    for victim in evictions(result):
+        assert priorities[victim.name.rpartition("-")[0]] < VALUES["critical"]
+
+
+def check_capabilities(world: World, before: Holdings) -> None:
+    """No queue, and none above one, came to hold more than it may."""
+    for name, spec in world.queues.items():
+        held = world.held(name)
+        for resource, most in amounts_of(spec.get("capability")).items():
+            assert held[resource] <= max(most, before[name][resource]), f"{name} holds too much {resource}"
+
+
+def check_guarantees(world: World, before: Holdings) -> None:
+    """Nobody came to hold what is guaranteed to others; too much together is clipped, and not checked here."""
+    for at, resource in enumerate(RESOURCES):
+        total = sum(Size(*size)[at] for size in world.nodes.values())
+        possible = all(_guaranteed(world, name, resource) <= _limit(world, name, resource) for name in world.queues)
+        tops = _children(world, "root" if "root" in world.queues else "")
+        if possible and sum(_guaranteed(world, name, resource) for name in tops) <= total:
+            now = {name: world.held(name) for name in world.queues}
+            used, was = (sum(_held_or_kept(world, top, resource, held) for top in tops) for held in (now, before))
+            assert used <= max(total, was), f"{resource} that is guaranteed to others was taken"
+
+
+def check_given(world: World, before: Holdings, result: SessionResult) -> None:
+    """No queue lost what it is guaranteed to pods of other queues; who is moved has another place."""
+    queue_of = {job.name: job.queue for job in world.jobs}
+    lost: dict[str, dict[str, int]] = {}
+    for victim in (each for each in evictions(result) if each.action != "consolidation"):
+        giver = next(job for job in world.jobs if job.name == victim.name.rpartition("-")[0])
+        taker = queue_of[victim.beneficiary.rpartition("/")[2]] if victim.beneficiary else giver.queue
+        for name in world.queues:
+            if giver.queue in world.below(name) and taker not in world.below(name):
+                amounts = lost.setdefault(name, dict.fromkeys(RESOURCES, 0))
+                for resource, amount in asked(giver).items():
+                    amounts[resource] += amount
+    for name, amounts in lost.items():
+        for resource, amount in amounts.items():
+            kept = min(_guaranteed(world, name, resource), before[name][resource])
+            assert not amount or before[name][resource] - amount >= kept, f"{name} lost {resource} it is guaranteed"
+
+
+def _children(world: World, of: str) -> list[str]:
+    return [name for name, spec in world.queues.items() if name != "root" and spec.get("parent", "") == of]
+
+
+def _held_or_kept(world: World, name: str, resource: str, held: Holdings) -> int:
+    children = _children(world, name)
+    below = sum(_held_or_kept(world, child, resource, held) for child in children)
+    return max(_guaranteed(world, name, resource), below if children else held[name][resource])
+
+
+def _guaranteed(world: World, name: str, resource: str) -> int:
+    """What is guaranteed to a queue, or to those below it."""
+    amount = amounts_of(world.queues[name].get("guarantee", {}).get("resource")).get(resource, 0)
+    below = sum(_guaranteed(world, child, resource) for child in _children(world, name))
+    return min(max(amount, below), _limit(world, name, resource)) if not below else max(amount, below)
+
+
+def _limit(world: World, name: str, resource: str) -> int:
+    return amounts_of(world.queues[name].get("capability")).get(resource, 10**6)
