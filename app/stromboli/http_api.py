@@ -31,7 +31,8 @@ from stromboli.simulation.changes import try_changes
 
 T = TypeVar("T")
 
-_SCHEDULING = "scheduling.volcano.sh"
+#: the API group of queues and PodGroups
+SCHEDULING = "scheduling.volcano.sh"
 #: headers that a proxy adds: then loopback is the proxy, and who asks is somebody else
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 #: bytes of a change
@@ -134,28 +135,28 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
     @router.get("/explain/job/{namespace}/{name}")
     async def explain_job(request: Request, namespace: str, name: str, remedies: bool = True) -> Response:
         """Why a job waits."""
-        who = await _caller(request, reviews)
-        await who.demand("get", _SCHEDULING, "podgroups", namespace)
+        who = await caller(request, reviews)
+        await who.demand("get", SCHEDULING, "podgroups", namespace)
         return await _explain(questions, who, "job", namespace, name, remedies=remedies)
 
     @router.get("/explain/pod/{namespace}/{name}")
     async def explain_pod(request: Request, namespace: str, name: str, remedies: bool = True) -> Response:
         """Why a pod waits."""
-        who = await _caller(request, reviews)
+        who = await caller(request, reviews)
         return await _explain(questions, who, "pod", namespace, name, remedies=remedies)
 
     @router.get("/explain/queue/{name}")
     async def explain_the_queue(request: Request, name: str) -> Response:
         """How a queue stands."""
-        who = await _caller(request, reviews)
-        await who.demand("get", _SCHEDULING, "queues")
+        who = await caller(request, reviews)
+        await who.demand("get", SCHEDULING, "queues")
         found = await questions.ask(lambda rehearsal: explain_queue(questions.session(rehearsal), name))
         return await _answer(found, f"there is no queue {name}", who)
 
     @router.post("/whatif")
     async def whatif(request: Request) -> Response:
         """What would be otherwise after the change in the body; nothing is written."""
-        who = await _caller(request, reviews)
+        who = await caller(request, reviews)
         # It tells of pods wherever they are.
         await who.demand("list", "", "pods")
         body = await request.body()
@@ -163,7 +164,7 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
             raise HTTPException(413, f"a change has no more than {_LARGEST_CHANGE} bytes")
         try:
             text = body.decode()
-            return _json(
+            return as_json(
                 await questions.ask(lambda rehearsal: try_changes("the request", text, rehearsal, source.engine))
             )
         except (UnicodeDecodeError, StromboliError) as error:
@@ -193,20 +194,21 @@ async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller)
     if found is None:
         raise HTTPException(404, missing)
     allowed = {each: await who.may("list", "", "pods", each) for each in namespaces(found)}
-    return _json(redacted(found, frozenset(name for name, may in allowed.items() if may)))
+    return as_json(redacted(found, frozenset(name for name, may in allowed.items() if may)))
 
 
-def _json(answer: object) -> Response:
+def as_json(answer: object) -> Response:
+    """An answer as it is sent."""
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
 # -- who asks --------------------------------------------------------------------------------------------------------
 
 
-async def _caller(request: Request, reviews: Reviews | None) -> Caller:
-    """Raises HTTPException for a stranger."""
+async def caller(request: Request, reviews: Reviews | None) -> Caller:
+    """Who asks. Raises HTTPException for a stranger."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if not scheme and _on_loopback(request):
+    if not scheme and on_loopback(request):
         return Caller(None, None)
     if reviews is None:
         raise HTTPException(403, "only requests on loopback are answered")
@@ -223,7 +225,7 @@ async def _caller(request: Request, reviews: Reviews | None) -> Caller:
     return Caller(user, reviews)
 
 
-def _on_loopback(request: Request) -> bool:
+def on_loopback(request: Request) -> bool:
     """Whether a request comes from this machine and names it; a web page that was led here names another host."""
     if any(header in request.headers for header in _FORWARDED) or request.client is None:
         return False

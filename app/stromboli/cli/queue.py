@@ -8,7 +8,7 @@ from stromboli.cli import clusters
 from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
 from stromboli.cli.output import Format, Output, columns, show
 from stromboli.explain.answers import QueueAnswer
-from stromboli.explain.queues import explain_queue
+from stromboli.explain.queues import explain_queue, in_tree
 
 
 def list_(
@@ -53,7 +53,10 @@ def _rows(found: list[QueueAnswer], *, wide: bool, indented: bool = False) -> It
     more = ("requested", "guarantee", "limit") if wide else ()
     header = ("queue", "state", "weight", "share", "resource", "held", "deserved", *more, "jobs", "waiting")
     yield tuple(name.upper() for name in header)
-    for answer, depth in _in_tree(found) if indented else ((each, 0) for each in found):
+    by_name = {answer.name: answer for answer in found}
+    tree = in_tree({answer.name: answer.parent for answer in found}) if indented else ((name, 0) for name in by_name)
+    for name, depth in tree:
+        answer = by_name[name]
         share = "-" if answer.share is None else f"{answer.share:.2f}"
         head = (f"{'  ' * depth}{answer.name}", answer.state or "-", str(answer.weight), share)
         tail = (str(sum(answer.jobs.values())), str(sum(answer.waiting.values())))
@@ -65,20 +68,3 @@ def _rows(found: list[QueueAnswer], *, wide: bool, indented: bool = False) -> It
             head, tail = ("", "", "", ""), ("", "")
         if not own:
             yield (*head, *("-" for _ in range(3 + len(more))), *tail)
-
-
-def _in_tree(found: list[QueueAnswer]) -> Iterator[tuple[QueueAnswer, int]]:
-    """Each queue below its parent, with its depth; those whose parents lead nowhere come last."""
-    names = {answer.name for answer in found}
-    shown: set[str] = set()
-
-    def below(parent: str, depth: int) -> Iterator[tuple[QueueAnswer, int]]:
-        for answer in found:
-            top = not answer.parent or answer.parent not in names
-            if answer.name not in shown and (top if not parent else answer.parent == parent):
-                shown.add(answer.name)
-                yield answer, depth
-                yield from below(answer.name, depth + 1)
-
-    yield from below("", 0)
-    yield from ((answer, 0) for answer in found if answer.name not in shown)

@@ -19,6 +19,7 @@ import uvloop
 from pydantic import ValidationError
 
 from stromboli.api.errors import StromboliError
+from stromboli.board import History, board_routes
 from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
@@ -149,11 +150,12 @@ def _described(error: Any) -> str:
 
 
 class _Watcher(Metrics):
-    """Counts, and keeps the last session for whoever asks over HTTP."""
+    """Counts, and keeps the last session and what was before it for whoever asks over HTTP."""
 
     def __init__(self) -> None:
         super().__init__()
         self.published: Published | None = None
+        self.history = History()
         self.service: Service | None = None
         #: what plugins raised in the last session, which is not logged again
         self._failures: set[tuple[str, str, str]] = set()
@@ -170,6 +172,19 @@ class _Watcher(Metrics):
             if (failure.plugin, failure.where, str(failure.error)) not in self._failures:
                 log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)  # noqa: LOG004
         self._failures = failures
+        self.history.session(result.session, now, seconds)
+
+    def session_failed(self, error: BaseException) -> None:
+        super().session_failed(error)
+        self.history.failed(error, time.time())
+
+    def snapshot(self, seconds: float) -> None:
+        super().snapshot(seconds)
+        self.history.snapshot(seconds)
+
+    def policy(self, error: str | None) -> None:
+        super().policy(error)
+        self.history.problem = error or ""
 
     def last(self) -> Session | None:
         """The last session of this replica, while it leads."""
@@ -226,6 +241,7 @@ class _Scheduler:
             settings, load, watcher, credentials, reads=registry.reads, usage=_Usage(sessions)
         )
         self._reviews = Kube(credentials)
+        reviews = AccessReviews(self._reviews)
         self._settings = settings
         self._sessions = sessions
         self._app = make_app(
@@ -236,7 +252,8 @@ class _Scheduler:
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
             more=[
-                api_routes(LiveCluster(self._service, sessions, engine_of, watcher.last), AccessReviews(self._reviews))
+                api_routes(LiveCluster(self._service, sessions, engine_of, watcher.last), reviews),
+                board_routes(watcher, reviews, settings.lease_namespace),
             ],
         )
 

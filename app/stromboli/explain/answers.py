@@ -10,11 +10,11 @@ from msgspec import Struct, field
 Amounts: TypeAlias = dict[str, str]
 
 
-class _Part(Struct, frozen=True, rename="camel"):
-    """Base of the parts: camelCase in JSON."""
+class Part(Struct, frozen=True, rename="camel"):
+    """Base of the parts of answers: camelCase in JSON."""
 
 
-class Step(_Part, frozen=True, kw_only=True):
+class Step(Part, frozen=True, kw_only=True):
     """One stage on the way to a node."""
 
     #: Admission, QueueShare, Gang, Placement, Preemption or Binding
@@ -24,14 +24,14 @@ class Step(_Part, frozen=True, kw_only=True):
     text: str
 
 
-class NodeCause(_Part, frozen=True, kw_only=True):
+class NodeCause(Part, frozen=True, kw_only=True):
     """Why some nodes do not take a pod."""
 
     cause: str
     nodes: int
 
 
-class Holding(_Part, frozen=True, kw_only=True):
+class Holding(Part, frozen=True, kw_only=True):
     """A job that holds some of what is missing, or is ahead and asks for it."""
 
     namespace: str
@@ -41,7 +41,7 @@ class Holding(_Part, frozen=True, kw_only=True):
     amounts: Amounts
 
 
-class Remedy(_Part, frozen=True, kw_only=True):
+class Remedy(Part, frozen=True, kw_only=True):
     """The smallest change of its kind that helps; it was tried on a fork of the cluster's state."""
 
     change: str
@@ -52,7 +52,7 @@ class Remedy(_Part, frozen=True, kw_only=True):
     jobs: list[str] = field(default_factory=list)
 
 
-class Answer(_Part, frozen=True, kw_only=True):
+class Answer(Part, frozen=True, kw_only=True):
     """Why a job, or one of its pods, waits."""
 
     #: Job or Pod
@@ -90,7 +90,7 @@ class Answer(_Part, frozen=True, kw_only=True):
     remedies: list[Remedy] = field(default_factory=list)
 
 
-class Level(_Part, frozen=True, kw_only=True):
+class Level(Part, frozen=True, kw_only=True):
     """A queue, or an ancestor of one, in one resource; an absent amount is unlimited or not known."""
 
     queue: str
@@ -104,14 +104,14 @@ class Level(_Part, frozen=True, kw_only=True):
     limit: str
 
 
-class Round(_Part, frozen=True, kw_only=True):
+class Round(Part, frozen=True, kw_only=True):
     """What a queue had after a step of the division."""
 
     step: str
     amounts: Amounts
 
 
-class QueueAnswer(_Part, frozen=True, kw_only=True):
+class QueueAnswer(Part, frozen=True, kw_only=True):
     """How a queue stands."""
 
     kind: str = "Queue"

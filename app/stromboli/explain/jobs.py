@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from stromboli.api.pod_state import PodState
+from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import PODS, Vector
 from stromboli.explain import preemption
@@ -23,6 +23,9 @@ from stromboli.state.pods import PodRecord
 _MOST_AHEAD = 5
 #: states of a pod between a decision and a running container
 _BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
+_PENDING = int(PodState.Pending)
+#: by state, whether a pod has no place, or one that others still hold
+_WAITS = np.isin(np.arange(STATES), (PodState.Pending, PodState.Pipelined))
 
 
 def explain_pod(session: Session, pod: PodRecord) -> Answer:
@@ -94,15 +97,16 @@ def outline(session: Session, key: str) -> Answer | None:
 
 def _waiting(session: Session, job: Job) -> list[PodRecord]:
     """The pods of a job that have no place, or one that others still hold."""
-    state = session.view.pods.state
-    return [pod for pod in session.view.members(job) if state[pod.row] in (PodState.Pending, PodState.Pipelined)]
+    view = session.view
+    rows = view.membership.rows(job.index)
+    return view.records(rows[_WAITS[view.pods.state[rows]]])
 
 
 def _blocking(session: Session, job: Job, waiting: Sequence[PodRecord]) -> Reason | None:
     """The reason of the first stage that blocks a job; None when nothing does."""
     view = session.view
     found = view.reason(job)
-    pending = [pod for pod in waiting if view.pods.state[pod.row] == PodState.Pending]
+    pending = [pod for pod in waiting if view.pods.state[pod.row] == _PENDING]
     if pending:
         found = found or why(session, pending[0], job, None)
         gated = [pod for pod in pending if pod.pod_class.gated]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -183,3 +183,21 @@ def ignored(session: Session, queue: Queue) -> dict[str, str]:
         for name, is_set in set_fields.items()
         if is_set and name not in heeded
     }
+
+
+def in_tree(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Each queue below its parent, with the number of queues above it; those whose parents lead in a circle come last.
+
+    `parents` has the name of each queue's parent, empty or that of no queue for those at the top.
+    """
+    below: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        below.setdefault(parent if parent in parents else "", []).append(name)
+    shown: set[str] = set()
+    left = [(name, 0) for name in reversed(below.get("", ()))]
+    while left:
+        name, depth = left.pop()
+        shown.add(name)
+        yield name, depth
+        left += ((each, depth + 1) for each in reversed(below.get(name, ())))
+    yield from ((name, 0) for name in parents if name not in shown)

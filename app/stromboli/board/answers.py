@@ -1,0 +1,187 @@
+"""What the board tells. Amounts are plain numbers: cpu in cores, memory in bytes, all else in its own unit."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct, field
+
+from stromboli.explain.answers import Part
+
+Row = TypeVar("Row")
+
+#: what is put for resources by name
+Amounts: TypeAlias = dict[str, float]
+
+
+class Page(Struct, Generic[Row], frozen=True, kw_only=True, rename="camel"):
+    """Some rows of a list."""
+
+    #: how many rows there are in all
+    total: int
+    #: how many come before the first of these
+    offset: int
+    items: list[Row]
+
+
+class Pending(Part, frozen=True, kw_only=True):
+    """What waits for one reason."""
+
+    stage: str
+    reason: str
+    #: who can change it: wait, user or admin
+    who: str
+    #: jobs that it keeps from going on, and their pods without a place; pods in no job are counted as well
+    jobs: int
+    pods: int
+
+
+class Overview(Part, frozen=True, kw_only=True):
+    """The cluster in the last session."""
+
+    #: when that was, in seconds since the epoch
+    at: float
+    #: how long it took, in seconds
+    seconds: float
+    nodes: int
+    queues: int
+    #: what all nodes have, and what pods with a place hold of it
+    total: Amounts
+    used: Amounts
+    #: pods by state, jobs by phase
+    pods: dict[str, int]
+    jobs: dict[str, int]
+    #: the most pods first
+    pending: list[Pending]
+
+
+class QueueRow(Part, frozen=True, kw_only=True):
+    """A queue; what is below it is counted in. An absent amount is unlimited or not known."""
+
+    name: str
+    parent: str
+    #: how many queues are above it
+    depth: int
+    state: str
+    weight: int
+    share: float | None
+    #: whether it gets nothing more for now
+    overused: bool
+    held: Amounts
+    requested: Amounts
+    deserved: Amounts
+    guarantee: Amounts
+    limit: Amounts
+    #: jobs by phase
+    jobs: dict[str, int]
+    #: jobs that wait
+    waiting: int
+
+
+class JobRow(Part, frozen=True, kw_only=True):
+    """A job and, where it waits, why."""
+
+    namespace: str
+    name: str
+    queue: str
+    phase: str
+    priority: int
+    #: seconds since the epoch
+    created: float
+    #: all pods, those that have a place, and how many start together
+    pods: int
+    placed: int
+    min_member: int
+    stage: str
+    reason: str
+    message: str
+    who: str
+
+
+class PodRow(Part, frozen=True, kw_only=True):
+    """A pod, where it is and, where it waits, why."""
+
+    namespace: str
+    name: str
+    #: the PodGroup
+    group: str
+    state: str
+    node: str
+    reason: str
+    message: str
+
+
+class Nodes(Part, frozen=True, kw_only=True):
+    """Nodes in columns: the n-th entry of each list is about the n-th node."""
+
+    total: int
+    offset: int
+    #: the resource that the amounts are of, and all that nodes have
+    resource: str
+    resources: list[str]
+    names: list[str]
+    allocatable: list[float]
+    used: list[float]
+    #: pods on them, and those of the job that was asked about
+    pods: list[int]
+    of_job: list[int] = field(default_factory=list)
+    #: those that take no new pods, by their place in these lists
+    cordoned: list[int] = field(default_factory=list)
+
+
+class Shares(Part, frozen=True, kw_only=True):
+    """What queues held and deserved over time, in one resource: the n-th number is of the n-th moment."""
+
+    resource: str
+    resources: list[str]
+    #: seconds since the epoch
+    at: list[float]
+    #: by queue; None where a queue was not there or deserved nothing that is known
+    held: dict[str, list[float | None]]
+    deserved: dict[str, list[float | None]]
+    requested: dict[str, list[float | None]]
+    #: how many queues there are, of which those with the most are shown
+    queues: int
+
+
+class SessionRow(Part, frozen=True, kw_only=True):
+    """What a session took, in seconds, and did."""
+
+    at: float
+    seconds: float = 0.0
+    snapshot: float = 0.0
+    #: in their order
+    actions: dict[str, float] = field(default_factory=dict)
+    #: opening and closing of all plugins
+    plugins: float = 0.0
+    bound: int = 0
+    evicted: int = 0
+    #: pods that it looked for a place for and found none
+    unplaced: int = 0
+    #: why it failed, empty when it did not
+    error: str = ""
+
+
+class PluginRow(Part, frozen=True, kw_only=True):
+    """A plugin as the policy uses it."""
+
+    name: str
+    #: as they are in force, defaults included; what may be a secret is left out
+    arguments: dict[str, str]
+    #: extension points that the policy takes it out of
+    disabled: list[str]
+    hierarchy: bool
+
+
+class PolicyInForce(Part, frozen=True, kw_only=True):
+    """The policy by which the last session decided."""
+
+    actions: list[str]
+    tiers: list[list[PluginRow]]
+    #: arguments of actions
+    arguments: dict[str, dict[str, str]]
+    #: each rule with whose behaviour it is: volcano or strict
+    rules: dict[str, str]
+    metrics: dict[str, str]
+    #: why the file was refused, when it says something else
+    problem: str

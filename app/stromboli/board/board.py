@@ -1,0 +1,356 @@
+"""What a finished session tells at a glance. It is read, never asked anew, so looking costs no session."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from stromboli.api.crds import PodGroup
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Reason, Stage
+from stromboli.api.resources import MEMORY, PODS, Mask, Vector
+from stromboli.board.answers import Amounts, JobRow, Nodes, Overview, Page, Pending, PodRow, QueueRow
+from stromboli.explain.jobs import outline
+from stromboli.explain.queues import in_tree
+from stromboli.framework import reasons
+from stromboli.framework.explain import waiting, why
+from stromboli.framework.job import Job, Queue, lineage
+from stromboli.framework.report import QueueGauges
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: what the limit of nobody is
+_UNLIMITED = 2.0**60
+_LOST = "queue not found"
+
+
+def in_units(column: int, amount: float) -> float:
+    """An amount as the board tells it: cores, bytes, devices."""
+    return amount if column in (MEMORY, PODS) else amount / 1000
+
+
+class Board:
+    """See the module's docstring. Everything is worked out when it is first asked for, and kept."""
+
+    def __init__(self, session: Session, at: float, seconds: float) -> None:
+        """`at` is when the session was, in seconds since the epoch, and `seconds` what it took."""
+        self.session = session
+        self._view = session.view
+        self._at = at
+        self._seconds = seconds
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    def overview(self) -> Overview:
+        """The cluster in numbers."""
+        view = self._view
+        states = Counter(view.pods.state[view.pods.job >= -1].tolist())
+        phases = Counter(job.phase or "Pending" for job in view.jobs.values())
+        phases.update({_LOST: len(view.lost)} if view.lost else {})
+        return Overview(
+            at=self._at,
+            seconds=self._seconds,
+            nodes=len(view.nodes),
+            queues=len(view.queues),
+            total=self._amounts(view.total),
+            used=self._amounts(view.nodes.used.sum(axis=1)),
+            pods={state.name: states[state] for state in PodState if states[state]},
+            jobs=dict(sorted(phases.items())),
+            pending=self._pending(),
+        )
+
+    def _pending(self) -> list[Pending]:
+        jobs, pods = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+        for row, unplaced in self._waiting_jobs:
+            kind = (row.stage, row.reason, row.who)
+            jobs[kind] += 1
+            pods[kind] += unplaced
+        for _, reason in self._without_group:
+            pods[reason.stage.name, reason.reason, str(reason.actionable)] += 1
+        found = [
+            Pending(stage=kind[0], reason=kind[1], who=kind[2], jobs=jobs[kind], pods=pods[kind])
+            for kind in jobs.keys() | pods.keys()
+        ]
+        return sorted(found, key=lambda each: (-each.pods, -each.jobs, Stage[each.stage], each.reason))
+
+    def _amounts(self, vector: Vector | None, *, all_of_it: bool = False) -> Amounts:
+        """Amounts by resource: of cpu and memory, and of what there is something of, without limits that are none."""
+        if vector is None:
+            return {}
+        told = zip(range(len(vector)), self._view.dimensions, vector.tolist(), strict=False)
+        return {
+            name: in_units(column, value)
+            for column, name, value in told
+            if column != PODS and value < _UNLIMITED and (value or column <= MEMORY or all_of_it)
+        }
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def queues(self, offset: int, limit: int) -> Page[QueueRow]:
+        """The queues as a tree, each after its parent."""
+        order = self._tree
+        return Page(
+            total=len(order),
+            offset=offset,
+            items=[self._queue(self._view.queues[name], depth) for name, depth in order[offset : offset + limit]],
+        )
+
+    def queue(self, name: str) -> QueueRow | None:
+        """One queue; None when it is not there."""
+        found = next(((each, depth) for each, depth in self._tree if each == name), None)
+        return None if found is None else self._queue(self._view.queues[name], found[1])
+
+    @cached_property
+    def _tree(self) -> list[tuple[str, int]]:
+        return list(in_tree({queue.name: queue.parent for queue in self._view.queues.values()}))
+
+    @cached_property
+    def _held(self) -> dict[str, Vector]:
+        return self._view.by_queue(self._view.membership.allocated_now())
+
+    @cached_property
+    def _requested(self) -> dict[str, Vector]:
+        return self._view.by_queue(self._view.membership.requested())
+
+    @cached_property
+    def _below(self) -> dict[str, tuple[Counter[str], int]]:
+        """Of each queue and those below it the jobs by phase, and how many wait."""
+        phases, waits = defaultdict[str, Counter[str]](Counter), Counter[str]()
+        own = Counter(row.queue for row, _ in self._waiting_jobs)
+        for queue in self._view.queues.values():
+            counted = Counter(job.phase or "Pending" for job in queue.jobs)
+            for each in lineage(queue, self._view.queues):
+                phases[each.name].update(counted)
+                waits[each.name] += own[queue.name]
+        return {name: (phases[name], waits[name]) for name in self._view.queues}
+
+    def _queue(self, queue: Queue, depth: int) -> QueueRow:
+        gauges = self.session.report.gauges.get(queue.name, QueueGauges())
+        phases, waits = self._below[queue.name]
+        limit = self._view.vector(queue.spec.capability, np.inf) if gauges.limit is None else gauges.limit
+        return QueueRow(
+            name=queue.name,
+            parent=queue.parent,
+            depth=depth,
+            state=queue.state,
+            weight=queue.spec.weight,
+            share=gauges.share,
+            overused=gauges.gets_nothing_more,
+            held=self._amounts(self._held[queue.name]),
+            requested=self._amounts(self._requested[queue.name]),
+            deserved=self._amounts(gauges.amounts.get("deserved"), all_of_it=True),
+            guarantee={k: v for k, v in self._amounts(self._view.vector(queue.spec.guarantee.resource)).items() if v},
+            limit=self._amounts(limit, all_of_it=True),
+            jobs=dict(sorted(phases.items())),
+            waiting=waits,
+        )
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def jobs(
+        self,
+        offset: int,
+        limit: int,
+        *,
+        namespace: str = "",
+        queue: str = "",
+        reason: str = "",
+        phase: str = "",
+        name: str = "",
+    ) -> Page[JobRow]:
+        """Jobs, those that wait first; `queue` has those of queues below it, `name` is a part of `NAMESPACE/NAME`."""
+        view = self._view
+        below = {
+            each.name for each in view.queues.values() if any(up.name == queue for up in lineage(each, view.queues))
+        }
+
+        def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
+            return (
+                namespace in ("", where)
+                and name in f"{where}/{what}"
+                and (not queue or its_queue in below or its_queue == queue)
+                and phase in ("", its_phase or "Pending")
+            )
+
+        first = [
+            row
+            for row, _ in self._waiting_jobs
+            if reason in ("", row.reason) and wanted(row.namespace, row.name, row.queue, row.phase)
+        ]
+        waits = self._waiting_keys
+        then: list[Job] = []
+        if not reason:
+            goes_on = (job for key, job in view.jobs.items() if key not in waits)
+            then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
+            then.sort(key=lambda job: job.key)
+        rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
+        return Page(
+            total=len(first) + len(then),
+            offset=offset,
+            items=[*first[offset : offset + limit], *(self._job(job) for job in rest)],
+        )
+
+    def job(self, key: str) -> JobRow | None:
+        """One job; None when there is no PodGroup of that name."""
+        job = self._view.jobs.get(key)
+        if job is not None:
+            return self._job(job)
+        return next((_lost(group) for group in self._view.lost if group.key == key), None)
+
+    @cached_property
+    def _waiting_jobs(self) -> list[tuple[JobRow, int]]:
+        """Jobs that wait, with the number of their pods without a place, by key."""
+        rows = [
+            (self._job(job), job.counts[PodState.Pending] + job.counts[PodState.Pipelined])
+            for job in self._view.jobs.values()
+            if job.counts[PodState.Pending] or job.counts[PodState.Pipelined] or job.ready_count < job.min_available
+        ]
+        found = [(row, unplaced) for row, unplaced in rows if row.reason]
+        found += [(_lost(group), self._pods_of_lost[group.key]) for group in self._view.lost]
+        return sorted(found, key=lambda each: (each[0].namespace, each[0].name))
+
+    @cached_property
+    def _waiting_keys(self) -> frozenset[str]:
+        return frozenset(f"{row.namespace}/{row.name}" for row, _ in self._waiting_jobs)
+
+    @cached_property
+    def _pods_of_lost(self) -> Counter[str]:
+        """How many pods wait for PodGroups whose queue does not exist."""
+        lost, groups = {group.key for group in self._view.lost}, self._view.snapshot.pod_groups
+        rows = [row for row, group in enumerate(groups) if lost and group is not None and group.key in lost]
+        return Counter(pod.job for pod in self._unplaced(np.isin(self._view.pods.job, rows)))
+
+    def _job(self, job: Job) -> JobRow:
+        said = outline(self.session, job.key)
+        assert said is not None
+        return JobRow(
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue.name,
+            phase=job.phase or "Pending",
+            priority=job.priority,
+            created=job.created,
+            pods=said.pods,
+            placed=said.placed,
+            min_member=said.min_member,
+            stage=said.stage,
+            reason=said.reason,
+            message=f"{said.message} ({said.detail})" if said.detail else said.message,
+            who=said.who,
+        )
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def pods(self, offset: int, limit: int, *, job: str = "", namespace: str = "", reason: str = "") -> Page[PodRow]:
+        """The pods of a job; without one those that wait, for a reason and in a namespace if they are given."""
+        if not job:
+            found = [
+                (pod, why)
+                for pod, why, _ in self._waiting_pods
+                if reason in ("", why.reason) and namespace in ("", pod.namespace)
+            ]
+            total, rows = len(found), [self._pod(pod, why) for pod, why in found[offset : offset + limit]]
+        else:
+            records, known = self._members(job), self._view.jobs.get(job)
+            blocking = self._view.reason(known) if known else None
+            shown = islice(records, offset, offset + limit)
+            total, rows = len(records), [self._pod(pod, self._why(pod, known, blocking)) for pod in shown]
+        return Page(total=total, offset=offset, items=rows)
+
+    @cached_property
+    def _waiting_pods(self) -> list[tuple[PodRecord, Reason, bool]]:
+        return list(waiting(self.session))
+
+    @cached_property
+    def _without_group(self) -> list[tuple[PodRecord, Reason]]:
+        """Pods that wait and whose PodGroup is not there."""
+        return [(pod, why(self.session, pod, None)) for pod in self._unplaced(self._view.pods.job == -1)]
+
+    def _unplaced(self, wanted: Mask) -> list[PodRecord]:
+        pods = self._view.pods
+        found = self._view.records(np.flatnonzero(wanted & (pods.state == PodState.Pending)))
+        return [pod for pod in found if not pod.node_name]
+
+    def _members(self, key: str) -> Sequence[PodRecord]:
+        job = self._view.jobs.get(key)
+        if job is not None:
+            return sorted(self._view.members(job), key=lambda pod: pod.index)
+        return [pod for pod in self._view.pods.records if pod is not None and pod.job == key]
+
+    def _why(self, pod: PodRecord, job: Job | None, blocking: Reason | None) -> Reason | None:
+        """Why a pod has no place; None when it has one."""
+        view = self._view
+        match int(view.pods.state[pod.row]):
+            case PodState.Pipelined:
+                return reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
+            case PodState.Pending:
+                return why(self.session, pod, job, blocking)
+            case _:
+                return None
+
+    def _pod(self, pod: PodRecord, reason: Reason | None) -> PodRow:
+        view = self._view
+        state, node = PodState(int(view.pods.state[pod.row])), int(view.pods.node[pod.row])
+        return PodRow(
+            namespace=pod.namespace,
+            name=pod.name,
+            group=pod.job.partition("/")[2],
+            state="Evicted" if pod.key in self.session.evicted else state.name,
+            node=pod.node_name or (view.nodes.name(node) if node >= 0 else ""),
+            reason=reason.reason if reason else "",
+            message=reason.numbered if reason else "",
+        )
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def nodes(self, offset: int, limit: int, *, resource: str = "cpu", name: str = "", job: str = "") -> Nodes:
+        """Nodes whose names contain `name`; those of a job's pods are counted if a job is named."""
+        nodes, dimensions = self._view.nodes, list(self._view.dimensions)
+        column = dimensions.index(resource) if resource in dimensions else 0
+        names = [record.name for record in nodes.facts.records]
+        found = [at for at, each in enumerate(names) if name in each]
+        rows = np.array(found[offset : offset + limit], np.intp)
+        of_job = self._per_node(pod.row for pod in self._members(job)) if job else None
+        return Nodes(
+            total=len(found),
+            offset=offset,
+            resource=dimensions[column],
+            resources=dimensions,
+            names=[names[at] for at in rows.tolist()],
+            allocatable=[in_units(column, each) for each in nodes.allocatable[column][rows].tolist()],
+            used=[in_units(column, each) for each in nodes.used[column][rows].tolist()],
+            pods=np.rint(nodes.used[PODS][rows]).astype(int).tolist(),
+            of_job=[] if of_job is None else of_job[rows].tolist(),
+            cordoned=np.flatnonzero(nodes.facts.unschedulable[rows]).tolist(),
+        )
+
+    def _per_node(self, rows: Iterable[int]) -> np.ndarray:
+        """How many of some pods are on each node."""
+        view = self._view
+        listed = np.fromiter(rows, np.intp)
+        placed = view.pods.node[listed[view.pods.state[listed] != PodState.Pending]]
+        return np.bincount(placed[placed >= 0], minlength=len(view.nodes))
+
+
+def _lost(group: PodGroup) -> JobRow:
+    """A PodGroup whose queue does not exist."""
+    reason = reasons.queue_not_found(group.spec.queue)
+    return JobRow(
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        queue=group.spec.queue,
+        phase=group.status.phase or "Pending",
+        priority=0,
+        created=group.metadata.created,
+        pods=0,
+        placed=0,
+        min_member=group.spec.min_member,
+        stage=reason.stage.name,
+        reason=reason.reason,
+        message=reason.message,
+        who=str(reason.actionable),
+    )

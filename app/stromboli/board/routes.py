@@ -1,0 +1,193 @@
+"""The board over HTTP, for those who may read what it tells of. Answers are pages, and rest on the last session."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Annotated, Protocol, TypeAlias, TypeVar
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+
+from stromboli.board.board import Board
+from stromboli.board.history import History
+from stromboli.board.policy import policy_in_force
+from stromboli.framework.session import Session
+from stromboli.http_api import SCHEDULING, Caller, Reviews, as_json, caller
+
+T = TypeVar("T")
+
+#: rows that are told at once, and nodes, which are columns of numbers
+_MOST, _MOST_NODES = 1_000, 10_000
+#: queues whose shares over time are told at once
+_MOST_LINES = 50
+#: a board is kept for so many times what it cost, so that looking takes a small part of one processor at most
+_THRIFT = 20
+_STANDBY = "this replica runs no sessions: ask the one that leads"
+
+Offset: TypeAlias = Annotated[int, Query(ge=0)]
+Limit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST)]
+NodeLimit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_NODES)]
+Lines: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_LINES)]
+
+
+class Last(Protocol):
+    """What is known of sessions."""
+
+    history: History
+
+    def last(self) -> Session | None:
+        """The last session that the service ran, None when this replica runs none."""
+
+
+class Boards:
+    """One board at a time, worked out in a thread. A newer session's takes its place when it has paid for itself."""
+
+    def __init__(self, source: Last, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._board: Board | None = None
+        self._until = 0.0
+
+    async def ask(self, question: Callable[[Board], T]) -> T:
+        """An answer. Raises HTTPException while there is no session."""
+        async with self._turn:
+            board = self._current()
+            began = self._clock()
+            answer = await asyncio.to_thread(question, board)
+            now = self._clock()
+            self._until = max(self._until, now) + _THRIFT * (now - began)
+            return answer
+
+    def _current(self) -> Board:
+        session = self._source.last()
+        if session is None:
+            raise HTTPException(503, _STANDBY)
+        if self._board is None or (self._board.session is not session and self._clock() >= self._until):
+            told = self._source.history.sessions(1)
+            at, seconds = (told[0].at, told[0].seconds) if told else (0.0, 0.0)
+            self._board, self._until = Board(session, at, seconds), self._clock()
+        return self._board
+
+
+def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRouter:
+    """Parts of `/api/v1`. `namespace` is where the policy lies; without `reviews` only loopback is answered."""
+    router, boards = APIRouter(prefix="/api/v1", tags=["board"]), Boards(source)
+
+    async def queue_reader(request: Request) -> None:
+        await (await caller(request, reviews)).demand("list", SCHEDULING, "queues")
+
+    def history() -> History:
+        if source.last() is None:
+            raise HTTPException(503, _STANDBY)
+        return source.history
+
+    @router.get("/overview")
+    async def overview(request: Request) -> Response:
+        """The cluster in numbers, and what waits by reason."""
+        await queue_reader(request)
+        return as_json(await boards.ask(lambda board: board.overview()))
+
+    @router.get("/queues")
+    async def queues(request: Request, offset: Offset = 0, limit: Limit = 100) -> Response:
+        """The queues as a tree, each after its parent."""
+        await queue_reader(request)
+        return as_json(await boards.ask(lambda board: board.queues(offset, limit)))
+
+    @router.get("/queues/{name}")
+    async def queue(request: Request, name: str) -> Response:
+        """One queue."""
+        await queue_reader(request)
+        return _found(await boards.ask(lambda board: board.queue(name)), f"there is no queue {name}")
+
+    @router.get("/jobs")
+    async def jobs(
+        request: Request,
+        offset: Offset = 0,
+        limit: Limit = 100,
+        namespace: str = "",
+        queue: str = "",
+        reason: str = "",
+        phase: str = "",
+        name: str = "",
+    ) -> Response:
+        """Jobs, those that wait first."""
+        await _pods_of(await caller(request, reviews), "list", namespace)
+        wanted = {"namespace": namespace, "queue": queue, "reason": reason, "phase": phase, "name": name}
+        return as_json(await boards.ask(lambda board: board.jobs(offset, limit, **wanted)))
+
+    @router.get("/jobs/{namespace}/{name}")
+    async def job(request: Request, namespace: str, name: str) -> Response:
+        """One job."""
+        await _pods_of(await caller(request, reviews), "get", namespace)
+        key = f"{namespace}/{name}"
+        return _found(await boards.ask(lambda board: board.job(key)), f"there is no job {key}")
+
+    @router.get("/jobs/{namespace}/{name}/pods")
+    async def pods_of(request: Request, namespace: str, name: str, offset: Offset = 0, limit: Limit = 100) -> Response:
+        """The pods of a job."""
+        await _pods_of(await caller(request, reviews), "list", namespace)
+        return as_json(await boards.ask(lambda board: board.pods(offset, limit, job=f"{namespace}/{name}")))
+
+    @router.get("/pods")
+    async def pods(
+        request: Request, offset: Offset = 0, limit: Limit = 100, namespace: str = "", reason: str = ""
+    ) -> Response:
+        """The pods that wait."""
+        await _pods_of(await caller(request, reviews), "list", namespace)
+        return as_json(await boards.ask(lambda board: board.pods(offset, limit, namespace=namespace, reason=reason)))
+
+    @router.get("/nodes")
+    async def nodes(
+        request: Request,
+        offset: Offset = 0,
+        limit: NodeLimit = 1_000,
+        resource: str = "cpu",
+        name: str = "",
+        job: str = "",
+    ) -> Response:
+        """Nodes in columns, with the pods of a job `NAMESPACE/NAME` if one is named."""
+        who = await caller(request, reviews)
+        await who.demand("list", "", "nodes")
+        if job:
+            await _pods_of(who, "list", job.partition("/")[0])
+        return as_json(
+            await boards.ask(lambda board: board.nodes(offset, limit, resource=resource, name=name, job=job))
+        )
+
+    @router.get("/shares")
+    async def shares(request: Request, resource: str = "cpu", queue: str = "", limit: Lines = 8) -> Response:
+        """What queues held, asked for and deserved over time."""
+        await queue_reader(request)
+        kept = history()
+        return as_json(await asyncio.to_thread(kept.shares, resource, queue, limit))
+
+    @router.get("/sessions")
+    async def sessions(request: Request, limit: Limit = 100) -> Response:
+        """What the last sessions took and did, the newest first."""
+        await queue_reader(request)
+        return as_json(history().sessions(limit))
+
+    @router.get("/policy")
+    async def policy(request: Request) -> Response:
+        """The policy by which the last session decided."""
+        await (await caller(request, reviews)).demand("get", "", "configmaps", namespace)
+        session = source.last()
+        if session is None:
+            raise HTTPException(503, _STANDBY)
+        return as_json(policy_in_force(session, source.history.problem))
+
+    return router
+
+
+async def _pods_of(who: Caller, verb: str, namespace: str) -> None:
+    """Raises HTTPException when somebody may not read the jobs of a namespace, or of all, with their pods."""
+    await who.demand(verb, SCHEDULING, "podgroups", namespace)
+    await who.demand(verb, "", "pods", namespace)
+
+
+def _found(answer: object, missing: str) -> Response:
+    if answer is None:
+        raise HTTPException(404, missing)
+    return as_json(answer)

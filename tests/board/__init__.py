@@ -1,0 +1,1 @@
+"""What the board tells over HTTP, from sessions on clusters in memory."""
