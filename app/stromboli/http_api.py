@@ -122,10 +122,23 @@ class Questions:
                 raise HTTPException(503, "the cluster is not known yet")
             return await asyncio.to_thread(question, rehearsal)
 
-    def session(self, rehearsal: Rehearsal) -> Session:
-        """A session on the cluster as it is now; where an extender would have to be asked, the last that asked it."""
+    async def ask_session(self, question: Callable[[Session, Rehearsal | None], T], *, last: bool) -> T:
+        """An answer from a session on the cluster as it is now, with what changes can be tried on.
+
+        With `last` it is the one that the service ran, if this replica runs any: that costs no session, and tries none.
+        """
+        ran = self._source.last() if last else None
+        if ran is None:
+            return await self.ask(lambda rehearsal: question(*self._session(rehearsal)))
+        async with self._turn:
+            return await asyncio.to_thread(question, ran, None)
+
+    def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
+        """A session; where an extender would have to be asked, the last that asked it, and nothing can be tried."""
         session = rehearsal.session()
-        return (self._source.last() if rehearsal.misses_extender else None) or session
+        if rehearsal.misses_extender:
+            return self._source.last() or session, None
+        return session, rehearsal
 
 
 def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
@@ -133,24 +146,28 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
     router, questions = APIRouter(prefix="/api/v1", tags=["explain"]), Questions(source)
 
     @router.get("/explain/job/{namespace}/{name}")
-    async def explain_job(request: Request, namespace: str, name: str, remedies: bool = True) -> Response:
-        """Why a job waits."""
+    async def explain_job(
+        request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
+    ) -> Response:
+        """Why a job waits; `last` asks what the last session found, which costs no session."""
         who = await caller(request, reviews)
         await who.demand("get", SCHEDULING, "podgroups", namespace)
-        return await _explain(questions, who, "job", namespace, name, remedies=remedies)
+        return await _explain(questions, who, "job", namespace, name, remedies=remedies, last=last)
 
     @router.get("/explain/pod/{namespace}/{name}")
-    async def explain_pod(request: Request, namespace: str, name: str, remedies: bool = True) -> Response:
-        """Why a pod waits."""
+    async def explain_pod(
+        request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
+    ) -> Response:
+        """Why a pod waits; `last` as above."""
         who = await caller(request, reviews)
-        return await _explain(questions, who, "pod", namespace, name, remedies=remedies)
+        return await _explain(questions, who, "pod", namespace, name, remedies=remedies, last=last)
 
     @router.get("/explain/queue/{name}")
-    async def explain_the_queue(request: Request, name: str) -> Response:
-        """How a queue stands."""
+    async def explain_the_queue(request: Request, name: str, last: bool = False) -> Response:
+        """How a queue stands; `last` as above."""
         who = await caller(request, reviews)
         await who.demand("get", SCHEDULING, "queues")
-        found = await questions.ask(lambda rehearsal: explain_queue(questions.session(rehearsal), name))
+        found = await questions.ask_session(lambda session, _: explain_queue(session, name), last=last)
         return await _answer(found, f"there is no queue {name}", who)
 
     @router.post("/whatif")
@@ -174,19 +191,17 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
 
 
 async def _explain(
-    questions: Questions, who: Caller, kind: str, namespace: str, name: str, *, remedies: bool
+    questions: Questions, who: Caller, kind: str, namespace: str, name: str, *, remedies: bool, last: bool
 ) -> Response:
     await who.demand("get", "", "pods", namespace)
 
-    def question(rehearsal: Rehearsal) -> Answer | None:
-        session = questions.session(rehearsal)
-        tried = rehearsal if remedies and not rehearsal.misses_extender else None
-        return explained(session, kind, f"{namespace}/{name}", tried)
+    def question(session: Session, rehearsal: Rehearsal | None) -> Answer | None:
+        return explained(session, kind, f"{namespace}/{name}", rehearsal if remedies else None)
 
     missing = f"there is no {kind} {namespace}/{name}"
     if kind == "pod":
         missing += ", or it names a scheduler that is not served here, or could not be read"
-    return await _answer(await questions.ask(question), missing, who)
+    return await _answer(await questions.ask_session(question, last=last), missing, who)
 
 
 async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller) -> Response:

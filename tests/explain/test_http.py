@@ -100,6 +100,24 @@ async def test_on_loopback_everybody_is_answered_in_full() -> None:
         assert (missing.status_code, missing.json()["detail"]) == (404, "there is no job research/none")
 
 
+class Ran(Offline):
+    """A cluster on which a session ran, and which must not be asked for another."""
+
+    def last(self) -> Session:
+        return Engine().decide(two_namespaces().snapshot(), now=NOON).session
+
+    def rehearsal(self) -> Rehearsal:
+        raise AssertionError("a session would be run")
+
+
+async def test_what_the_last_session_found_costs_no_session() -> None:
+    async with asking(Ran(two_namespaces())) as http:
+        job = (await http.get("/explain/job/research/waits?last=true")).json()
+        assert (job["reason"], job["holders"][0]["name"], job["remedies"]) == ("QueueShareExceeded", "runs", [])
+        assert (await http.get("/explain/pod/research/waits-0?last=true")).json()["reason"] == "QueueShareExceeded"
+        assert (await http.get("/explain/queue/default?last=true")).json()["waiting"] == {"QueueShareExceeded": 1}
+
+
 async def test_nobody_learns_of_pods_that_he_may_not_read() -> None:
     async with asking(Offline(two_namespaces()), "10.0.0.1", "stromboli", "https") as http:
         answer = await http.get("/explain/job/research/waits", headers=bearer("ann"))
