@@ -17,6 +17,7 @@ from stromboli.cli.commands import commands
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.checkup import policy_findings
+from stromboli.metrics.definitions import SUBJECTS, definitions
 from stromboli.policy.rules import RULES
 from stromboli.policy.switches import SWITCH_OF_KEY
 from tests.picture import demo
@@ -124,6 +125,9 @@ def test_the_reference_names_every_action_plugin_switch_and_rule() -> None:
 
 # -- commands, metrics, values -----------------------------------------------------------------------------------------
 
+METRICS = {each.name: each for subject in SUBJECTS.values() for each in definitions(subject)}
+HISTOGRAMS = {name for name, each in METRICS.items() if each.kind == "histogram"}
+
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
@@ -150,11 +154,11 @@ def test_options_of_the_service_exist(known: dict[str, set[str]]) -> None:
         assert {row.strip("`") for row in table("docs/operations.md", heading)} <= known["stromboli run"]
 
 
-@pytest.mark.parametrize("page", ["docs/operations.md", "docs/policy.md", "docs/migration.md"])
+@pytest.mark.parametrize("page", [*WRITTEN_HERE, "docs/fair-shares.md", "README.md"])
 def test_metrics_exist(page: str) -> None:
-    code = "".join(path.read_text() for path in (ROOT / "app/stromboli/metrics").glob("*.py"))
-    for name in re.findall(r"stromboli_(\w+)", read(page)):
-        assert f'"{re.sub("_(total|bucket)$", "", name)}"' in code.replace("stromboli_", ""), name
+    named = set(re.findall(r"\b((?:stromboli|volcano)_\w*[a-z])\b", read(page)))
+    assert named - {re.sub("_bucket$", "", name) for name in named} <= {f"{name}_bucket" for name in HISTOGRAMS}
+    assert {re.sub("_bucket$", "", name) for name in named} <= METRICS.keys()
 
 
 def test_values_of_the_chart_exist() -> None:

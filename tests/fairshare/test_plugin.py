@@ -268,7 +268,7 @@ def test_every_number_of_a_queue_is_told() -> None:
     }
     assert [(step["step"], step["share"]["cpu"]) for step in told["steps"]] == [("quota", 2_000), ("round 1", 5_000)]
     series = {
-        (family.name, sample.labels["queue_name"]): sample.value
+        (family.name, sample.labels.get("queue")): sample.value
         for family in SessionCollector(lambda: result.session).collect()
         for sample in family.samples
         if sample.labels.get("resource") == "cpu"

@@ -27,7 +27,7 @@ async def asked() -> AsyncIterator[tuple[str, list[str]]]:
     async def answer(request: web.Request) -> web.Response:
         queries.append(request.query["query"])
         result: list[dict[str, Any]] = [
-            {"metric": {"queue_name": "a", "resource": resource}, "value": [0, value]}
+            {"metric": {"queue": "a", "resource": resource}, "value": [0, value]}
             for resource, value in (("cpu", "0.25"), ("memory", "0.5"))
         ]
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
@@ -42,7 +42,7 @@ async def test_the_average_over_the_window_is_asked_for(asked: tuple[str, list[s
     address, queries = asked
     usage = await queue_usage.read({"type": "prometheus", "address": address}, 3_600.0)
     assert usage == {"a": {"cpu": 0.25, "memory": 0.5}}
-    assert queries == ["avg by (queue_name, resource) (avg_over_time(stromboli_queue_cluster_part[3600s]))"]
+    assert queries == ["avg by (queue, resource) (avg_over_time(stromboli_queue_cluster_part[3600s]))"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +12,16 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stromboli.api.decisions import Evict
+from stromboli.api.version import version
 from stromboli.metrics import Metrics
-from stromboli.metrics.observer import geometric
+from stromboli.metrics.definitions import SUBJECTS, definitions, geometric
 from stromboli.state.cluster import ClusterState
 from tests import builders
 
 PROPORTION = builders.policy(
     "priority gang", "drf predicates proportion nodeorder", actions="enqueue, allocate, backfill"
 )
+DIVIDED_BY_NOBODY = builders.policy("gang", "predicates", actions="allocate")
 CAPACITY = builders.policy("priority gang", "drf predicates capacity", actions="enqueue, allocate")
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -56,7 +59,7 @@ def cluster() -> ClusterState:
         [builders.node(f"n{i}", cpu="8", memory="32Gi", resources={"nvidia.com/gpu": "4"}) for i in range(2)],
         builders.queue("default", weight=1),
         builders.queue("research", weight=3, capability={"cpu": "10"}),
-        builders.pod_group("fits", 2, queue="research"),
+        builders.pod_group("fits", 2, queue="research", phase="Pending"),
         builders.pod_group("lacks", 3),
         builders.pod_group("large", 1),
         builders.gang("fits", 2, cpu="2", memory="1Gi", resources={"nvidia.com/gpu": "1"}),
@@ -102,11 +105,27 @@ def test_what_has_no_limit_is_the_largest_number() -> None:
     assert value(samples, "volcano_queue_real_capacity_milli_cpu", queue_name="research") == 10_000
 
 
+@pytest.mark.parametrize("policy", [PROPORTION, CAPACITY, DIVIDED_BY_NOBODY])
+def test_limits_and_guarantees_are_told_whatever_the_policy(policy: str) -> None:
+    state = cluster()
+    state.upsert("Queue", builders.queue("kept", weight=1, guarantee={"resource": {"cpu": "2", "nvidia.com/gpu": 1}}))
+    metrics = Metrics()
+    tick(metrics, state, policy)
+    samples = scrape(metrics)
+    assert value(samples, "stromboli_queue_capability", queue="research", resource="cpu") == 10_000
+    assert value(samples, "stromboli_queue_guarantee", queue="kept", resource="cpu") == 2_000
+    assert value(samples, "stromboli_queue_guarantee", queue="kept", resource="nvidia.com/gpu") == 1_000
+    assert len(series(samples, "stromboli_queue_capability")) == 1
+
+
 def test_series_of_what_is_gone_are_gone() -> None:
     metrics, state = Metrics(), cluster()
     tick(metrics, state)
+    metrics.evicted("research", "reclaim")
     before = scrape(metrics)
     assert {"queue_name": "research"} in series(before, "volcano_queue_share")
+    for name in ("admitted_jobs_total", "job_wait_seconds_count", "evictions_total"):
+        assert "research" in [labels["queue"] for labels in series(before, f"stromboli_{name}")], name
     assert {"job_id": "lacks"} in series(before, "volcano_job_retry_counts")
     for kind, key in (
         ("Queue", "research"),
@@ -116,7 +135,7 @@ def test_series_of_what_is_gone_are_gone() -> None:
         state.delete(kind, key)
     tick(metrics, state)
     after = scrape(metrics)
-    assert not [key for key in after if ("queue_name", "research") in key[1]]
+    assert not [key for key in after if "research" in dict(key[1]).values()]
     assert not [key for key in after if ("job_id", "lacks") in key[1]]
     assert {"queue_name": "default"} in series(after, "volcano_queue_share")
 
@@ -161,10 +180,10 @@ def test_pending_pods_are_counted_by_reason() -> None:
     tick(metrics, cluster())
     samples = scrape(metrics)
     found = {
-        (labels["stage"], labels["reason"]): value(samples, "stromboli_pending_pods", **labels)
+        (labels["queue"], labels["stage"], labels["reason"]): value(samples, "stromboli_pending_pods", **labels)
         for labels in series(samples, "stromboli_pending_pods")
     }
-    assert found["Gang", "NotEnoughPods"] == 2
+    assert found["default", "Gang", "NotEnoughPods"] == 2
     assert sum(found.values()) == value(samples, "stromboli_pods", state="Pending") == 3
     assert value(samples, "stromboli_assumed_pods") == 2
     assert value(samples, "stromboli_nodes") == 2
@@ -191,6 +210,72 @@ def test_latencies_have_volcanos_names_labels_and_buckets() -> None:
     assert value(samples, "volcano_e2e_job_scheduling_latency_milliseconds_sum") == 2 * 7_000
     bounds = [float(s["le"]) for s in series(samples, "volcano_e2e_scheduling_latency_milliseconds_bucket")]
     assert bounds == pytest.approx([*geometric(1, 5000, 20), float("inf")])
+
+
+def test_a_job_waits_until_as_many_pods_as_it_starts_with_have_places() -> None:
+    """A gang that starts with three gets three CPUs; that a fourth comes to run later is no second wait."""
+    group = builders.pod_group("train", 3, queue="research", phase="Pending")
+    state = builders.state(
+        builders.node("n", cpu="3", memory="32Gi"),
+        builders.queue("research", weight=1),
+        group,
+        builders.gang("train", 4),
+    )
+    metrics = Metrics()
+    tick(metrics, state, now=group.metadata.created + 40)
+    samples = scrape(metrics)
+    assert value(samples, "stromboli_admitted_jobs_total", queue="research") == 1
+    assert value(samples, "stromboli_job_wait_seconds_sum", queue="research") == 40
+    assert value(samples, "stromboli_job_wait_seconds_bucket", queue="research", le="60.0") == 1
+    state.assume("default/train-0", "n")
+    state.upsert("PodGroup", builders.pod_group("train", 3, queue="research", phase="Running"))
+    tick(metrics, state, now=group.metadata.created + 50)
+    later = scrape(metrics)
+    assert value(later, "stromboli_admitted_jobs_total", queue="research") == 1
+    assert value(later, "stromboli_job_wait_seconds_count", queue="research") == 1
+
+
+def test_evictions_are_counted_by_queue_and_reason() -> None:
+    metrics = Metrics()
+    for queue, reason in (("a", "preempt"), ("a", "preempt"), ("b", "reclaim")):
+        metrics.evicted(queue, reason)
+    samples = scrape(metrics)
+    assert value(samples, "stromboli_evictions_total", queue="a", reason="preempt") == 2
+    assert value(samples, "stromboli_evictions_total", queue="b", reason="reclaim") == 1
+
+
+def test_it_tells_when_the_last_session_and_the_last_event_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1234.5)
+    metrics = Metrics()
+    assert series(scrape(metrics), "stromboli_last_session_timestamp_seconds") == []
+    tick(metrics, cluster())
+    metrics.watch_event("Node", "MODIFIED")
+    samples = scrape(metrics)
+    assert value(samples, "stromboli_last_session_timestamp_seconds") == builders.NOON
+    assert value(samples, "stromboli_last_watch_event_timestamp_seconds", kind="Node") == 1234.5
+    [build] = series(samples, "stromboli_build_info")
+    assert build == {"version": version(), "python": platform.python_version()}
+
+
+def test_no_series_tells_when_another_began() -> None:
+    metrics = Metrics()
+    tick(metrics, cluster())
+    metrics.bind_result("bound", 0.1)
+    assert "_created" not in generate_latest(metrics.registry).decode()
+
+
+def test_every_series_has_a_definition_with_its_labels() -> None:
+    """What is scraped is what docs/metrics.md explains."""
+    metrics = Metrics()
+    tick(metrics, cluster())
+    tick(metrics, cluster(), CAPACITY)
+    metrics.evicted("research", "reclaim")
+    known = {each.name: each for subject in SUBJECTS.values() for each in definitions(subject)}
+    for name, labels in scrape(metrics):
+        if not name.startswith("process_"):
+            whole = name if name in known else name.rpartition("_")[0]
+            found = dict(labels).keys() - {"le"} if known[whole].kind == "histogram" else dict(labels).keys()
+            assert found == set(known[whole].labels), name
 
 
 def test_buckets_are_geometric() -> None:

@@ -391,6 +391,11 @@ class PodGroup(KubeObject):
     spec: Annotated[PodGroupSpec, crd(default={})] = Field(default_factory=PodGroupSpec)
     status: PodGroupStatus = Field(default_factory=PodGroupStatus)
 
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.spec.queue or "default"
+
 
 class ExactMatch(KubeModel):
     """Selects one member by its name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from stromboli.api.version import version
 from stromboli.cli.problems import open_streams, reporting
 
 #: the module and function of each command; imported when it is called, for the service's libraries take their time
@@ -105,7 +105,7 @@ def _group(name: str, text: str, *, completed: bool = False) -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"stromboli {importlib.metadata.version('stromboli')}")
+        print(f"stromboli {version()}")
         raise typer.Exit
 
 

@@ -84,8 +84,8 @@ def queue_findings(session: Session) -> Iterator[Finding]:
             )
     missing: defaultdict[str, list[str]] = defaultdict(list)
     for group in session.view.snapshot.pod_groups:
-        if group is not None and (group.spec.queue or "default") not in queues:
-            missing[group.spec.queue or "default"].append(group.key)
+        if group is not None and group.queue not in queues:
+            missing[group.queue].append(group.key)
     for name, groups in missing.items():
         near = did_you_mean(name, queues)
         yield Finding(

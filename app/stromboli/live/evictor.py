@@ -46,6 +46,8 @@ class _Round:
     first: Evict
     #: the key of their PodGroup
     job: str
+    #: the name of their queue, empty when they have no PodGroup
+    queue: str
     left: int = 0
     evicted: int = 0
     #: what the API server said of one that it refused
@@ -93,7 +95,9 @@ class Evictor:
             self._visible.clear()
             record = self._mirror.state.record(victim.key)
             job = record.job if record else ""
-            together = rounds.setdefault((victim.action, victim.beneficiary, job), _Round(victim, job))
+            group = self._mirror.state.pod_group(job)
+            of_job = (victim.action, victim.beneficiary, job)
+            together = rounds.setdefault(of_job, _Round(victim, job, group.queue if group else ""))
             together.left += 1
             self._queue.put_nowait((victim, together))
 
@@ -135,6 +139,7 @@ class Evictor:
                 self._refused(victim, together, error)
             else:
                 together.evicted += 1
+                self._observer.evicted(together.queue, victim.action)
                 self._held.pop(victim.uid, None)
             together.left -= 1
             if not together.left:

@@ -36,6 +36,9 @@ class Observer:
     def evict_result(self, result: str, seconds: float) -> None:
         """An eviction is `evicted`, `gone`, `refused` (by a disruption budget) or `failed`."""
 
+    def evicted(self, queue: str, reason: str) -> None:
+        """A pod of a queue was evicted, for the reason that is the name of an action."""
+
     def status_result(self, kind: str, result: str) -> None:
         """A status was `written`, `gone` or `failed`."""
 

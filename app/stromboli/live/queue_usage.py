@@ -39,9 +39,9 @@ def window_of(policy: Policy) -> float | None:
 
 async def read(metrics: Mapping[str, str], window: float) -> Usage:
     """What each queue held on average over the last `window` seconds. Raises what `prometheus.query` raises."""
-    expression = f"avg by (queue_name, resource) (avg_over_time(stromboli_queue_cluster_part[{window:.0f}s]))"
+    expression = f"avg by (queue, resource) (avg_over_time(stromboli_queue_cluster_part[{window:.0f}s]))"
     (samples,) = await prometheus.query(metrics, expression)
     usage: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for labels, value in samples:
-        usage[labels.get("queue_name", "")][labels.get("resource", "")] = value
+        usage[labels.get("queue", "")][labels.get("resource", "")] = value
     return usage

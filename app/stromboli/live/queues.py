@@ -103,7 +103,7 @@ def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in state.pod_groups:
         if group is not None:
-            counts[group.spec.queue or "default"][group.status.phase or PodGroupPhase.Pending] += 1
+            counts[group.queue][group.status.phase or PodGroupPhase.Pending] += 1
     return counts
 
 

@@ -2,144 +2,114 @@
 
 from __future__ import annotations
 
+import platform
+import time
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.registry import Collector
 
-from stromboli.api.decisions import Evict
+from stromboli.api.crds import PodGroupPhase
+from stromboli.api.decisions import Decision, Evict, SetPodGroupStatus
 from stromboli.api.pod_state import PodState
+from stromboli.api.version import version
 from stromboli.framework.session import Session
 from stromboli.live.observer import Observer
+from stromboli.metrics.definitions import Decisions, Jobs, Service, Sessions, Watching
 from stromboli.metrics.sessions import SessionCollector
 
-
-def geometric(low: float, high: float, count: int) -> list[float]:
-    """Bounds of buckets from `low` to `high`, each the same multiple of the one before, to the digit as Go has them."""
-    factor = (high / low) ** (1 / (count - 1))
-    return [low * factor**i for i in range(count)]
-
-
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_MICROSECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1.0)
-_CYCLE = geometric(1, 5000, 20)
-_JOB = geometric(100, 120_000, 30)
-_POD = geometric(50, 60_000, 30)
-_JOB_LABELS = ("job_name", "queue", "job_namespace")
 #: Volcano's label of the moments at which a plugin is called
 _ON_SESSION = {"open": "OnSessionOpen", "close": "OnSessionClose"}
 #: how a binding ends, in the words of `schedule_attempts_total`
 _ATTEMPTS = {"bound": "scheduled", "refused": "error", "failed": "error"}
+#: phases of jobs that are not admitted, and of those that have not started
+_UNADMITTED = ("", PodGroupPhase.Pending)
+_WAITING = (*_UNADMITTED, PodGroupPhase.Inqueue)
+
+
+class Registry(CollectorRegistry):
+    """A registry without the series that tell when another series began, which nobody asks for."""
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
 
 
 class Metrics(Observer):
     """Everything in `registry`, which is nobody else's. Feed it from one thread; it may be scraped from another."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = registry = Registry()
         self._last: Session | None = None
+        #: when that began, seconds since the epoch
+        self._last_at = 0.0
         #: sessions in which a job was not ready, by job key, for the jobs of the last session
         self._retries: dict[str, int] = {}
         self._attempts_to_preempt = 0
         #: when a pod of a job was last given a place, seconds since the epoch, by job key
         self._placed: dict[str, float] = {}
+        #: queues that have series of their own in counters and histograms
+        self._labelled: set[str] = set()
+        #: when a watch event was last applied, seconds since the epoch, by kind
+        self.last_events: dict[str, float] = {}
         ProcessCollector(registry=registry)
         registry.register(SessionCollector(lambda: self._last))
-        registry.register(_Untyped(self))
-        registry.register(_JobTimes(self))
-        self._make_volcano(registry)
-        self._make_own(registry)
+        registry.register(_Remembered(self))
+        self._make_of_sessions(registry)
+        self._make_of_the_service(registry)
 
-    def _make_volcano(self, registry: CollectorRegistry) -> None:
-        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: list[float]) -> Histogram:
-            return Histogram(f"volcano_{name}", text, labels, buckets=buckets, registry=registry)
+    def _make_of_sessions(self, registry: CollectorRegistry) -> None:
+        self._sessions = Sessions.ENDED.counter(registry)
+        self._session_seconds = Sessions.SECONDS.histogram(registry)
+        self._snapshot_seconds = Sessions.SNAPSHOT.histogram(registry)
+        self._plugin_failures = Sessions.FAILURES.counter(registry)
+        self._cycle = Sessions.CYCLE.histogram(registry)
+        self._open = Sessions.OPEN.histogram(registry)
+        self._plugin = Sessions.PLUGIN.histogram(registry)
+        self._action = Sessions.ACTION.histogram(registry)
+        self._job = Jobs.LATENCY.histogram(registry)
+        self._task = Jobs.POD_LATENCY.histogram(registry)
+        self._admitted = Jobs.ADMITTED.counter(registry)
+        self._waits = Jobs.WAIT.histogram(registry)
+        self._victims = Decisions.VICTIMS.gauge(registry)
+        self._transactions = Decisions.TRANSACTIONS.counter(registry)
 
-        self._cycle = histogram("e2e_scheduling_latency_milliseconds", "Duration of a session.", (), _CYCLE)
-        self._open = histogram(
-            "open_session_duration_milliseconds", "Duration of a session before its first action.", (), _CYCLE
-        )
-        self._plugin = histogram(
-            "plugin_scheduling_latency_milliseconds",
-            "Duration of a plugin's opening and closing.",
-            ("plugin", "OnSession"),
-            geometric(0.1, 100, 15),
-        )
-        self._action = histogram(
-            "action_scheduling_latency_milliseconds", "Duration of an action.", ("action",), geometric(1, 2000, 20)
-        )
-        self._job = histogram(
-            "e2e_job_scheduling_latency_milliseconds",
-            "Time from the creation of a PodGroup to the decision on each of its pods.",
-            (),
-            _JOB,
-        )
-        self._task = histogram(
-            "task_scheduling_latency_milliseconds", "Time from the creation of a pod to a stage.", ("stage",), _POD
-        )
-        self._stage = histogram(
-            "scheduling_stage_duration_milliseconds",
-            "Duration of a stage for one pod.",
-            ("stage",),
-            geometric(0.1, 500, 20),
-        )
-        self._attempts = Counter(
-            "volcano_schedule_attempts",
-            "Pods bound (scheduled), found without a place by a session (unschedulable), or not bound (error).",
-            ("result",),
-            registry=registry,
-        )
-        self._evictions = Counter(
-            "volcano_eviction_transactions", "Sessions in which an action evicted.", ("action",), registry=registry
-        )
-        self._victims = Gauge(
-            "volcano_pod_preemption_victims", "Pods that the last session preempted.", registry=registry
-        )
-
-    def _make_own(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"stromboli_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-            return Histogram(f"stromboli_{name}", text, labels, buckets=buckets, registry=registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"stromboli_{name}", text, registry=registry)
-
-        self._sessions = counter("sessions", "Sessions by how they ended: completed or failed.", "result")
-        self._plugin_failures = counter("plugin_failures", "Errors that plugins raised.", "plugin")
-        self._session_seconds = histogram("session_seconds", "Duration of a session.")
-        self._snapshot_seconds = histogram("snapshot_seconds", "Duration of taking a snapshot.")
-        self._bindings = counter("bindings", "Bindings by how they ended.", "result")
-        self._binding_seconds = histogram("binding_seconds", "Time that the API server took for a binding.")
-        self._writes = counter("api_writes", "Writes to the API server by object and how they ended.", "kind", "result")
-        self._events = counter("watch_events", "Watch events that were applied.", "kind", "type")
-        self._event_seconds = histogram(
-            "watch_event_seconds", "Time from reading a watch event to its effect.", "kind", buckets=_MICROSECONDS
-        )
-        self._relists = counter("relists", "Lists of a kind by why it was listed.", "kind", "why")
-        self._malformed = counter("malformed_objects", "Objects that could not be read.", "kind")
-        self._policy_errors = counter("policy_reload_errors", "Times that a new policy was refused.")
-        self._policy_good = gauge("policy_last_reload_successful", "1 unless the policy file was last refused.")
+    def _make_of_the_service(self, registry: CollectorRegistry) -> None:
+        self._attempts = Decisions.ATTEMPTS.counter(registry)
+        self._stage = Decisions.STAGE.histogram(registry)
+        self._bindings = Decisions.BINDINGS.counter(registry)
+        self._binding_seconds = Decisions.BINDING.histogram(registry)
+        self._evictions = Decisions.EVICTIONS.counter(registry)
+        self._writes = Decisions.WRITES.counter(registry)
+        self._mended = Decisions.REPAIRS.counter(registry)
+        self._events = Watching.EVENTS.counter(registry)
+        self._event_seconds = Watching.EFFECT.histogram(registry)
+        self._relists = Watching.RELISTS.counter(registry)
+        self._malformed = Watching.MALFORMED.counter(registry)
+        self._policy_errors = Service.POLICY_ERRORS.counter(registry)
+        self._policy_good = Service.POLICY_GOOD.gauge(registry)
         self._policy_good.set(1)
-        self._mended = counter("takeover_repairs", "Gangs found begun, and pods evicted, after a take-over.", "object")
-        self._leading = gauge("leading", "1 while this replica is the one that schedules.")
+        self._leading = Service.LEADING.gauge(registry)
+        Service.BUILD.gauge(registry).labels(version(), platform.python_version()).set(1)
 
     # -- sessions --------------------------------------------------------------------------------------------------
 
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         session: Session = result.session
-        self._last = session
+        self._last, self._last_at = session, now
+        self._forget_queues(session)
         self._sessions.labels("completed").inc()
         self._session_seconds.observe(seconds)
         for failure in session.failures:
             self._plugin_failures.labels(failure.plugin).inc()
         self._time(session, seconds)
         self._count_places(session, now)
-        self._count_evictions(result.decisions)
+        self._count_decisions(session, result.decisions)
         self._attempts_to_preempt += session.ask.preemption_attempts
         retries, placed = self._retries, self._placed
         self._placed = {key: placed[key] for key in session.view.jobs if key in placed} if placed else {}
@@ -167,7 +137,7 @@ class Metrics(Observer):
             self._attempts.labels("unschedulable").inc(unschedulable)
         if not session.bound:
             return
-        assumed = self._task.labels("Assumed")
+        assumed, starting = self._task.labels("Assumed"), Counts[str]()
         for pod in session.view.records(np.flatnonzero(session.view.pods.state == PodState.Binding)):
             if pod.key not in session.bound:
                 continue
@@ -176,12 +146,35 @@ class Metrics(Observer):
             if job is not None:
                 self._job.observe(1e3 * (now - job.created))
                 self._placed[job.key] = now
+                starting[job.key] += 1
+        for key, placed in starting.items():
+            job = session.view.jobs[key]
+            before, least = job.ready_count - placed, max(1, job.min_available)
+            if before < least <= job.ready_count and job.pod_group.status.phase in _WAITING:
+                self._waits.labels(self._labelling(job.queue.name)).observe(max(0.0, now - job.created))
 
-    def _count_evictions(self, decisions: list[Any]) -> None:
+    def _count_decisions(self, session: Session, decisions: list[Decision]) -> None:
         victims = Counts(decision.action for decision in decisions if isinstance(decision, Evict))
         for action in victims:
-            self._evictions.labels(action).inc()
+            self._transactions.labels(action).inc()
         self._victims.set(victims["preempt"])
+        for decision in decisions:
+            if isinstance(decision, SetPodGroupStatus) and decision.status.phase not in _UNADMITTED:
+                job = session.view.jobs.get(decision.key)
+                if job is not None and job.pod_group.status.phase in _UNADMITTED:
+                    self._admitted.labels(self._labelling(job.queue.name)).inc()
+
+    def _labelling(self, queue: str) -> str:
+        """A queue that gets series of its own, until it is gone."""
+        self._labelled.add(queue)
+        return queue
+
+    def _forget_queues(self, session: Session) -> None:
+        """Drop the series of queues that are gone."""
+        for queue in self._labelled - session.view.queues.keys():
+            for of_queues in (self._admitted, self._waits, self._evictions):
+                of_queues.remove_by_labels({"queue": queue})
+            self._labelled.discard(queue)
 
     # -- what came of decisions ------------------------------------------------------------------------------------
 
@@ -198,6 +191,9 @@ class Metrics(Observer):
     def evict_result(self, result: str, seconds: float) -> None:
         self._writes.labels("Eviction", result).inc()
 
+    def evicted(self, queue: str, reason: str) -> None:
+        self._evictions.labels(self._labelling(queue), reason).inc()
+
     def status_result(self, kind: str, result: str) -> None:
         self._writes.labels(f"{kind}/status", result).inc()
 
@@ -208,6 +204,7 @@ class Metrics(Observer):
 
     def watch_event(self, kind: str, type: str) -> None:
         self._events.labels(kind, type).inc()
+        self.last_events[kind] = time.time()
 
     def event_applied(self, kind: str, seconds: float) -> None:
         """A watch event took effect so many seconds after it was read."""
@@ -236,6 +233,11 @@ class Metrics(Observer):
         return self._last
 
     @property
+    def last_session_at(self) -> float:
+        """When that began, seconds since the epoch."""
+        return self._last_at
+
+    @property
     def placed(self) -> dict[str, float]:
         """When a pod of a job was last given a place, by job key; a new dictionary after each session."""
         return self._placed
@@ -251,48 +253,28 @@ class Metrics(Observer):
         return self._retries
 
 
-class _Untyped(Collector):
-    """Volcano's counters without the suffix that counters have, so they go out untyped."""
+class _Remembered(Collector):
+    """What is known of sessions from the one before, and of jobs from when they came."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
+        """All families that are there yet."""
+        metrics = self._metrics
+        yield Watching.LAST.family(([kind], when) for kind, when in sorted(metrics.last_events.items()))
+        yield Decisions.PREEMPTIONS.family([([], metrics.attempts_to_preempt)])
         by_name: Counts[str] = Counts()
-        for key, count in self._metrics.retries.items():
+        for key, count in metrics.retries.items():
             if count:
                 by_name[key.partition("/")[2]] += count
-        name = "volcano_job_retry_counts"
-        metric = Metric(name, "Sessions in which a job was not ready; jobs of one name are added up.", "unknown")
-        for job, count in by_name.items():
-            metric.add_sample(name, {"job_id": job}, count)
-        yield metric
-        name = "volcano_total_preemption_attempts"
-        metric = Metric(name, "How often plugins were asked for victims of preemption.", "unknown")
-        metric.add_sample(name, {}, self._metrics.attempts_to_preempt)
-        yield metric
-
-
-class _JobTimes(Collector):
-    """When jobs came and when their pods got places, of the jobs of the last session."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        session, placed = self._metrics.last_session, self._metrics.placed
-        jobs = [] if session is None else list(session.view.jobs.values())
-        for what, text, values in (
-            ("start_time", "When a job was created, seconds since the epoch.", {j.key: j.created for j in jobs}),
-            ("last_time", "When a pod of a job was last given a place, seconds since the epoch.", placed),
-            (
-                "duration",
-                "Time from the creation of a job to the last place for one of its pods, in milliseconds.",
-                {job.key: 1e3 * (placed[job.key] - job.created) for job in jobs if job.key in placed},
-            ),
-        ):
-            family = GaugeMetricFamily(f"volcano_e2e_job_scheduling_{what}", text, labels=_JOB_LABELS)
-            for job in jobs:
-                if job.key in values:
-                    family.add_metric([job.name, job.queue.name, job.namespace], values[job.key])
-            yield family
+        yield Jobs.RETRIES.family(([job], count) for job, count in by_name.items())
+        session, placed = metrics.last_session, metrics.placed
+        if session is None:
+            return
+        yield Sessions.LAST.family([([], metrics.last_session_at)])
+        jobs = [([job.name, job.queue.name, job.namespace], job) for job in session.view.jobs.values()]
+        yield Jobs.CREATED.family((labels, job.created) for labels, job in jobs)
+        moved = [(labels, job.created, placed[job.key]) for labels, job in jobs if job.key in placed]
+        yield Jobs.PLACED.family((labels, last) for labels, _, last in moved)
+        yield Jobs.TOOK.family((labels, 1e3 * (last - created)) for labels, created, last in moved)

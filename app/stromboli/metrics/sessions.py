@@ -8,28 +8,29 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import msgspec
 import numpy as np
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import Metric
 from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
 from stromboli.api.crds import PodGroupPhase
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Reason
-from stromboli.api.resources import CPU, MEMORY, PODS, Vector
+from stromboli.api.resources import CPU, MEMORY, PODS, ResourceAmounts, Vector
+from stromboli.api.resources import amounts as resource_amounts
 from stromboli.fairness.shares import dominant_share
-from stromboli.framework.explain import pending_reasons
+from stromboli.framework.explain import waiting
+from stromboli.framework.job import Queue
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
+from stromboli.metrics.definitions import Decisions, Jobs, Queues, Service, Sessions
 from stromboli.policy.document import Policy
 
 #: what Volcano writes for amounts without a limit
 _UNLIMITED = sys.float_info.max
-_AMOUNTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
 
 
 class SessionCollector(Collector):
@@ -38,65 +39,44 @@ class SessionCollector(Collector):
     def __init__(self, last: Callable[[], Session | None]) -> None:
         self._last = last
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """All gauges."""
         session = self._last()
         if session is None:
             return
         yield from _queue_amounts(session)
         yield from _queue_facts(session)
+        yield from _specified(session)
         yield from _fair_shares(session)
         yield from _pod_groups(session)
         yield from _gangs(session)
         yield from _job_shares(session)
         yield from _cluster(session)
-        yield from _paused(session)
-        yield _gauge("stromboli_policy_info", "The policy in force.", ["hash"], [([_hash(session.policy)], 1)])
-
-
-def _paused(session: Session) -> Iterator[GaugeMetricFamily]:
-    """How many jobs are not evicted any more, for a while, by the queue that they were evicted for."""
-    counts = Counter(queue for _, queue in session.churn.paused)
-    text = "Jobs that are not evicted for a queue for now, because they got their places back too often."
-    yield _gauge(
-        "stromboli_evictions_paused", text, ["queue_name"], [([name], n) for name, n in sorted(counts.items())]
-    )
-
-
-def _gauge(name: str, text: str, labels: list[str], samples: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
+        yield _pending(session)
+        paused = Counter(queue for _, queue in session.churn.paused)
+        yield Decisions.PAUSED.family(([name], count) for name, count in sorted(paused.items()))
+        yield Service.POLICY.family([([_hash(session.policy)], 1)])
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------
 
 
-def _queue_amounts(session: Session) -> Iterator[GaugeMetricFamily]:
-    """Amounts of every queue in Volcano's units: milli-CPU, bytes, milli-units of all else, pods as they are."""
+def _queue_amounts(session: Session) -> Iterator[Metric]:
+    """Amounts of every queue that the plugins know."""
+    names = session.view.dimensions
     scalars = {name: _scalar_columns(gauges) for name, gauges in session.report.gauges.items()}
-    for amount in _AMOUNTS:
+    for amount, of in Queues.AMOUNTS.items():
         vectors = [
             (name, _finite(g.amounts[amount])) for name, g in session.report.gauges.items() if amount in g.amounts
         ]
         if not vectors:
             continue
-        prefix, text = f"volcano_queue_{amount}", f"{amount.replace('_', ' ').capitalize()} of a queue:"
-        queue = ["queue_name"]
         memory = [([name], vector[MEMORY]) for name, vector in vectors]
-        yield _gauge(f"{prefix}_milli_cpu", f"{text} milli-CPU.", queue, [([n], v[CPU]) for n, v in vectors])
-        yield _gauge(f"{prefix}_memory_bytes", f"{text} memory in bytes.", queue, memory)
-        yield _gauge(f"{prefix}_memory", f"{text} memory in bytes, under an older name.", queue, memory)
-        yield _gauge(
-            f"{prefix}_scalar_resources",
-            f"{text} other resources, in thousandths except pods.",
-            ["queue_name", "resource"],
-            [
-                ([name, session.view.dimensions[column]], vector[column])
-                for name, vector in vectors
-                for column in scalars[name]
-            ],
+        yield of.milli_cpu.family(([name], vector[CPU]) for name, vector in vectors)
+        yield of.memory_bytes.family(memory)
+        yield of.memory.family(memory)
+        yield of.scalars.family(
+            ([name, names[column]], vector[column]) for name, vector in vectors for column in scalars[name]
         )
 
 
@@ -113,121 +93,81 @@ def _finite(vector: Vector) -> list[float]:
     return out
 
 
-def _queue_facts(session: Session) -> Iterator[GaugeMetricFamily]:
-    overused = [([name], float(session.report.queue(name).gets_nothing_more)) for name in session.view.queues]
-    yield _gauge("volcano_queue_overused", "Whether a queue gets nothing more: 1 if so.", ["queue_name"], overused)
-    for fact, text in (
-        ("share", "The largest part of what a queue deserves that it holds, over all resources."),
-        ("weight", "The weight of a queue."),
-    ):
-        values = ((name, getattr(gauges, fact)) for name, gauges in session.report.gauges.items())
-        samples = [([name], float(value)) for name, value in values if value is not None]
-        yield _gauge(f"volcano_queue_{fact}", text, ["queue_name"], samples)
+def _queue_facts(session: Session) -> Iterator[Metric]:
+    overused = (([name], float(session.report.queue(name).gets_nothing_more)) for name in session.view.queues)
+    yield Queues.OVERUSED.family(overused)
+    of_queues = session.report.gauges.items()
+    yield Queues.SHARE.family(([name], gauges.share) for name, gauges in of_queues if gauges.share is not None)
+    yield Queues.WEIGHT.family(([name], gauges.weight) for name, gauges in of_queues if gauges.weight is not None)
 
 
-def _fair_shares(session: Session) -> Iterator[GaugeMetricFamily]:
-    """What fairshare worked out, by queue and resource; amounts in milli-CPU, bytes and milli-units of all else."""
-    for amount, text in (
-        ("fair_share", "What a queue is entitled to, over its quota as well."),
-        ("usage", "What a queue held over time, as a part of the cluster."),
-        ("cluster_part", "What a queue holds, as a part of what is divided between queues."),
-        ("saturation", "What a queue holds, as a part of its fair share."),
-    ):
+def _specified(session: Session) -> Iterator[Metric]:
+    """What the specs of queues say, whether or not a plugin heeds it."""
+
+    def amounts(of: Callable[[Queue], ResourceAmounts | None]) -> Iterator[tuple[list[str], float]]:
+        for name, queue in session.view.queues.items():
+            for resource, amount in resource_amounts(of(queue)).items():
+                yield [name, resource], amount
+
+    yield Queues.CAPABILITY.family(amounts(lambda queue: queue.spec.capability))
+    yield Queues.GUARANTEE.family(amounts(lambda queue: queue.spec.guarantee.resource))
+
+
+def _fair_shares(session: Session) -> Iterator[Metric]:
+    for amount, definition in Queues.FAIR_SHARES.items():
         vectors = [(name, g.amounts[amount]) for name, g in session.report.gauges.items() if amount in g.amounts]
         if vectors:
-            yield _gauge(
-                f"stromboli_queue_{amount}",
-                text,
-                ["queue_name", "resource"],
-                [
-                    ([name, resource], value)
-                    for name, vector in vectors
-                    for resource, value in zip(session.view.dimensions, vector.tolist(), strict=True)
-                    if np.isfinite(value) and (value or resource in ("cpu", "memory"))
-                ],
+            yield definition.family(
+                ([name, resource], value)
+                for name, vector in vectors
+                for resource, value in zip(session.view.dimensions, vector.tolist(), strict=True)
+                if np.isfinite(value) and (value or resource in ("cpu", "memory"))
             )
 
 
-def _pod_groups(session: Session) -> Iterator[GaugeMetricFamily]:
+def _pod_groups(session: Session) -> Iterator[Metric]:
     counts = Counter((job.queue.name, job.phase or PodGroupPhase.Pending) for job in session.view.jobs.values())
-    for phase in PodGroupPhase:
-        yield _gauge(
-            f"volcano_queue_pod_group_{phase.lower()}_count",
-            f"PodGroups of a queue in phase {phase}.",
-            ["queue_name"],
-            [([queue], counts[queue, phase]) for queue in session.view.queues],
-        )
+    for phase, definition in Queues.POD_GROUPS.items():
+        yield definition.family(([queue], counts[queue, phase]) for queue in session.view.queues)
 
 
-# -- jobs ------------------------------------------------------------------------------------------------------------
+# -- jobs and pods ---------------------------------------------------------------------------------------------------
 
 
-def _gangs(session: Session) -> Iterator[GaugeMetricFamily]:
+def _gangs(session: Session) -> Iterator[Metric]:
     missing: Counter[str] = Counter()
     for job in session.view.jobs.values():
         missing[job.name] += max(0, session.ask.job_missing(job)) if job.unschedulable else 0
-    blocked = sum(job.unschedulable for job in session.view.jobs.values())
-    yield _gauge("volcano_unschedule_job_count", "Jobs that are not ready and cannot be.", [], [([], blocked)])
-    yield _gauge(
-        "volcano_unschedule_task_count",
-        "Pods that a job lacks until it is ready; jobs of one name in several namespaces are added up.",
-        ["job_id"],
-        (([name], count) for name, count in missing.items()),
-    )
+    yield Jobs.UNSCHEDULABLE.family([([], sum(job.unschedulable for job in session.view.jobs.values()))])
+    yield Jobs.MISSING.family(([name], count) for name, count in missing.items())
 
 
-def _job_shares(session: Session) -> Iterator[GaugeMetricFamily]:
+def _job_shares(session: Session) -> Iterator[Metric]:
     if not any(plugin.name == "drf" for plugin in session.plugins):
         return
     held = session.view.membership.allocated_now()
-    yield _gauge(
-        "volcano_job_share",
-        "The largest part of the cluster that a job holds, over all resources.",
-        ["job_ns", "job_id"],
-        (
-            ([job.namespace, job.name], dominant_share(held[job.index], session.view.total))
-            for job in session.view.jobs.values()
-        ),
+    yield Jobs.SHARE.family(
+        ([job.namespace, job.name], dominant_share(held[job.index], session.view.total))
+        for job in session.view.jobs.values()
     )
 
 
-# -- the cluster -----------------------------------------------------------------------------------------------------
-
-
-def _cluster(session: Session) -> Iterator[GaugeMetricFamily]:
+def _cluster(session: Session) -> Iterator[Metric]:
     states = Counter(session.view.pods.state[session.view.pods.job >= -1].tolist())
     phases = Counter(job.phase or PodGroupPhase.Pending for job in session.view.jobs.values())
-    yield _gauge("stromboli_nodes", "Nodes that the session saw.", [], [([], len(session.view.nodes))])
-    yield _gauge("stromboli_queues", "Queues that the session saw.", [], [([], len(session.view.queues))])
-    yield _gauge(
-        "stromboli_jobs", "PodGroups in the session.", ["phase"], [([phase], phases[phase]) for phase in PodGroupPhase]
-    )
-    yield _gauge(
-        "stromboli_pods", "Pods in the session.", ["state"], [([state.name], states[state]) for state in PodState]
-    )
-    yield _gauge(
-        "stromboli_assumed_pods",
-        "Pods that have a place by decision and wait for their binding to be seen.",
-        [],
-        [([], states[PodState.Binding])],
-    )
-    yield _gauge(
-        "stromboli_pending_pods",
-        "Pods without a place, by what keeps them from it.",
-        ["stage", "reason"],
-        (([reason.stage.name, reason.reason], count) for reason, count in _pending(session)),
-    )
+    yield Sessions.NODES.family([([], len(session.view.nodes))])
+    yield Sessions.QUEUES.family([([], len(session.view.queues))])
+    yield Jobs.PHASES.family(([phase], phases[phase]) for phase in PodGroupPhase)
+    yield Jobs.PODS.family(([state.name], states[state]) for state in PodState)
+    yield Jobs.ASSUMED.family([([], states[PodState.Binding])])
 
 
-def _pending(session: Session) -> list[tuple[Reason, int]]:
-    """Number of pods by stage and reason; one `Reason` stands for all that share both."""
-    examples: dict[tuple[int, str], Reason] = {}
-    counts: Counter[tuple[int, str]] = Counter()
-    for reason in pending_reasons(session).values():
-        key = (reason.stage, reason.reason)
-        examples.setdefault(key, reason)
-        counts[key] += 1
-    return [(examples[key], count) for key, count in counts.items()]
+def _pending(session: Session) -> Metric:
+    jobs, counts = session.view.jobs, Counter[tuple[str, str, str]]()
+    for pod, reason, _ in waiting(session):
+        job = jobs.get(pod.job)
+        counts["" if job is None else job.queue.name, reason.stage.name, reason.reason] += 1
+    return Jobs.PENDING.family(counts.items())
 
 
 def _hash(policy: Policy) -> str:

@@ -1,0 +1,13 @@
+"""Which version this is."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+
+def version() -> str:
+    """The version of the installed package; `unknown` where the code runs without being installed."""
+    try:
+        return metadata.version("stromboli")
+    except metadata.PackageNotFoundError:
+        return "unknown"
