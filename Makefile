@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 STAMP  := $(VENV)/.installed
 
-.PHONY: venv lint docs test e2e soak bench-e2e bench-live bench-growth demo crds clean
+.PHONY: venv lint docs test e2e soak bench-e2e bench-live bench-growth demo references crds clean
 
 venv: $(STAMP)
 
@@ -52,6 +52,9 @@ bench-growth: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/stromboli demo $(ARGS)
+
+references: $(STAMP)
+	$(BIN)/python -m stromboli.cli.references docs
 
 crds: $(STAMP)
 	$(BIN)/python -m stromboli.api.crd_schema charts/stromboli/files/crds

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from stromboli.api.errors import PolicyError
-from stromboli.cli.plugins import markdown
 from stromboli.discovery import discover
 
 MANIFESTS = """
@@ -120,7 +119,3 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, source: str, message: str)
     with pytest.raises(PolicyError, match=r"mine\.py: ") as error:
         discover(tmp_path)
     assert message in str(error.value)
-
-
-def test_the_page_of_plugins_is_what_the_code_says(repository: Path) -> None:
-    assert (repository / "docs" / "plugins.md").read_text() == markdown(discover())

@@ -16,10 +16,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from stromboli.extender import Extender, Published, extender_routes
 from stromboli.http_limits import Bounded, BoundedProtocol
+from stromboli.http_schema import Responses, describe
 from stromboli.live.settings import Settings
 
 #: how long requests that are being answered may take when the server stops, in seconds
 _GRACE = 2
+_PROBE: Responses = {200: {"description": "`ok`"}, 503: {"description": "What is wrong, a line for each."}}
 
 
 def make_app(
@@ -38,22 +40,26 @@ def make_app(
     ready; `stuck` names what makes no progress, and nothing while all does. `more` are further routes.
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
+    describe(app)
     app.include_router(extender_routes(Extender(published, scheduler_names, extender_scheduler_names)))
     for router in more:
         app.include_router(router)
 
-    @app.get("/healthz", tags=["probes"])
+    # Answered by the loop that does all the work: whoever gets no answer knows that it is stuck.
+    @app.get("/healthz", tags=["probes"], response_class=PlainTextResponse, responses=_PROBE)
     async def healthz() -> PlainTextResponse:
-        """Answered by the loop that does all the work: whoever gets no answer knows that it is stuck."""
+        """Whether all parts make progress; a line for each that does not."""
         return _probe(stuck())
 
-    @app.get("/readyz", tags=["probes"])
+    @app.get("/readyz", tags=["probes"], response_class=PlainTextResponse, responses=_PROBE)
     async def readyz() -> PlainTextResponse:
+        """Whether the cluster is known and followed; a line for each thing that is missing, and what mends it."""
         return _probe(ready())
 
     # Not async: a scrape counts the pods of a whole session, in a thread of its own.
-    @app.get("/metrics", tags=["metrics"])
+    @app.get("/metrics", tags=["metrics"], response_class=PlainTextResponse)
     def scrape() -> Response:
+        """Metrics, in Prometheus' text format."""
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
 
     return app

@@ -23,7 +23,9 @@ from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
+from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session import Session
+from stromboli.http_schema import answers
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
@@ -37,6 +39,13 @@ SCHEDULING = "scheduling.volcano.sh"
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 #: bytes of a change
 _LARGEST_CHANGE = 4 << 20
+_CHANGE = {
+    "requestBody": {
+        "required": True,
+        "description": "Objects to add, change or remove, or a policy, as `stromboli whatif -f` takes them.",
+        "content": {kind: {"schema": {"type": "string"}} for kind in ("application/yaml", "application/json")},
+    }
+}
 
 
 class Source(Protocol):
@@ -145,34 +154,38 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
     """`/api/v1`; without `reviews` only loopback is answered."""
     router, questions = APIRouter(prefix="/api/v1", tags=["explain"]), Questions(source)
 
-    @router.get("/explain/job/{namespace}/{name}")
+    @router.get("/explain/job/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 503))
     async def explain_job(
         request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
     ) -> Response:
-        """Why a job waits; `last` asks what the last session found, which costs no session."""
+        """Why a job waits. Needs `get` on pods and PodGroups of its namespace.
+
+        `remedies=false` leaves out what would help, which takes most of the time; `last=true` asks what the last
+        session found, which costs no session.
+        """
         who = await caller(request, reviews)
         await who.demand("get", SCHEDULING, "podgroups", namespace)
         return await _explain(questions, who, "job", namespace, name, remedies=remedies, last=last)
 
-    @router.get("/explain/pod/{namespace}/{name}")
+    @router.get("/explain/pod/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 503))
     async def explain_pod(
         request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
     ) -> Response:
-        """Why a pod waits; `last` as above."""
+        """Why a pod waits. Needs `get` on pods of its namespace. `remedies` and `last` as for a job."""
         who = await caller(request, reviews)
         return await _explain(questions, who, "pod", namespace, name, remedies=remedies, last=last)
 
-    @router.get("/explain/queue/{name}")
+    @router.get("/explain/queue/{name}", responses=answers(QueueAnswer, 401, 403, 404, 503))
     async def explain_the_queue(request: Request, name: str, last: bool = False) -> Response:
-        """How a queue stands; `last` as above."""
+        """How a queue stands. Needs `get` on queues. `last` as for a job."""
         who = await caller(request, reviews)
         await who.demand("get", SCHEDULING, "queues")
         found = await questions.ask_session(lambda session, _: explain_queue(session, name), last=last)
         return await _answer(found, f"there is no queue {name}", who)
 
-    @router.post("/whatif")
+    @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
-        """What would be otherwise after the change in the body; nothing is written."""
+        """What would be otherwise after the change in the body; nothing is written. Needs `list` on all pods."""
         who = await caller(request, reviews)
         # It tells of pods wherever they are.
         await who.demand("list", "", "pods")

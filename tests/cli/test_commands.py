@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stromboli.cli.commands import commands, markdown
+from stromboli.cli.references.commands import commands
 from stromboli.engine import Engine
 from stromboli.explain.checkup import Finding, policy_findings
 from stromboli.policy.document import DEFAULT_POLICY
@@ -43,10 +43,6 @@ def test_each_help_text_has_an_example() -> None:
     found = dict(commands())
     assert len(found) > 12
     assert [name for name, command in found.items() if "Example: stromboli " not in (command.help or "")] == []
-
-
-def test_the_page_about_the_commands_is_what_they_say(repository: Path) -> None:
-    assert (repository / "docs" / "commands.md").read_text() == markdown()
 
 
 @pytest.mark.parametrize(

@@ -179,15 +179,20 @@ class LabelRequirement(KubeModel):
     """One condition on a label."""
 
     key: str
+    """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """What is asked of it."""
     values: list[str] = Field(default_factory=list)
+    """The values for In and NotIn."""
 
 
 class LabelSelector(KubeModel):
     """Conditions on labels, all of which must hold."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels with their values."""
     match_expressions: list[LabelRequirement] = Field(default_factory=list)
+    """Other conditions on labels."""
 
 
 class NodeGroupTerms(KubeModel):
@@ -203,7 +208,9 @@ class QueueAffinity(KubeModel):
     """On which node groups the pods of a queue run."""
 
     node_group_affinity: NodeGroupTerms | None = None
+    """Groups that its pods run on."""
     node_group_anti_affinity: NodeGroupTerms | None = None
+    """Groups that they keep away from."""
 
 
 class Guarantee(KubeModel):
@@ -217,8 +224,11 @@ class ClusterShare(KubeModel):
     """A cluster to which jobs of the queue may be forwarded. The scheduler does not read it."""
 
     name: str = ""
+    """Name of the cluster."""
     weight: Int32 = 0
+    """Its part of the jobs that are forwarded, relative to the other clusters."""
     capacity: ResourceList = Field(default_factory=dict)
+    """What the queue may use there."""
 
 
 class QueueSpec(KubeModel):
@@ -252,7 +262,9 @@ class Reservation(KubeModel):
     """Nodes and amounts set aside for a queue. The scheduler does not write it."""
 
     nodes: list[str] = Field(default_factory=list)
+    """Names of nodes."""
     resource: ResourceList = Field(default_factory=dict)
+    """Amounts."""
 
 
 class Condition(KubeModel):
@@ -401,12 +413,14 @@ class ExactMatch(KubeModel):
     """Selects one member by its name."""
 
     name: Annotated[DNSName, crd(minLength=1)]
+    """The member's name."""
 
 
 class RegexMatch(KubeModel):
     """Selects members in whose names the expression is found."""
 
     pattern: Annotated[str, crd(minLength=1, maxLength=253)]
+    """The expression (RE2)."""
 
 
 class MemberSelector(KubeModel):

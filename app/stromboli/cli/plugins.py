@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import PolicyError
 from stromboli.api.validation import nearest
+from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.action import Action
@@ -27,7 +28,7 @@ _HEADER = """\
 # Plugins
 
 Every plugin with the extension points that it takes part in and the arguments that a policy can give it, and below them
-every [action](#actions). This page is written by `stromboli plugins > docs/plugins.md`.
+every [action](#actions). `stromboli plugins` prints the same, with `--plugins-dir` also of your own.
 """
 
 Folder = Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")]
@@ -120,20 +121,20 @@ def _plugin(plugin: type[Plugin]) -> Iterator[str]:
 
 def _section(found: type[Plugin] | type[Action], *more: str) -> Iterator[str]:
     yield f"## {found.name}\n"
-    yield _summary(found)
+    yield summary(found)
     yield ""
     yield from more
-    if found.Arguments is None:
-        return
-    yield "| argument | type | default | |"
-    yield "|---|---|---|---|"
-    for name, field in found.Arguments.model_fields.items():
-        description = " ".join((field.description or "").split()).replace("|", "\\|")
-        yield f"| `{field.alias or name}` | {_type(field.annotation)} | {_default(field)} | {description} |"
-    yield ""
+    if found.Arguments is not None:
+        yield table(("argument", "type", "default", ""), arguments(found.Arguments))
 
 
-def _summary(found: type) -> str:
+def arguments(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    """Of each argument its name, type, default and what it does."""
+    for name, field in model.model_fields.items():
+        yield code(field.alias or name), _type(field.annotation), _default(field), field.description or ""
+
+
+def summary(found: type) -> str:
     """The first paragraph about a class, in its module if that says more than its name."""
     module = importlib.import_module(found.__module__.removesuffix(".plugin"))
     text = " ".join((module.__doc__ or found.__doc__ or "").strip().split("\n\n")[0].split())

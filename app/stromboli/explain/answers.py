@@ -21,6 +21,7 @@ class Step(Part, frozen=True, kw_only=True):
     stage: str
     #: passed, blocks, or open when what comes before it has to pass first
     verdict: str
+    #: the numbers that were compared
     text: str
 
 
@@ -28,6 +29,7 @@ class NodeCause(Part, frozen=True, kw_only=True):
     """Why some nodes do not take a pod."""
 
     cause: str
+    #: how many nodes it rules out, each counted under its first cause
     nodes: int
 
 
@@ -37,6 +39,7 @@ class Holding(Part, frozen=True, kw_only=True):
     namespace: str
     name: str
     queue: str
+    #: how many of its pods hold it or ask for it
     pods: int
     amounts: Amounts
 
@@ -44,9 +47,11 @@ class Holding(Part, frozen=True, kw_only=True):
 class Remedy(Part, frozen=True, kw_only=True):
     """The smallest change of its kind that helps; it was tried on a fork of the cluster's state."""
 
+    #: the change, in a sentence
     change: str
-    #: wait, user or admin
+    #: who can make it: wait, user or admin
     who: str
+    #: what came of it when it was tried
     effect: str
     #: the jobs that it names, `NAMESPACE/NAME`
     jobs: list[str] = field(default_factory=list)
@@ -63,9 +68,11 @@ class Answer(Part, frozen=True, kw_only=True):
     group: str = ""
     queue: str = ""
     phase: str = ""
-    #: all pods, those that have a place, and how many start together
+    #: how many pods there are
     pods: int = 0
+    #: how many of them have a place
     placed: int = 0
+    #: how many start together
     min_member: int = 0
     #: how many of the pods that wait would find room on nodes now
     would_fit: int = 0
@@ -73,20 +80,27 @@ class Answer(Part, frozen=True, kw_only=True):
     request: Amounts = field(default_factory=dict)
     #: the first stage that blocks, empty when nothing does
     stage: str = ""
+    #: why, in one word
     reason: str = ""
+    #: why, without numbers that change by themselves
     message: str = ""
+    #: the numbers that were compared
     detail: str = ""
     #: who can change it: wait, user or admin
     who: str = ""
+    #: the stages in their order
     steps: list[Step] = field(default_factory=list)
+    #: what keeps it from which nodes
     nodes: list[NodeCause] = field(default_factory=list)
     #: the node that comes closest, and what it lacks
     nearest: str = ""
-    #: jobs that are served before it, the first of them, and how many there are
+    #: the first of the jobs that are served before it
     ahead: list[Holding] = field(default_factory=list)
+    #: how many there are
     ahead_count: int = 0
     #: jobs that hold what is missing, the largest first
     holders: list[Holding] = field(default_factory=list)
+    #: what would help
     remedies: list[Remedy] = field(default_factory=list)
 
 
@@ -95,18 +109,22 @@ class Level(Part, frozen=True, kw_only=True):
 
     queue: str
     resource: str
+    #: what its pods hold and ask for
     requested: str
+    #: what its pods hold
     held: str
     #: claimed by jobs that were admitted and hold nothing yet
     inqueue: str
     deserved: str
     guarantee: str
+    #: what it may hold at most
     limit: str
 
 
 class Round(Part, frozen=True, kw_only=True):
     """What a queue had after a step of the division."""
 
+    #: what was done: guarantees, a round, ...
     step: str
     amounts: Amounts
 
@@ -121,15 +139,21 @@ class QueueAnswer(Part, frozen=True, kw_only=True):
     #: the plugin that divides
     divided_by: str
     weight: int
+    #: the largest part of what it deserves that it holds, over all resources
     share: float | None
     #: whether it gets nothing more for now
     overused: bool
+    #: how it stands, in sentences
     words: list[str]
+    #: its amounts, and those of its ancestors
     levels: list[Level]
+    #: how its share was found
     rounds: list[Round]
     #: fields of the spec that the policy does not heed, and why
     ignored: dict[str, str]
-    #: jobs by phase, and the reasons of those that wait
+    #: jobs by phase
     jobs: dict[str, int]
+    #: jobs with pods that wait, by reason
     waiting: dict[str, int]
+    #: jobs that hold most of it
     holders: list[Holding]

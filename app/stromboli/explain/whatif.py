@@ -27,8 +27,9 @@ class Moved(Struct, frozen=True, rename="camel", omit_defaults=True):
     pod: str
     node: str
     queue: str = ""
-    #: for evictions: the action, and the PodGroup on whose behalf
+    #: of evictions, the action
     action: str = ""
+    #: of evictions, the PodGroup on whose behalf
     beneficiary: str = ""
 
 
@@ -46,6 +47,7 @@ class Shift(Struct, frozen=True, rename="camel"):
 
     queue: str
     resource: str
+    #: which amount: held, deserved or requested
     amount: str
     before: str
     after: str
@@ -54,14 +56,17 @@ class Shift(Struct, frozen=True, rename="camel"):
 class WhatIf(Struct, frozen=True, kw_only=True, rename="camel"):
     """The difference that a change makes. Nothing of it was carried out."""
 
-    #: bound or evicted with the change only
+    #: bound with the change only
     bound: list[Moved] = field(default_factory=list)
+    #: evicted with the change only
     evicted: list[Moved] = field(default_factory=list)
-    #: bound or evicted without the change only
+    #: bound without the change only
     no_longer_bound: list[Moved] = field(default_factory=list)
+    #: evicted without the change only
     no_longer_evicted: list[Moved] = field(default_factory=list)
     #: bound in both cases, on another node with the change
     elsewhere: list[Moved] = field(default_factory=list)
+    #: which amounts of queues are others
     queues: list[Shift] = field(default_factory=list)
     #: pods of the change that wait, and others that wait with it only
     waiting: list[Waiting] = field(default_factory=list)

@@ -53,7 +53,24 @@ _METRICS_INTERVAL = 30.0
 _MOST_PROBLEMS = 100
 #: actions that a session runs, and tiers that it asks
 _MOST = 100
-_TOP_KEYS = ("actions", "tiers", "configurations", "metrics", "compatibility", "rules", "evictions")
+#: the keys of a policy, and what they are
+KEYS: Mapping[str, str] = {
+    "actions": "Names of actions separated by commas, in the order in which they run; required.",
+    "tiers": "Lists of plugins; the first tier that settles a question outweighs those below.",
+    "configurations": "Arguments of actions, by `name`.",
+    "metrics": "Where loads of nodes and past usage come from.",
+    "compatibility": "Whose [rules](#rules) hold: `volcano` or `strict`; strict when nothing says otherwise. "
+    "`--compatibility` outweighs it.",
+    "rules": "Single rules that differ from `compatibility`.",
+    "evictions": "How often evictions may be repeated, and how long room is kept that they made.",
+}
+#: the keys of its `metrics` that are read, and what they are
+METRICS_KEYS: Mapping[str, str] = {
+    "type": "`prometheus`; nothing is read without one.",
+    "address": "URL of the Prometheus; required.",
+    "interval": "Time between two readings, as a duration; 30s when absent.",
+    "tls.insecureSkipVerify": "`true` accepts any certificate.",
+}
 #: plugins that cannot share a policy with fairshare
 _OTHER_SHARES = frozenset(("capacity", "proportion"))
 _PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
@@ -150,7 +167,7 @@ class _Reader:
             return None
         if len(documents) > 1:
             self._wrong("", "a policy is one document, not several")
-        top = self._mapping("", documents[0] if documents else None, _TOP_KEYS)
+        top = self._mapping("", documents[0] if documents else None, KEYS)
         actions = self._actions(top.get("actions"))
         return Policy(
             actions=actions,

@@ -1,13 +1,13 @@
 """Compatibility rules: where Volcano breaks an invariant that its documents promise, both behaviours exist by name.
 
 `volcano` reproduces the recorded outcome; `strict` keeps the invariant. Each rule is one boolean that reads as the
-behaviour it switches on; `docs/architecture.md` says what each one means for users.
+behaviour it switches on, and says what it means on both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from stromboli.api.errors import PolicyError
@@ -15,68 +15,139 @@ from stromboli.api.errors import PolicyError
 Compatibility = Literal["volcano", "strict"]
 
 
+def _rule(volcano: str, strict: str) -> bool:
+    """A rule that is strict by default, and what it means on both sides."""
+    rule: bool = field(default=True, metadata={"sides": (volcano, strict)})
+    return rule
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """True means the strict behaviour."""
+    """True means the strict behaviour; what each rule means on both sides is in `SIDES`."""
 
-    #: whoever protects pods is heard in every tier; of the others the first tier with an opinion on victims decides
-    veto: bool = True
-    #: a gang that holds places but lacks some comes before the gangs that hold none
-    begun_first: bool = True
-    #: a gang keeps minMember or is evicted whole
-    whole_gang_eviction: bool = True
-    #: nobody is evicted unless the preemptor then fits
-    evict_only_what_helps: bool = True
-    #: places are taken back only for whom the next session serves first, within the shares of both, and kept for them
-    served_next: bool = True
-    #: the HyperNode in which room was made for a gang is kept for it over sessions
-    nominations: bool = True
-    #: only pods that hold or get a place count as ready, pending best-effort pods do not
-    readiness: bool = True
-    #: a queue that is not open takes nothing new
-    closed_queue: bool = True
-    #: guarantees are served first, so that deserved amounts never add up to more than the cluster
-    deserved: bool = True
-    #: a guarantee that cannot be kept is clipped to what exists, and held back only as far as its queue asks for it
-    clipped_guarantees: bool = True
-    #: what is guaranteed to a queue is kept from all others together, and in a tree from those outside its parent, too
-    kept_guarantees: bool = True
-    #: queues whose weights are all zero share equally
-    all_weights_zero: bool = True
-    #: room that no share reaches, because shares do not divide, is lent to the queue furthest below its own
-    indivisible_shares: bool = True
-    #: fair shares are rounded to base units, so that no pod is refused over a rounding error
-    tolerance: bool = True
-    #: a broken queue is set aside, everything else goes on
-    broken_queue: bool = True
-    #: a hard topology without a tier, or with one that no HyperNode has, binds as well
-    hard_topology: bool = True
-    #: an object that sets a field that the policy does not heed says so
-    ignored_fields: bool = True
-    #: a job that could not run even on the empty cluster is not admitted and lays claim to nothing
-    never_fits: bool = True
-    #: PodGroups without running pods are admitted anew, and in the service those in line that no session admitted; no
-    #: claim counts what a job holds
-    admission: bool = True
-    #: predicate answers are shared within an identity class only
-    predicate_cache: bool = True
-    #: one count of a disruption budget per session
-    budgets: bool = True
-    #: the shares of parent queues follow the placements of a session, not only those of leaves
-    ancestor_shares: bool = True
-    #: a PodGroup that is scheduled is no longer shown as unschedulable, nor the other way round
-    conditions: bool = True
-    #: volumes are limited by what CSINodes say, not by a dimension of resources as well
-    volume_limits: bool = True
-    #: cards are shared as the documents of the device plugins say
-    devices: bool = True
-    #: an error of an HTTP extender is never a yes
-    extender_errors: bool = True
-    #: a pod whose resource claim does not exist waits for it as part of its job
-    missing_claims: bool = True
+    veto: bool = _rule(
+        "an empty set of victims asks the next tier alone",
+        "who protects pods (`protects`) is heard in every tier; of the others the first tier with an opinion "
+        "decides. Shares (`drf`) have no say in preemption within a queue beside priorities, unless the "
+        "policy sets `enablePreemptable: true` on the plugin",
+    )
+    begun_first: bool = _rule(
+        "a gang that is bound in part comes after those that hold nothing, if drf says so",
+        "it is completed first",
+    )
+    whole_gang_eviction: bool = _rule(
+        "a gang may be left running below minMember",
+        "a gang keeps minMember or is evicted whole",
+    )
+    evict_only_what_helps: bool = _rule(
+        "victims may go though the preemptor does not fit",
+        "a full placement is proven first",
+    )
+    served_next: bool = _rule(
+        "places are taken back though somebody else is served next",
+        "only up to what both queues deserve, for whom the next session serves first; the room is promised to "
+        "them until they are bound, gone, or `keepRoom` is over",
+    )
+    nominations: bool = _rule(
+        "in which HyperNode room was made for a gang is forgotten after the session",
+        "the next session places the gang there",
+    )
+    readiness: bool = _rule(
+        "pending best-effort pods count as ready",
+        "only pods that hold or get a place count; `allocate` places those that a gang lacks with the others",
+    )
+    closed_queue: bool = _rule(
+        "takes best-effort pods and PodGroups without minResources; a closed parent says nothing about its children",
+        "takes nothing new, nor does any queue below it",
+    )
+    deserved: bool = _rule(
+        "guarantees may lift the sum above the cluster",
+        "guarantees are floors of one water level; the sum never exceeds it",
+    )
+    clipped_guarantees: bool = _rule(
+        "a guarantee above the cluster leaves nothing to others",
+        "it is clipped to what exists, held back only as far as its queue asks for it, and the queue has the "
+        "condition `GuaranteeClipped`",
+    )
+    kept_guarantees: bool = _rule(
+        "each queue alone leaves room for the guarantees of others; two of them together, or in a tree those below "
+        "other parents, may take it",
+        "what is guaranteed is kept from all others together; a parent is guaranteed what its children are",
+    )
+    all_weights_zero: bool = _rule(
+        "nothing is scheduled",
+        "equal weights",
+    )
+    indivisible_shares: bool = _rule(
+        "what no queue's share reaches stands idle",
+        "the queue furthest below its share gets one job beyond it, on nodes that nobody waits for within a "
+        "share; nobody is evicted for it",
+    )
+    tolerance: bool = _rule(
+        "a rounding error of 1e-13 refuses a pod",
+        "shares are whole base units",
+    )
+    broken_queue: bool = _rule(
+        "one misplaced queue stops the cluster",
+        "it is set aside with a reason, all else goes on",
+    )
+    hard_topology: bool = _rule(
+        "a hard topology binds only with a tier that some HyperNode has",
+        "without one the pods lie in one HyperNode, which the whole cluster is not, and with a name that no "
+        "tier has they wait",
+    )
+    ignored_fields: bool = _rule(
+        "fields that the policy does not heed are ignored in silence",
+        "the PodGroup or Queue has the condition `FieldIgnored`",
+    )
+    never_fits: bool = _rule(
+        "a job that could not run even on the empty cluster is admitted like others",
+        "it is not admitted, its queue deserves nothing for it, its minResources count against nobody; it is "
+        "judged anew in every session",
+    )
+    admission: bool = _rule(
+        "PodGroups in phase Inqueue, Running or Unknown skip admission; the claim of one in phase Inqueue counts "
+        "what it already holds once more",
+        "those without running pods are admitted anew; in the service a phase Inqueue that no session gave is no "
+        "admission; no claim counts what a job holds",
+    )
+    predicate_cache: bool = _rule(
+        "pods with one template id share an answer",
+        "answers are shared within an identity class",
+    )
+    budgets: bool = _rule(
+        "disruption budgets count anew in every call",
+        "one count for each session",
+    )
+    ancestor_shares: bool = _rule(
+        "parents keep the share of the session's start",
+        "shares follow every placement",
+    )
+    conditions: bool = _rule(
+        "a PodGroup that runs keeps the condition `Unschedulable` from before",
+        "the condition that is over becomes `False`",
+    )
+    volume_limits: bool = _rule(
+        "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",
+        "limits are what CSINodes say",
+    )
+    devices: bool = _rule(
+        "vGPU memory in percent is not read, spreading gives no score, and what a gang gives back stays taken",
+        "cards are shared as the device plugin's documents say",
+    )
+    extender_errors: bool = _rule(
+        "an HTTP error on jobReady means ready",
+        "an error is never a yes",
+    )
+    missing_claims: bool = _rule(
+        "a pod whose resource claim does not exist is in no job",
+        "it waits as part of its job",
+    )
 
 
-RULES = tuple(field.name for field in fields(Rules))
+RULES = tuple(rule.name for rule in fields(Rules))
+#: what each rule means under `volcano` and under `strict`
+SIDES: Mapping[str, tuple[str, str]] = {rule.name: rule.metadata["sides"] for rule in fields(Rules)}
 
 
 def rules(compatibility: Compatibility = "strict", overrides: Mapping[str, str] | None = None) -> Rules:

@@ -8,14 +8,14 @@ from typing import Any
 import typer
 
 from stromboli.cli import make_app
+from stromboli.cli.references.tables import code, table
 
 _HEADER = """\
 # Commands
 
 `stromboli` is also installed as `kubectl-stromboli`, so `kubectl stromboli why job train` works. Each wrong input is
 told in a line on standard error. Exit codes: 0 when all is well, 1 when what was asked about is not there, something
-was found or pods would wait, 2 for wrong input, 70 for what should not happen. This page is written by
-`python -m stromboli.cli.commands > docs/commands.md`.
+was found or pods would wait, 2 for wrong input, 70 for what should not happen.
 """
 
 
@@ -49,15 +49,11 @@ def _section(name: str, command: Any) -> Iterator[str]:
         text = " ".join(paragraph.split())
         example = text.removeprefix("Example: ")
         yield f"```sh\n{example}\n```\n" if example != text else f"{text}\n"
-    if not options:
-        return
-    yield "| option | default | |"
-    yield "|---|---|---|"
-    for option in options:
-        names = ", ".join(f"`{each}`" for each in (*option.opts, *option.secondary_opts))
-        help_text = " ".join((getattr(option, "help", "") or "").split()).replace("|", "\\|")
-        yield f"| {names} | {_default(option)} | {help_text} |"
-    yield ""
+    rows = (
+        (code(*option.opts, *option.secondary_opts), _default(option), getattr(option, "help", "") or "")
+        for option in options
+    )
+    yield table(("option", "default", ""), rows)
 
 
 def _default(option: Any) -> str:
@@ -65,7 +61,3 @@ def _default(option: Any) -> str:
     if value is None or value is False or value in ("", ()) or callable(value):
         return ""
     return f"`{getattr(value, 'value', value)}`"
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

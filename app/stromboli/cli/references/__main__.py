@@ -1,0 +1,18 @@
+"""`python -m stromboli.cli.references docs` writes every page, and the tables of those that people write."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from stromboli.cli.references.pages import written
+
+
+def main(folder: Path) -> None:
+    """Write the pages into a folder that has the others."""
+    for name, text in written(folder).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

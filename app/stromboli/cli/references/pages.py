@@ -1,0 +1,42 @@
+"""Which pages are written, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from stromboli.cli.plugins import markdown as plugins
+from stromboli.cli.references import commands, crds, http, metrics, policy
+from stromboli.discovery import discover
+
+#: pages as a whole
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands.markdown,
+    "crds.md": crds.markdown,
+    "http.md": http.markdown,
+    "metrics.md": metrics.markdown,
+    "plugins.md": lambda: plugins(discover()),
+}
+#: tables within pages, by the name in the comments around them
+TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {"policy.md": policy.TABLES}
+
+
+def written(folder: Path) -> dict[str, str]:
+    """The text of every page by its name; around tables what is in the folder stays. Raises ValueError."""
+    texts = {name: page() for name, page in PAGES.items()}
+    for name, tables in TABLES.items():
+        text = (folder / name).read_text(encoding="utf-8")
+        for title, table in tables.items():
+            text = _put(text, title, table())
+        texts[name] = text
+    return texts
+
+
+def _put(text: str, title: str, table: str) -> str:
+    """A page with a table between its comments. Raises ValueError when they are not there."""
+    begin, end = f"<!-- {title}: written by `make references` -->\n", f"<!-- end of {title} -->\n"
+    before, begun, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise ValueError(f"there is no place for the table {title!r}: {begin.strip()} ... {end.strip()}")
+    return f"{before}{begin}{table}{end}{after}"

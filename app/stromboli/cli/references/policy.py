@@ -1,0 +1,80 @@
+"""The tables of the page about policies, written from the models that read one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pydantic import BaseModel
+
+from stromboli.cli.plugins import arguments, summary
+from stromboli.cli.references.tables import code, table
+from stromboli.discovery import discover
+from stromboli.policy.document import KEYS, METRICS_KEYS
+from stromboli.policy.evictions import EvictionSettings
+from stromboli.policy.rules import SIDES
+from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY
+
+
+def _keys() -> str:
+    return table(("key", "is"), ((code(key), text) for key, text in KEYS.items()))
+
+
+def _actions() -> str:
+    actions = discover().actions
+    return table(("action", "what it does"), ((_linked(name), summary(actions[name])) for name in sorted(actions)))
+
+
+def _plugins() -> str:
+    plugins = discover().plugins
+    return table(("plugin", "what it does"), ((_linked(name), summary(plugins[name])) for name in sorted(plugins)))
+
+
+def _linked(name: str) -> str:
+    return f"[{code(name)}](plugins.md#{name})"
+
+
+def _configurations() -> str:
+    actions = discover().actions
+    rows = [
+        (code(name), *cells)
+        for name in sorted(actions)
+        if (model := actions[name].Arguments) is not None
+        for cells in arguments(model)
+    ]
+    return table(("action", "argument", "type", "default", ""), rows)
+
+
+def _metrics() -> str:
+    return table(("key", "is"), ((code(key), text) for key, text in METRICS_KEYS.items()))
+
+
+def _evictions() -> str:
+    model: type[BaseModel] = EvictionSettings
+    return table(("key", "type", "default", ""), arguments(model))
+
+
+def _switches() -> str:
+    spelt = {switch: key for key, switch in SWITCH_OF_KEY.items() if key not in OTHER_SPELLINGS}
+    rows = ((code(spelt[switch]), switch, code(str(switch not in OFF_BY_DEFAULT).lower())) for switch in spelt)
+    return table(
+        ("switch", "extension point", "default"),
+        ((key, "follow the tree of queues" if point == HIERARCHY else code(point), on) for key, point, on in rows),
+    )
+
+
+def _rules() -> str:
+    return table(
+        ("rule", "`volcano`", "`strict`"), ((code(name), volcano, strict) for name, (volcano, strict) in SIDES.items())
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "keys": _keys,
+    "actions": _actions,
+    "configurations": _configurations,
+    "plugins": _plugins,
+    "switches": _switches,
+    "metrics": _metrics,
+    "evictions": _evictions,
+    "rules": _rules,
+}
