@@ -23,6 +23,8 @@ class Recorder(Observer):
         self.malformed_keys: list[tuple[str, str]] = []
         self.bindings: list[str] = []
         self.evictions: list[str] = []
+        #: queue and reason of each pod that was evicted
+        self.evicted_of: list[tuple[str, str]] = []
         self.problems: list[str | None] = []
         self.failures: list[BaseException] = []
         #: pods and nodes that each session saw
@@ -46,6 +48,9 @@ class Recorder(Observer):
 
     def evict_result(self, result: str, seconds: float) -> None:
         self.evictions.append(result)
+
+    def evicted(self, queue: str, reason: str) -> None:
+        self.evicted_of.append((queue, reason))
 
     def policy(self, error: str | None) -> None:
         self.problems.append(error)

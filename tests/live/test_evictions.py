@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
+
+import pytest
 
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
@@ -62,6 +65,25 @@ async def test_a_victim_is_evicted_once_and_says_who_did_it(cluster: Cluster, st
     await until(lambda: evictions(service) == ["evicted"])
     assert cluster.count("POST", "/pods/old-0/eviction") == 1
     assert cluster.count("DELETE", "/pods/old-0") == 0
+
+
+async def test_what_was_decided_is_logged_with_its_session_job_and_queue(
+    cluster: Cluster, start: StartService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "stromboli.live")
+    decider = FirstFit()
+    service = await start(lambda _: decider)
+    cluster.gang("old", 1)
+    await running(cluster, "old-0")
+    decider.victims = {"default/old-0"}
+    cluster.group("wakes", 1)
+    assert isinstance(service.observer, Recorder)
+    counted = service.observer.evicted_of
+    await until(lambda: counted == [("default", "preempt")])
+    lines = {getattr(record, "event", ""): vars(record).get("fields", {}) for record in caplog.records}
+    for event in ("bound", "evicted"):
+        assert (lines[event]["job"], lines[event]["queue"]) == ("default/old", "default"), event
+    assert 0 < lines["bound"]["session"] < lines["evicted"]["session"] <= lines["session ended"]["session"]
 
 
 async def test_volcanos_way_deletes_without_asking(cluster: Cluster, start: StartService) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from stromboli.api.decisions import Bind, SetQueueStatus
 from stromboli.api.errors import InvalidObjectError, PolicyError
 from stromboli.live.client import refusal, status_error
 from stromboli.live.limits import Backoff, TokenBucket
-from stromboli.live.logs import Logger
+from stromboli.live.logs import LogFormat, Logger, configure
 from stromboli.live.loop import still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.policy import PolicyFile
@@ -176,6 +179,32 @@ def test_log_lines_name_their_fields(caplog: pytest.LogCaptureFixture) -> None:
     assert record.getMessage() == 'binding refused pod=default/a error="409 \\"no\\"" empty=""'
     assert vars(record)["fields"] == {"pod": "default/a", "error": '409 "no"', "empty": ""}
     assert record.filename == "test_parts.py"
+
+
+def test_a_line_in_json_has_the_fields_under_their_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    configure("info", LogFormat.json)
+    log = Logger("stromboli.test")
+    log.info("evicted", pod="default/a", job="default/train", queue="research", session=7, why=ValueError("no"))
+    log.debug("not told")
+    try:
+        raise RuntimeError("odd")
+    except RuntimeError as error:
+        log.exception("plugin failed", error, plugin="mine")
+    logging.getLogger("kubernetes").warning("a line of %s", "somebody else's")
+    evicted, failed, other = map(json.loads, capsys.readouterr().err.splitlines())
+    assert list(evicted)[:4] == ["time", "level", "logger", "event"]
+    assert datetime.fromisoformat(evicted.pop("time")).tzinfo is not None
+    assert evicted == {
+        "level": "info", "logger": "stromboli.test", "event": "evicted", "pod": "default/a", "job": "default/train",
+        "queue": "research", "session": 7, "why": "no",
+    }  # fmt: skip
+    assert (failed["event"], failed["plugin"], failed["error"]) == ("plugin failed", "mine", "odd")
+    assert "RuntimeError: odd" in failed["traceback"]
+    assert (other["event"], other["logger"]) == ("a line of somebody else's", "kubernetes")
 
 
 # -- mirror --------------------------------------------------------------------------------------------------------

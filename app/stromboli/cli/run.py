@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import socket
 import sys
 import time
@@ -35,7 +34,8 @@ from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.extender_transport import HttpExtenderTransport
-from stromboli.live.logs import Logger
+from stromboli.live.logs import LogFormat, Logger, configure
+from stromboli.live.observer import Observers
 from stromboli.live.service import Service
 from stromboli.live.settings import Settings
 from stromboli.live.watchdog import end_within, watch_loop
@@ -44,6 +44,7 @@ from stromboli.plugins.fairshare import FairShare
 from stromboli.plugins.fairshare.usage import UsageHistory
 from stromboli.policy.document import DEFAULT_POLICY, Policy
 from stromboli.policy.rules import Compatibility
+from stromboli.tracing import from_environment
 
 log = Logger(__name__)
 
@@ -91,6 +92,9 @@ def run(
     renew_deadline: Annotated[float, typer.Option(help="A leader silent for so many seconds writes nothing.")] = 4.0,
     retry_period: Annotated[float, typer.Option(help="Seconds between looks at the lease.")] = 1.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines of text, or an object in JSON for each.")
+    ] = LogFormat.text,
 ) -> None:
     """Schedule on a cluster until stopped.
 
@@ -98,9 +102,7 @@ def run(
     """
     if log_level.lower() not in _LEVELS:
         _fail(f"--log-level: {log_level!r} is none of {', '.join(_LEVELS)}", 2)
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # What ends it is told in one line of ours, and its lines for every event say nothing that is not in the objects.
-    logging.getLogger("kopf").setLevel(logging.CRITICAL)
+    configure(log_level, log_format)
     try:
         settings = Settings(
             kubeconfig=kubeconfig,
@@ -237,8 +239,10 @@ class _Scheduler:
 
         watcher = _Watcher()
         credentials = Credentials.load(settings.kubeconfig, settings.context)
+        self._spans = from_environment()
+        observer = Observers(watcher, self._spans) if self._spans else watcher
         watcher.service = self._service = Service(
-            settings, load, watcher, credentials, reads=registry.reads, usage=_Usage(sessions)
+            settings, load, observer, credentials, reads=registry.reads, usage=_Usage(sessions)
         )
         self._reviews = Kube(credentials)
         reviews = AccessReviews(self._reviews)
@@ -278,6 +282,8 @@ class _Scheduler:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._reviews.close()
+            if self._spans:
+                self._spans.close()
 
     def _tell(self, loads: node_load.Loads) -> None:
         self._sessions.node_usage = loads

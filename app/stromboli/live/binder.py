@@ -47,10 +47,21 @@ class _Round:
     """Bindings of one job that were submitted together: one Event tells of all of them."""
 
     about: Reference
+    #: the number of the session that decided them, `NAMESPACE/NAME` of their PodGroup, and its queue
+    session: int
+    job: str
+    queue: str
+    #: when they were submitted
+    began: float
     #: those that were not sent, by pod key, and what their nodes were like
     unsent: dict[str, tuple[Bind, object]] = field(default_factory=dict)
     sending: int = 0
     bound: list[Bind] = field(default_factory=list)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Whose they are, for the log."""
+        return {"job": self.job, "queue": self.queue, "session": self.session}
 
 
 class Binder:
@@ -88,8 +99,11 @@ class Binder:
         self._pods: Decoder[objects.Pod] = Decoder(objects.Pod)
         mirror.listen("Pod", self._pod_changed)
 
-    def submit(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
-        """Assume the bindings that still stand since the snapshot that they were decided on, and send them."""
+    def submit(self, binds: Sequence[Bind], snapshot: Snapshot, session: int = 0) -> None:
+        """Assume the bindings that still stand since the snapshot that they were decided on, and send them.
+
+        `session` is the number of the one that decided them.
+        """
         valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
         rounds: dict[Reference, _Round] = {}
         for bind in valid:
@@ -98,14 +112,13 @@ class Binder:
                 self._expect(bind)
                 self._recall.decided(bind)
             else:
-                about = self._about(bind)
-                of_job = rounds.setdefault(about, _Round(about))
+                of_job = self._round(bind, rounds, session)
                 of_job.unsent[bind.key] = (bind, node_terms(self._state.nodes.record(bind.node)))
                 self._queue.put_nowait((bind.key, of_job))
         for _ in stale:
             self._observer.bind_result("stale", 0.0)
         if stale:
-            log.debug("bindings dropped", pods=len(stale))
+            log.debug("bindings dropped", pods=len(stale), session=session)
 
     async def run(self) -> None:
         """Send bindings until cancelled."""
@@ -129,10 +142,10 @@ class Binder:
     async def _send(self, of_job: _Round, bind: Bind, node: object) -> None:
         of_job.sending += 1
         try:
-            if await self._bind(bind, partial(self._stands, bind, node)):
+            if await self._bind(of_job, bind, partial(self._stands, bind, node)):
                 of_job.bound.append(bind)
         except NotSentError as error:
-            self._drop([bind, *(unsent for unsent, _ in of_job.unsent.values())], error)
+            self._drop(of_job, [bind, *(unsent for unsent, _ in of_job.unsent.values())], error)
             of_job.unsent.clear()
         of_job.sending -= 1
         if not of_job.unsent and not of_job.sending:
@@ -143,17 +156,20 @@ class Binder:
         assumed = self._state.assumed.get(bind.key) == bind.node
         return assumed and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
 
-    def _drop(self, binds: Sequence[Bind], why: NotSentError) -> None:
+    def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError) -> None:
         """Bindings that were not sent are decided anew, together."""
         for bind in binds:
             if self._state.assumed.get(bind.key) == bind.node:
                 self._state.forget(bind.key)
             self._observer.bind_result("stale", 0.0)
-        log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why)
+        log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why, **of_job.origin)
         self._mirror.changed()
 
     def _announce(self, of_job: _Round) -> None:
         """Tell of bindings that belong together."""
+        took = time.perf_counter() - of_job.began
+        log.debug("bound", pods=len(of_job.bound), seconds=f"{took:.6f}", **of_job.origin)
+        self._observer.bind_batch(of_job.session, of_job.job, of_job.queue, len(of_job.bound), took)
         if len(of_job.bound) == 1 or self._pod_events:
             for bind in of_job.bound:
                 note = f"Successfully assigned {bind.key} to {bind.node}"
@@ -163,7 +179,7 @@ class Binder:
             note = f"Successfully assigned {len(of_job.bound)} pods to {nodes} nodes"
             self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
 
-    async def _bind(self, bind: Bind, wanted: Callable[[], bool]) -> bool:
+    async def _bind(self, of_job: _Round, bind: Bind, wanted: Callable[[], bool]) -> bool:
         """Send a binding; returns whether the API server took it. Raises NotSentError."""
         key, started = bind.key, time.perf_counter()
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
@@ -173,10 +189,10 @@ class Binder:
             raise
         except ApiError as error:
             result = "refused" if error.status in (404, 409) else "failed"
-            await self._take_back(bind, str(error))
+            await self._take_back(of_job, bind, str(error))
         except CONNECTION_ERRORS as error:
             result = "failed"
-            await self._take_back(bind, repr(error))
+            await self._take_back(of_job, bind, repr(error))
         else:
             result = "bound"
             self._held.pop(key, None)
@@ -185,11 +201,16 @@ class Binder:
         self._observer.bind_result(result, time.perf_counter() - started)
         return result == "bound"
 
-    def _about(self, bind: Bind) -> Reference:
-        """What an Event about the binding is about: the PodGroup, or the pod when it has none."""
+    def _round(self, bind: Bind, rounds: dict[Reference, _Round], session: int) -> _Round:
+        """That of its PodGroup, of which an Event tells; one of its own when it has none."""
         record = self._state.record(bind.key)
         pod_group = self._state.pod_group(record.job) if record else None
-        return about_pod(bind) if pod_group is None else about_pod_group(pod_group)
+        about = about_pod(bind) if pod_group is None else about_pod_group(pod_group)
+        found = rounds.get(about)
+        if found is None:
+            job, queue = (pod_group.key, pod_group.queue) if pod_group else ("", "")
+            found = rounds[about] = _Round(about, session, job, queue, time.perf_counter())
+        return found
 
     def _expect(self, bind: Bind, within: float | None = None) -> None:
         """The pod's watch event should show the binding before long; otherwise it is looked up."""
@@ -200,7 +221,7 @@ class Binder:
         record = self._state.record(bind.key)
         return record is not None and record.scheduler_name in self._state.extender_scheduler_names
 
-    async def _take_back(self, bind: Bind, why: str) -> None:
+    async def _take_back(self, of_job: _Round, bind: Bind, why: str) -> None:
         """The binding did not happen, or so it seems: see what the API server has."""
         key = bind.key
         bound = await self._look_up(bind)
@@ -210,7 +231,7 @@ class Binder:
             return
         _, backoff = self._held.get(key) or (0.0, Backoff(*_HOLD))
         self._held[key] = (time.monotonic() + backoff.delay(), backoff)
-        log.recurring("binding refused", why, pod=key, node=bind.node)
+        log.recurring("binding refused", why, pod=key, node=bind.node, **of_job.origin)
         message = f"failed to bind to node {bind.node}: {why}"
         self._events.emit(about_pod(bind), "Warning", "FailedBinding", message, "Binding")
 

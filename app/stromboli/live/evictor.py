@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from msgspec.json import encode
 
@@ -44,14 +45,20 @@ class _Round:
     """Victims of one job that go for the same beneficiary: one Event on each PodGroup tells of all of them."""
 
     first: Evict
-    #: the key of their PodGroup
+    #: the key of their PodGroup and the name of its queue, empty when they have none
     job: str
-    #: the name of their queue, empty when they have no PodGroup
     queue: str
+    #: the number of the session that decided it, 0 when none did
+    session: int
     left: int = 0
     evicted: int = 0
     #: what the API server said of one that it refused
     refused: str = ""
+
+    def told(self, victim: Evict) -> dict[str, Any]:
+        """What the log says of one of them."""
+        about = {"pod": victim.key, "action": victim.action, "beneficiary": victim.beneficiary}
+        return {**about, "job": self.job, "queue": self.queue, "session": self.session}
 
 
 @dataclass(slots=True)
@@ -84,8 +91,11 @@ class Evictor:
         self._nominated: dict[str, str] = {}
         mirror.listen("Pod", self._pod_changed)
 
-    def evict(self, victims: Sequence[Evict]) -> None:
-        """Evict each victim once, however often it is decided, and those that were refused after a while."""
+    def evict(self, victims: Sequence[Evict], session: int = 0) -> None:
+        """Evict each victim once, however often it is decided, and those that were refused after a while.
+
+        `session` is the number of the one that decided it.
+        """
         rounds: dict[tuple[str, str, str], _Round] = {}
         for victim in victims:
             held = self._held.get(victim.uid)
@@ -97,7 +107,7 @@ class Evictor:
             job = record.job if record else ""
             group = self._mirror.state.pod_group(job)
             of_job = (victim.action, victim.beneficiary, job)
-            together = rounds.setdefault(of_job, _Round(victim, job, group.queue if group else ""))
+            together = rounds.setdefault(of_job, _Round(victim, job, group.queue if group else "", session))
             together.left += 1
             self._queue.put_nowait((victim, together))
 
@@ -135,6 +145,7 @@ class Evictor:
             victim, together = item
             try:
                 await self._evict(victim)
+                log.info("evicted", node=victim.node, **together.told(victim))
             except (ApiError, *CONNECTION_ERRORS) as error:
                 self._refused(victim, together, error)
             else:
@@ -155,7 +166,7 @@ class Evictor:
             return
         why = error.message if isinstance(error, ApiError) else repr(error)
         together.refused = why
-        log.recurring("eviction refused", why, pod=victim.key, action=victim.action)
+        log.recurring("eviction refused", why, **together.told(victim))
         self._events.emit(about_pod(victim), "Warning", "EvictionRefused", f"{_told(victim)}: {why}", "Evicting")
         held = self._held.setdefault(victim.uid, _Held())
         pause = held.backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
@@ -183,7 +194,6 @@ class Evictor:
             await self._ask(victim, path, options)
             await self._explain(victim, path, condition)
         self._events.emit(about_pod(victim), "Warning", "Evict", _told(victim), "Evicting")
-        log.info("evicted", pod=victim.key, node=victim.node, action=victim.action, beneficiary=victim.beneficiary)
         self._observer.evict_result("evicted", time.perf_counter() - started)
 
     async def _ask(self, victim: Evict, path: str, options: dict[str, dict[str, str]]) -> None:

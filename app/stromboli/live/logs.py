@@ -1,6 +1,6 @@
-"""Log lines of one event and its fields: `binding refused pod=default/a node=n1`.
+"""Log lines of one event and its fields: `binding refused pod=default/a node=n1`, or the same as an object in JSON.
 
-The fields are also on the record, as `fields`, for formatters that write something else than text.
+What a line is about has the same name everywhere: `session`, counted since the start, `job`, `queue`, `pod`, `node`.
 
 What fails while the API server is away fails many times a second. Such warnings go through `recurring`: the first of
 a cause is told at once, those that follow are counted and told with their number, at intervals that grow.
@@ -14,12 +14,52 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pythonjsonlogger.json import JsonFormatter
 
 _PLAIN = re.compile(r"[^\s\"=]+")
 #: seconds between two lines of one cause: at first, and at most
 _INTERVALS = (10.0, 640.0)
 #: how many causes are remembered
 _CAUSES = 1_000
+
+
+class LogFormat(StrEnum):
+    """How lines are written."""
+
+    text = "text"
+    json = "json"
+
+
+def configure(level: str, form: LogFormat = LogFormat.text) -> None:
+    """Have lines of a level and above written on standard error."""
+    handler = logging.StreamHandler()
+    if form is LogFormat.json:
+        handler.setFormatter(_Json(("levelname", "name", "message"), timestamp="time", json_default=str))
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    # What ends it is told in one line of ours, and its lines for every event say nothing that is not in the objects.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
+
+
+class _Json(JsonFormatter):
+    """An object in a line: time, level, logger and event, and the fields under their own names."""
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        """What is written of a record. Lines of others are events without fields."""
+        line = {
+            "time": log_data["time"],
+            "level": str(log_data["levelname"]).lower(),
+            "logger": log_data["name"],
+            "event": log_data.get("event", log_data["message"]),
+        }
+        line |= log_data.get("fields", {})
+        if "exc_info" in log_data:
+            line["traceback"] = log_data["exc_info"]
+        return line
 
 
 class Logger:

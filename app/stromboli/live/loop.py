@@ -78,6 +78,8 @@ class TickLoop:
         self._began: float | None = None
         #: how long the last session took, seconds
         self._took = 0.0
+        #: of the last session, counted from 1
+        self.number = 0
         self._thread = ThreadPoolExecutor(1, "session")
 
     def wake(self, urgent: bool = True) -> None:
@@ -119,6 +121,8 @@ class TickLoop:
     async def _tick(self, decider: Decider) -> bool:
         """One session; returns whether it came to its end."""
         self._worthwhile = False
+        self.number += 1
+        self._observer.session_began(self.number)
         began = time.perf_counter()
         snapshot, now, started = self._state.snapshot(), time.time(), time.perf_counter()
         self._observer.snapshot(started - began)
@@ -128,7 +132,7 @@ class TickLoop:
                 self._thread, lambda: decider.decide(snapshot, now=now)
             )
         except Exception as error:
-            log.recurring("session failed", error, traced=True)
+            log.recurring("session failed", error, traced=True, session=self.number)
             self._observer.session_failed(error)
             self._worthwhile = True
             return False
@@ -136,6 +140,7 @@ class TickLoop:
             self._began = None
         self._took = time.perf_counter() - started
         self._observer.session(snapshot, result, now, self._took)
+        log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
         if not result.conclusive:
             self._worthwhile = True
         if self._allowed():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import isfunction
 from typing import Any
 
 
 class Observer:
-    """Does nothing; metrics and the journal override what they need. Durations are in seconds."""
+    """Does nothing; metrics and others override what they need. Durations are in seconds."""
 
     def watch_event(self, kind: str, type: str) -> None:
         """An ADDED, MODIFIED or DELETED event was applied."""
@@ -24,6 +26,9 @@ class Observer:
     def snapshot(self, seconds: float) -> None:
         """A snapshot was taken."""
 
+    def session_began(self, number: int) -> None:
+        """A session begins, so many since the start, this one with them."""
+
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         """A session ended; `snapshot` is what it saw and must not be changed, `now` the time that it was given."""
 
@@ -32,6 +37,9 @@ class Observer:
 
     def bind_result(self, result: str, seconds: float) -> None:
         """A binding is `bound`, `refused` (404, 409), `failed` (retries exhausted), `stale` or `unconfirmed`."""
+
+    def bind_batch(self, session: int, job: str, queue: str, bound: int, seconds: float) -> None:
+        """Bindings of a job that were decided together were all answered, `bound` of them with a yes."""
 
     def evict_result(self, result: str, seconds: float) -> None:
         """An eviction is `evicted`, `gone`, `refused` (by a disruption budget) or `failed`."""
@@ -53,3 +61,22 @@ class Observer:
 
     def leading(self, leads: bool) -> None:
         """This replica became the leader, or is no longer."""
+
+
+class Observers(Observer):
+    """Tells several; what only one of them heeds costs what it costs that one."""
+
+    def __init__(self, *observers: Observer) -> None:
+        for name in (name for name, value in vars(Observer).items() if isfunction(value)):
+            heeding = [each for each in observers if getattr(type(each), name) is not getattr(Observer, name)]
+            if heeding:
+                told = [getattr(each, name) for each in heeding]
+                setattr(self, name, told[0] if len(told) == 1 else _all(told))
+
+
+def _all(told: list[Callable[..., None]]) -> Callable[..., None]:
+    def tell(*arguments: Any, **named: Any) -> None:
+        for each in told:
+            each(*arguments, **named)
+
+    return tell

@@ -111,7 +111,7 @@ class PodGroupMaker:
             if not already_exists(error):
                 raise
         else:
-            log.info("pod group made", podgroup=keys.key(namespace, name), pod=meta.name)
+            log.info("pod group made", job=keys.key(namespace, name), pod=keys.key(namespace, meta.name))
         patch = {"metadata": {"uid": meta.uid, "annotations": {GROUP_ANNOTATION: name}}}
         try:
             await self._kube.persist(

@@ -395,8 +395,8 @@ class Service:
         by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
         for decision in decisions:
             by_type[type(decision)].append(decision)
-        self._binder.submit(by_type[Bind], snapshot)
-        self._evictor.evict(by_type[Evict])
+        self._binder.submit(by_type[Bind], snapshot, self._ticks.number)
+        self._evictor.evict(by_type[Evict], self._ticks.number)
         self._evictor.nominate(by_type[Nominate])
         self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
         self._pod_conditions.tell(by_type[SetPodUnscheduled])

@@ -80,7 +80,7 @@ class Takeover:
         note = f"{bound} of {group.spec.min_member} pods were bound when the leader changed; the others come first now"
         self._events.emit(about_pod_group(group), "Warning", "GangIncomplete", note, "TakingOver")
         self._observer.mended("gang")
-        log.warning("gang incomplete", podgroup=key, bound=bound, needed=group.spec.min_member)
+        log.warning("gang incomplete", job=key, queue=group.queue, bound=bound, needed=group.spec.min_member)
 
     def _evict(self, record: PodRecord, reason: str, why: str) -> None:
         if record.uid in self._evicted:
@@ -88,7 +88,7 @@ class Takeover:
         self._evicted.add(record.uid)
         self._events.emit(about_pod(record), "Warning", reason, why, "TakingOver")
         self._observer.mended("pod")
-        log.warning("evicting after take-over", pod=record.key, node=record.node_name, why=why)
+        log.warning("evicting after take-over", pod=record.key, job=record.job, node=record.node_name, why=why)
         self._evictor.evict([Evict(record.namespace, record.name, record.uid, record.node_name, "takeover")])
 
 
