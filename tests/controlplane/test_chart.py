@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from stromboli.policy.document import DEFAULT_POLICY
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
 
@@ -27,10 +30,10 @@ Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 def helm(helm_binary: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     home = tmp_path_factory.mktemp("helm")
 
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, cwd: Path = repository) -> subprocess.CompletedProcess[str]:
         environment = {"HOME": str(home), "PATH": ""}
         command = [str(helm_binary), *args]
-        return subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
     return run
 
@@ -71,9 +74,9 @@ def test_a_wrong_value_is_refused_by_name(helm: Helm, wrong: str) -> None:
     assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr
 
 
-def rendered(helm: Helm, *values: str) -> dict[str, Any]:
-    """What the chart makes with these values, by kind; of several objects of a kind the last."""
-    sets = [part for value in values for part in ("--set", value)]
+def rendered(helm: Helm, *values: str, of: str = "") -> dict[str, Any]:
+    """What the chart, or one of its templates, makes with these values, by kind; of several of a kind the last."""
+    sets = [part for value in values for part in ("--set", value)] + (["--show-only", of] if of else [])
     done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
     assert done.returncode == 0, done.stderr
     return {obj["kind"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
@@ -90,6 +93,25 @@ def test_only_those_who_are_named_may_ask(helm: Helm) -> None:
     assert more["ingress"][0]["from"] == [{"ipBlock": {"cidr": "192.0.2.1/32"}}]
     assert rendered(helm, "networkPolicy.from=null")["NetworkPolicy"]["spec"]["ingress"] == []
     assert "NetworkPolicy" not in rendered(helm, "networkPolicy.enabled=false")
+
+
+def test_logs_and_spans_are_as_the_values_say(helm: Helm) -> None:
+    endpoint = "http://collector:4318"
+    values = ("log.format=json", "env[0].name=OTEL_EXPORTER_OTLP_ENDPOINT", f"env[0].value={endpoint}")
+    (container,) = rendered(helm, *values)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {"--log-level=info", "--log-format=json"} <= set(container["args"])
+    assert {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint} in container["env"]
+
+
+def test_alerts_and_the_dashboard_come_when_they_are_asked_for(helm: Helm, repository: Path) -> None:
+    assert "PrometheusRule" not in rendered(helm)
+    objects = rendered(helm, "prometheusRule.enabled=true", "prometheusRule.labels.team=a")
+    files = repository / "charts/stromboli/files"
+    assert objects["PrometheusRule"]["spec"] == yaml.safe_load((files / "alerts.yaml").read_text())
+    assert objects["PrometheusRule"]["metadata"]["labels"]["team"] == "a"
+    dashboard = rendered(helm, "dashboard.enabled=true", of="templates/dashboard.yaml")["ConfigMap"]
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(dashboard["data"]["stromboli.json"]) == json.loads((files / "dashboard.json").read_text())
 
 
 def test_the_port_is_served_with_the_certificate_of_a_secret(helm: Helm) -> None:
@@ -114,9 +136,15 @@ def test_the_crds_are_served(api: httpx.Client, repository: Path) -> None:
     eventually(lambda: all("True" in established(api, name) for name in names))
 
 
-def test_the_deployment_runs_the_configured_policy(api: httpx.Client) -> None:
+def deployed(api: httpx.Client) -> dict[str, Any]:
+    """The spec of the Deployment's pods."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/stromboli"
-    pod = api.get(path).raise_for_status().json()["spec"]["template"]["spec"]
+    spec: dict[str, Any] = api.get(path).raise_for_status().json()["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_deployment_runs_the_configured_policy(api: httpx.Client) -> None:
+    pod = deployed(api)
     (container,) = pod["containers"]
     policy = container["args"][container["args"].index("--policy") + 1]
     mount = next(m for m in container["volumeMounts"] if policy.startswith(m["mountPath"] + "/"))
@@ -131,8 +159,6 @@ def test_the_deployment_runs_the_configured_policy(api: httpx.Client) -> None:
 
 
 def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> None:
-    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/stromboli"
-    template = api.get(path).raise_for_status().json()["spec"]["template"]
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.patch(
         f"/api/v1/namespaces/{NAMESPACE}",
@@ -140,7 +166,7 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
         headers={"Content-Type": "application/merge-patch+json"},
     ).raise_for_status()
 
-    pod = {"metadata": {"name": "probe"}, "spec": template["spec"]}
+    pod = {"metadata": {"name": "probe"}, "spec": deployed(api)}
     answer = api.post(f"/api/v1/namespaces/{NAMESPACE}/pods", params={"dryRun": "All"}, json=pod)
 
     assert answer.is_success, answer.text
@@ -243,6 +269,37 @@ def test_crds_of_another_owner_stay_as_they_are_and_ours_outlive_the_release(
         assert kept["metadata"]["labels"] == {"installed-by": "volcano"}
         assert uninstalled.returncode == 0, uninstalled.stderr
         eventually(lambda: "True" in established(api, "podgroups.scheduling.volcano.sh"))
+
+
+#: pages in the order in which somebody follows them
+JOURNEYS = (("README.md",), ("docs/start.md", "docs/operations.md"), ("docs/migration.md",))
+
+
+@pytest.mark.parametrize("pages", JOURNEYS, ids=" ".join)
+def test_the_helm_lines_of_the_pages_work(
+    installed: Cluster, helm: Helm, repository: Path, tmp_path: Path, pages: tuple[str, ...]
+) -> None:
+    (tmp_path / "charts").symlink_to(repository / "charts")
+    (tmp_path / "volcano-scheduler.conf").write_text(DEFAULT_POLICY)
+    cluster = ("--kubeconfig", str(installed.kubeconfig()))
+    lines = [line for page in pages for line in helm_lines((repository / page).read_text())]
+    assert lines
+    for line in lines:
+        if line.startswith("helm install"):
+            helm("uninstall", "stromboli", "--wait", "--namespace", NAMESPACE, *cluster)
+        _, *words = shlex.split(line.replace("REGISTRY", "registry.example.com"))
+        done = helm(*words, *cluster, cwd=tmp_path)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        if "upgrade" in words:
+            with installed.client() as api:
+                image = deployed(api)["containers"][0]["image"]
+            assert image.startswith("registry.example.com/"), f"{line}: forgets what was set"
+
+
+def helm_lines(page: str) -> list[str]:
+    """The commands of helm in a page's blocks."""
+    found = re.findall(r"^ {4,}(helm (?:[^\n]*\\\n)*[^\n]*)$", page, re.MULTILINE)
+    return [" ".join(line.replace("\\\n", " ").split()) for line in found]
 
 
 def test_kube_scheduler_reads_the_example_of_an_extender(new_cluster: Callable[..., Cluster], repository: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.e2e.service import STROMBOLI
 from tests.e2e.world import World
 
 pytestmark = pytest.mark.e2e
+
+DASHBOARD = Path(__file__).parents[2] / "charts/stromboli/files/dashboard.json"
 
 #: CPUs that each queue of the example requests, and those that it gets
 REQUESTED = {"a": 80, "b": 60, "c": 30}
@@ -67,6 +70,7 @@ def test_prometheus_answers_what_queues_hold(contended: World, start: Start, tmp
         pytest.skip("there is no prometheus on this machine")
     service = start()
     ours = {queue: 1000.0 * cpus for queue, cpus in DESERVED.items()}
+    asked = dict(dashboard())
 
     with Prometheus(program, tmp_path, service.address) as prometheus:
 
@@ -78,6 +82,21 @@ def test_prometheus_answers_what_queues_hold(contended: World, start: Start, tmp
         assert prometheus.query('sum(volcano_queue_request_milli_cpu{queue_name=~"[abc]"})') == {"": 170_000}
         bound = "sum(stromboli_bindings_total) by (result)"
         eventually(lambda: prometheus.query(bound, by="result") == {"bound": 100})
+
+        # What the dashboard asks, of all that there is. Rates need a second scrape.
+        for variable, value in {"namespace": ".*", "job": ".*", "queue": ".*", "__rate_interval": "1m"}.items():
+            asked = {who: expression.replace(f"${variable}", value) for who, expression in asked.items()}
+        eventually(lambda: {who for who, expression in asked.items() if not prometheus.query(expression)} == UNEVENTFUL)
+
+
+#: panels that are empty while nobody is evicted and no watch breaks
+UNEVENTFUL = {"Pods evicted", "Lists after the start"}
+
+
+def dashboard() -> Iterator[tuple[str, str]]:
+    """What the chart's dashboard asks, by the title of the panel; of several the last."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
 
 
 def test_a_queue_at_its_capability_takes_nothing_more_and_says_so(world: World, start: Start) -> None:

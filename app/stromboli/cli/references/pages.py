@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stromboli.cli.plugins import markdown as plugins
-from stromboli.cli.references import commands, crds, http, metrics, policy
+from stromboli.cli.references import alerts, commands, crds, http, metrics, policy
 from stromboli.discovery import discover
 
 #: pages as a whole
@@ -17,16 +17,21 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics.markdown,
     "plugins.md": lambda: plugins(discover()),
 }
-#: tables within pages, by the name in the comments around them
-TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {"policy.md": policy.TABLES}
+#: where the chart's alerts are, from the folder of the pages
+_ALERTS = Path("../charts/stromboli/files/alerts.yaml")
+
+
+def tables(folder: Path) -> Mapping[str, Mapping[str, Callable[[], str]]]:
+    """Tables within pages, by the name in the comments around them."""
+    return {"policy.md": policy.TABLES, "operations.md": {"alerts": lambda: alerts.markdown(folder / _ALERTS)}}
 
 
 def written(folder: Path) -> dict[str, str]:
     """The text of every page by its name; around tables what is in the folder stays. Raises ValueError."""
     texts = {name: page() for name, page in PAGES.items()}
-    for name, tables in TABLES.items():
+    for name, of_page in tables(folder).items():
         text = (folder / name).read_text(encoding="utf-8")
-        for title, table in tables.items():
+        for title, table in of_page.items():
             text = _put(text, title, table())
         texts[name] = text
     return texts
