@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stromboli.cli.references.commands import commands
+from stromboli.cli.references.commands import everything
 from stromboli.engine import Engine
 from stromboli.explain.checkup import Finding, policy_findings
 from stromboli.policy.document import DEFAULT_POLICY
@@ -40,8 +40,8 @@ spec: {schedulerName: volcano, containers: [{name: c, image: i}]}
 
 
 def test_each_help_text_has_an_example() -> None:
-    found = dict(commands())
-    assert len(found) > 12
+    found = dict(everything())
+    assert len(found) > 20
     assert [name for name, command in found.items() if "Example: stromboli " not in (command.help or "")] == []
 
 

@@ -95,7 +95,7 @@ def test_check_fails_with_the_arguments_of_a_policy(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check", "gnag"], "unknown plugin 'gnag'; did you mean 'gang'?"),
+        (["check", "gnag"], "unknown plugin 'gnag', did you mean 'gang'?"),
         (["check", "gang", "--policy", "{folder}/none.conf"], "none.conf: No such file or directory"),
         (["check", "drf", "--policy", "{folder}/other.conf"], "other.conf: does not use plugin 'drf'"),
         (["check", "drf", "--policy", "{folder}/policy.conf"], "unknown plugin 'mine'"),

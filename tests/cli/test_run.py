@@ -53,7 +53,7 @@ def test_numbers_have_a_range(kubeconfig: Path, option: str, value: str) -> None
         ("--log-level", "verbose", "--log-level: 'verbose' is none of debug, info, warning, error"),
         ("--listen", "8080", "'8080' is not an address such as 127.0.0.1:8080"),
         ("--listen", "127.0.0.1:99999", "'127.0.0.1:99999' is not an address such as 127.0.0.1:8080"),
-        ("--scheduler-name", "", "--scheduler-names: String should have at least 1 character, not ''"),
+        ("--scheduler-name", "", "--scheduler-name: String should have at least 1 character, not ''"),
         ("--default-queue", "", "--default-queue: String should have at least 1 character, not ''"),
         ("--context", "nowhere", "nowhere"),
     ],

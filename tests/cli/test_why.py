@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
+from stromboli.cli import clusters
 from tests.cli.conftest import stromboli
 from tests.live.cluster import Cluster
 from tests.live.conftest import bare_cluster, cluster, definitions, options
@@ -130,3 +132,44 @@ def test_a_cluster_is_read_with_ones_own_rights(cluster: Cluster) -> None:
     assert told.exit_code == 0, told.output
     assert "Who can change it" in told.output
     assert "2 nodes" in told.output
+
+
+KUBECONFIG = """
+current-context: lab
+contexts:
+- {name: lab, context: {cluster: c, namespace: research}}
+- {name: prod, context: {cluster: c}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (("train",), "research/train"),
+        (("train", "-n", "web"), "web/train"),
+        (("web/train",), "web/train"),
+        (("train", "--url", "http://127.0.0.1:1"), "research/train"),
+    ],
+)
+def test_the_namespace_is_that_of_the_context_as_for_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], asked: str
+) -> None:
+    (tmp_path / "config").write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none{os.pathsep}{tmp_path}/config")
+    paths: list[str] = []
+
+    def ask(url: str, path: str, **_: object) -> object:
+        paths.append(path)
+        raise clusters.RemoteError("not there", 404)
+
+    monkeypatch.setattr(clusters, "ask", ask)
+    assert stromboli("why", "job", *options).exit_code == 1
+    assert paths == [f"explain/job/{asked}"]
+    assert clusters.namespace_of("", None, None, "prod") == "default"
+    assert clusters.namespace_of("", ["dump.json"], None, None) == "default"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "contexts: 1", "contexts: [1, {name: x}]", "{", "current-context: [x]"])
+def test_a_kubeconfig_that_says_no_namespace_means_default(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    assert clusters.namespace_of("", None, tmp_path / "config", None) == "default"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from stromboli.api.validation import did_you_mean
 from stromboli.api.version import version
-from stromboli.cli.problems import open_streams, reporting
+from stromboli.cli.problems import mistyped, open_streams, reporting
 
 #: the module and function of each command; imported when it is called, for the service's libraries take their time
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -38,7 +41,34 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 
 
 class _LazyGroup(TyperGroup):
-    """A group whose commands are imported when they are asked for."""
+    """A group whose commands are imported when they are asked for, and which says in a line what is typed wrong."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run what was typed; ends the process unless it is not to stand alone."""
+        run = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        if not standalone_mode:
+            return run()
+        try:
+            ended = run()
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            mistyped(error)
+        sys.exit(ended if isinstance(ended, int) else 0)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was typed, or the one that is most like it in an error."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"no such command {args[0]!r}{did_you_mean(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*_COMMANDS[str(self.name)], *super().list_commands(ctx)]
@@ -69,7 +99,7 @@ class _Command(TyperCommand):
 
 
 def _command(name: str, function: Callable[..., None]) -> Any:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     # The service ends the process itself, and its log tells why.
     app.command(name, cls=_Command)(function if name == "run" else reporting(function))
     return typer.main.get_command(app)
@@ -77,25 +107,27 @@ def _command(name: str, function: Callable[..., None]) -> Any:
 
 def make_app() -> typer.Typer:
     """The command with its sub-commands."""
-    app = _group("stromboli", "A queue scheduler for Kubernetes.", completed=True)
+    app = _group("stromboli", "A queue scheduler for Kubernetes.", "stromboli demo --serve", completed=True)
     app.callback()(_root)
-    plugins = _group("plugins", "Print what policies can name, all or by NAME; begin and check plugins of your own.")
+    text = "Print what policies can name, all or by NAME; begin and check plugins of your own."
+    plugins = _group("plugins", text, "stromboli plugins gang")
     plugins.callback(invoke_without_command=True, no_args_is_help=False)(_page)
     app.add_typer(plugins)
-    app.add_typer(_group("queue", "The queues of a cluster."))
-    app.add_typer(_group("job", "The jobs (PodGroups) of a cluster."))
-    app.add_typer(_group("config", "Check policies."))
-    app.add_typer(_group("bench", "Benchmarks."))
+    app.add_typer(_group("queue", "The queues of a cluster.", "stromboli queue tree"))
+    app.add_typer(_group("job", "The jobs (PodGroups) of a cluster.", "stromboli job list -A"))
+    app.add_typer(_group("config", "Check and print policies.", "stromboli config check volcano-scheduler.conf"))
+    app.add_typer(_group("bench", "Benchmarks.", "stromboli bench engine --nodes 1000"))
     return app
 
 
-def _group(name: str, text: str, *, completed: bool = False) -> typer.Typer:
+def _group(name: str, text: str, example: str, *, completed: bool = False) -> typer.Typer:
     group = typer.Typer(
         name=name,
         cls=_LazyGroup,
-        help=text,
+        help=f"{text}\n\nExample: {example}",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
         add_completion=completed,
     )
     # A group without a callback would be its only command.
@@ -114,7 +146,7 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """A queue scheduler for Kubernetes."""
+    """What all commands share; the group has the text."""
 
 
 def _page(

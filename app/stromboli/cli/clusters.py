@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import sys
 import time
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from stromboli.api.documents import read_yaml
 from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
 from stromboli.engine import Engine
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from stromboli.live.client import Kube
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_NAMESPACE = "default"
 #: seconds for an answer of the service
 _PATIENCE = 60.0
 
@@ -48,6 +51,9 @@ CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Au
 Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster that is read instead of a service.")]
 Context = Annotated[str | None, typer.Option(help="The same, by a context of the kubeconfig.")]
 PolicyFile = Annotated[Path | None, typer.Option(help="Policy file, for files and clusters that are read.")]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
+]
 SchedulerNames = Annotated[list[str] | None, typer.Option(help="Names in spec.schedulerName of pods to schedule.")]
 
 
@@ -120,6 +126,36 @@ def known_here(
     for line in loaded.problems:
         print(line, file=sys.stderr)
     return Known(engine, state, loaded)
+
+
+def namespace_of(given: str, paths: list[str] | None, kubeconfig: Path | None, context: str | None) -> str:
+    """The namespace that is meant: the one that is given, or as kubectl has it, that of the context."""
+    if given or paths:
+        return given or DEFAULT_NAMESPACE
+    named = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    files = [kubeconfig] if kubeconfig else [Path(each) for each in named if each] or [Path("~/.kube/config")]
+    contexts: dict[str, str] = {}
+    for file in files:
+        try:
+            current, known = _contexts(next(read_yaml(read_text(file.expanduser(), LARGEST_POLICY)), None))
+        except (StromboliError, OSError, RuntimeError):
+            continue
+        # As for kubectl, what the first file says holds.
+        contexts, context = known | contexts, context or current
+    return contexts.get(context or "") or DEFAULT_NAMESPACE
+
+
+def _contexts(document: Any) -> tuple[str, dict[str, str]]:
+    """The current context of a kubeconfig, and the namespace of each; what is not as it should be is left out."""
+    found = document if isinstance(document, dict) else {}
+    entries = found.get("contexts")
+    namespaces: dict[str, str] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        inner = entry.get("context") if isinstance(entry, dict) else None
+        namespace = inner.get("namespace") if isinstance(inner, dict) else None
+        if isinstance(namespace, str):
+            namespaces[str(entry.get("name"))] = namespace
+    return str(found.get("current-context") or ""), namespaces
 
 
 def _tell(kind: str, status: int) -> None:

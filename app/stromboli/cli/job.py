@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stromboli.cli import clusters
-from stromboli.cli.clusters import Context, Files, Kubeconfig, PolicyFile, SchedulerNames
+from stromboli.cli.clusters import Context, Files, Kubeconfig, Namespace, PolicyFile, SchedulerNames
 from stromboli.cli.output import Format, Output, columns, show
 from stromboli.explain.answers import Answer
 from stromboli.explain.jobs import outline
@@ -17,7 +17,7 @@ _NO_QUEUE = ""
 
 
 def list_(
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Jobs of this namespace.")] = "default",
+    namespace: Namespace = "",
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Jobs of all.")] = False,
     queue: Annotated[str, typer.Option(help="Jobs of this queue.")] = _NO_QUEUE,
     output: Format = Output.text,
@@ -31,6 +31,7 @@ def list_(
 
     Example: stromboli job list -A --queue research
     """
+    namespace = clusters.namespace_of(namespace, files, kubeconfig, context)
     session = clusters.known_here(files, kubeconfig, context, policy, scheduler_name).rehearsal().session()
     keys = [group.key for group in session.view.snapshot.pod_groups if group is not None]
     keys = [key for key in keys if all_namespaces or key.partition("/")[0] == namespace]

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import PolicyError
-from stromboli.api.validation import nearest
+from stromboli.api.validation import did_you_mean
 from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
 from stromboli.engine import Engine
@@ -100,8 +100,7 @@ def _named(name: str, registry: Registry) -> type[Plugin]:
     """Raises PolicyError for a plugin that there is not."""
     if name in registry.plugins:
         return registry.plugins[name]
-    near = nearest(name, registry.plugins)
-    raise PolicyError([f"unknown plugin {name!r}" + (f"; did you mean {near!r}?" if near else "")])
+    raise PolicyError([f"unknown plugin {name!r}{did_you_mean(name, registry.plugins)}"])
 
 
 def _document(path: Path, plugin: str, registry: Registry) -> dict[str, Any]:

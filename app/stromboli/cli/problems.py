@@ -31,6 +31,17 @@ def quit_with(problems: Iterable[str], code: int = WRONG) -> NoReturn:
     raise typer.Exit(code)
 
 
+def mistyped(error: Any) -> NoReturn:
+    """Say in a line what of a command line was not understood; a group without a command says what it has."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        where = error.ctx.command_path if getattr(error, "ctx", None) else "stromboli"
+        text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+        print(f"{where}: {text[:1].lower()}{text[1:]} (see {where} --help)", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
 def reporting(command: Callable[..., None]) -> Callable[..., None]:
     """A command that tells what it raises in a line.
 

@@ -147,7 +147,7 @@ def _fail(problem: str, code: int) -> NoReturn:
 
 def _described(error: Any) -> str:
     """What pydantic found, under the name of the option."""
-    option = "--" + str(error["loc"][0]).replace("_", "-") + ": " if error["loc"] else ""
+    option = "--" + str(error["loc"][0]).replace("_names", "_name").replace("_", "-") + ": " if error["loc"] else ""
     return f"{option}{error['msg']}, not {error['input']!r}" if option else str(error["msg"])
 
 

@@ -11,7 +11,18 @@ import typer
 
 from stromboli.api.validation import did_you_mean, nearest
 from stromboli.cli import clusters
-from stromboli.cli.clusters import CaFile, Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
+from stromboli.cli.clusters import (
+    CaFile,
+    Context,
+    Files,
+    Known,
+    Kubeconfig,
+    Namespace,
+    PolicyFile,
+    SchedulerNames,
+    Token,
+    Url,
+)
 from stromboli.cli.output import Format, Output, show
 from stromboli.cli.problems import NotFoundError
 from stromboli.explain.answers import Answer, QueueAnswer
@@ -31,7 +42,7 @@ class Kind(StrEnum):
 def why(
     kind: Annotated[Kind, typer.Argument(help="pod, job (a PodGroup) or queue.", metavar="pod|job|queue")],
     name: Annotated[str, typer.Argument(help="Its name, or NAMESPACE/NAME.")],
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Its namespace.")] = "default",
+    namespace: Namespace = "",
     output: Format = Output.text,
     files: Files = None,
     url: Url = clusters.DEFAULT_URL,
@@ -51,6 +62,7 @@ def why(
     """
     if "/" in name and kind is not Kind.queue:
         namespace, _, name = name.partition("/")
+    namespace = clusters.namespace_of(namespace, files, kubeconfig, context)
     known = clusters.known_from(files, kubeconfig, context, policy, scheduler_name)
     if known is not None:
         found = _here(known, kind, namespace, name, try_changes)

@@ -19,24 +19,29 @@ was found or pods would wait, 2 for wrong input, 70 for what should not happen.
 """
 
 
+def everything() -> Iterator[tuple[str, Any]]:
+    """Each command and each group of commands by the words that it is called with, a group before what is in it."""
+    yield from _from(typer.main.get_command(make_app()), "stromboli")
+
+
 def commands() -> Iterator[tuple[str, Any]]:
-    """Each command by the words that it is called with."""
-    yield from _below(typer.main.get_command(make_app()), "stromboli")
+    """The same without groups."""
+    return ((words, command) for words, command in everything() if not hasattr(command, "list_commands"))
 
 
-def _below(group: Any, words: str) -> Iterator[tuple[str, Any]]:
-    context = typer.Context(group, info_name=words)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if hasattr(command, "list_commands"):
-            yield from _below(command, f"{words} {name}")
-        else:
-            yield f"{words} {name}", command
+def _from(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+    yield words, command
+    if hasattr(command, "list_commands"):
+        context = typer.Context(command, info_name=words)
+        for name in command.list_commands(context):
+            yield from _from(command.get_command(context, name), f"{words} {name}")
 
 
 def markdown() -> str:
     """The page."""
-    return "\n".join([_HEADER, *(line for name, command in commands() for line in _section(name, command))])
+    found = [(words, each) for words, each in everything() if each.params or not hasattr(each, "list_commands")]
+    sections = (_section(words, command) for words, command in found)
+    return "\n".join([_HEADER, *(line for section in sections for line in section)])
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
@@ -44,7 +49,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
     options = [each for each in command.params if each.param_type_name == "option"]
     yield f"## {name}\n"
     words = " ".join([name, *(each.metavar or each.name.upper() for each in arguments)])
-    yield f"`{words} [options]`\n"
+    yield f"`{words} [options]`\n" if options else f"`{words}`\n"
     for paragraph in (command.help or "").split("\n\n"):
         text = " ".join(paragraph.split())
         example = text.removeprefix("Example: ")
@@ -53,7 +58,8 @@ def _section(name: str, command: Any) -> Iterator[str]:
         (code(*option.opts, *option.secondary_opts), _default(option), getattr(option, "help", "") or "")
         for option in options
     )
-    yield table(("option", "default", ""), rows)
+    if options:
+        yield table(("option", "default", ""), rows)
 
 
 def _default(option: Any) -> str:
