@@ -5,7 +5,7 @@ ENV PATH=/opt/stromboli/bin:$PATH
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY app app
-RUN pip install --no-cache-dir --constraint constraints.txt ".[otel]" \
+RUN pip install --no-cache-dir --constraint constraints.txt ".[otel,ui]" \
  && python -m compileall -q /opt/stromboli/lib
 
 FROM python:3.13-slim

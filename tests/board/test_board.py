@@ -78,8 +78,14 @@ def shared() -> ClusterState:
     )
 
 
-async def test_the_overview_counts_what_is_there_and_what_waits() -> None:
-    said = await told(Service(shared()), "/overview")
+@pytest.fixture(scope="module")
+def service() -> Service:
+    """A service to look at, which stays as it is."""
+    return Service(shared())
+
+
+async def test_the_overview_counts_what_is_there_and_what_waits(service: Service) -> None:
+    said = await told(service, "/overview")
     assert (said["nodes"], said["queues"], said["at"], said["seconds"]) == (2, 3, NOON, 0.5)
     assert (said["total"]["cpu"], said["used"]["cpu"], said["total"]["memory"]) == (8, 3, 64 * 2**30)
     assert (said["pods"], said["jobs"]["queue not found"]) == ({"Pending": 3, "Running": 2}, 1)
@@ -90,8 +96,7 @@ async def test_the_overview_counts_what_is_there_and_what_waits() -> None:
     }
 
 
-async def test_queues_come_as_a_tree_with_their_amounts() -> None:
-    service = Service(shared())
+async def test_queues_come_as_a_tree_with_their_amounts(service: Service) -> None:
     page = await told(service, "/queues")
     assert [(row["name"], row["depth"]) for row in page["items"]] == [("lab", 0), ("a", 1), ("b", 1)]
     lab, a, _ = page["items"]
@@ -103,8 +108,7 @@ async def test_queues_come_as_a_tree_with_their_amounts() -> None:
     assert await told(service, "/queues/a") == a
 
 
-async def test_jobs_that_wait_come_first_and_can_be_looked_for() -> None:
-    service = Service(shared())
+async def test_jobs_that_wait_come_first_and_can_be_looked_for(service: Service) -> None:
     page = await told(service, "/jobs")
     assert [row["name"] for row in page["items"]] == ["lost", "more", "wide", "train"]
     assert "no node has room" in page["items"][1]["message"]
@@ -121,8 +125,7 @@ async def test_jobs_that_wait_come_first_and_can_be_looked_for() -> None:
     assert (await told(service, "/jobs/default/train"))["placed"] == 2
 
 
-async def test_each_pod_says_where_it_is_or_why_it_waits() -> None:
-    service = Service(shared())
+async def test_each_pod_says_where_it_is_or_why_it_waits(service: Service) -> None:
     (runs, _) = (await told(service, "/jobs/default/train/pods"))["items"]
     assert (runs["name"], runs["state"], runs["node"], runs["reason"]) == ("train-0", "Running", "n0", "")
     (waits,) = (await told(service, "/jobs/default/more/pods"))["items"]
@@ -132,11 +135,11 @@ async def test_each_pod_says_where_it_is_or_why_it_waits() -> None:
     assert {page["items"][0]["reason"] for page in pages} == {"Unschedulable", "NeverFits", "QueueNotFound"}
 
 
-async def test_nodes_come_in_columns_with_the_pods_of_a_job() -> None:
-    said = await told(Service(shared()), "/nodes?resource=cpu&job=default/train")
+async def test_nodes_come_in_columns_with_the_pods_of_a_job(service: Service) -> None:
+    said = await told(service, "/nodes?resource=cpu&job=default/train")
     assert (said["names"], said["allocatable"], said["used"], said["pods"]) == (["n0", "n1"], [4, 4], [3, 0], [2, 0])
     assert (said["ofJob"], said["cordoned"]) == ([2, 0], [1])
-    assert (await told(Service(shared()), "/nodes?name=n1"))["names"] == ["n1"]
+    assert (await told(service, "/nodes?name=n1"))["names"] == ["n1"]
 
 
 async def test_shares_and_sessions_are_remembered() -> None:
@@ -206,37 +209,37 @@ async def test_the_policy_is_told_without_its_secrets() -> None:
         ("/policy", 403),
     ],
 )
-async def test_everybody_sees_what_he_may_read(path: str, status: int) -> None:
-    async with asking(Service(shared()), "research") as http:
+async def test_everybody_sees_what_he_may_read(service: Service, path: str, status: int) -> None:
+    async with asking(service, "research") as http:
         assert (await http.get(path)).status_code == status
-    async with asking(Service(shared()), "admin") as http:
+    async with asking(service, "admin") as http:
         assert (await http.get(path)).status_code == 200
 
 
-async def test_who_may_read_nodes_sees_no_pods_of_jobs_that_he_may_not_read() -> None:
-    async with asking(Service(shared()), "admin") as http:
+async def test_who_may_read_nodes_sees_no_pods_of_jobs_that_he_may_not_read(service: Service) -> None:
+    async with asking(service, "admin") as http:
         assert (await http.get("/nodes?job=default/train")).json()["ofJob"] == [2, 0]
-    async with asking(Service(shared()), "research") as http:
+    async with asking(service, "research") as http:
         assert (await http.get("/nodes?job=default/train")).status_code == 403
 
 
-@pytest.mark.parametrize("asked", ASKED)
-async def test_a_replica_that_does_not_lead_says_so(asked: str) -> None:
-    service = Service(shared())
-    service.session = None
-    async with asking(service) as http:
-        answer = await http.get(f"/{asked}")
-        assert (answer.status_code, "the one that leads" in answer.text) == (503, True)
+async def test_a_replica_that_does_not_lead_says_so() -> None:
+    standby = Service(shared())
+    standby.session = None
+    async with asking(standby) as http:
+        for asked in ASKED:
+            answer = await http.get(f"/{asked}")
+            assert (answer.status_code, "the one that leads" in answer.text) == (503, True)
 
 
 @pytest.mark.parametrize("query", ["/jobs?limit=1000000", "/jobs?offset=-1", "/nodes?limit=x", "/shares?limit=1000"])
-async def test_pages_are_bounded(query: str) -> None:
-    async with asking(Service(shared())) as http:
+async def test_pages_are_bounded(service: Service, query: str) -> None:
+    async with asking(service) as http:
         assert (await http.get(query)).status_code == 422
 
 
-async def test_what_is_not_there_is_not_found() -> None:
-    async with asking(Service(shared())) as http:
+async def test_what_is_not_there_is_not_found(service: Service) -> None:
+    async with asking(service) as http:
         for path in ("/queues/none", "/jobs/default/none"):
             assert (await http.get(path)).status_code == 404
         assert (await http.get("/jobs/default/none/pods")).json()["items"] == []

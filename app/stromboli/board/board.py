@@ -12,7 +12,7 @@ import numpy as np
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import MEMORY, PODS, Mask, Vector
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector
 from stromboli.board.answers import Amounts, JobRow, Nodes, Overview, Page, Pending, PodRow, QueueRow
 from stromboli.explain.jobs import outline
 from stromboli.explain.queues import in_tree
@@ -85,7 +85,7 @@ class Board:
         return {
             name: in_units(column, value)
             for column, name, value in told
-            if column != PODS and value < _UNLIMITED and (value or column <= MEMORY or all_of_it)
+            if column != PODS and name != UNKNOWN and value < _UNLIMITED and (value or column <= MEMORY or all_of_it)
         }
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Board:
         job = self._view.jobs.get(key)
         if job is not None:
             return self._job(job)
-        return next((_lost(group) for group in self._view.lost if group.key == key), None)
+        return next((_lost(group, self._pods_of_lost[key]) for group in self._view.lost if group.key == key), None)
 
     @cached_property
     def _waiting_jobs(self) -> list[tuple[JobRow, int]]:
@@ -210,7 +210,8 @@ class Board:
             if job.counts[PodState.Pending] or job.counts[PodState.Pipelined] or job.ready_count < job.min_available
         ]
         found = [(row, unplaced) for row, unplaced in rows if row.reason]
-        found += [(_lost(group), self._pods_of_lost[group.key]) for group in self._view.lost]
+        lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
+        found += [(_lost(group, unplaced), unplaced) for group, unplaced in lost]
         return sorted(found, key=lambda each: (each[0].namespace, each[0].name))
 
     @cached_property
@@ -319,7 +320,7 @@ class Board:
             total=len(found),
             offset=offset,
             resource=dimensions[column],
-            resources=dimensions,
+            resources=[name for name in dimensions if name != UNKNOWN],
             names=[names[at] for at in rows.tolist()],
             allocatable=[in_units(column, each) for each in nodes.allocatable[column][rows].tolist()],
             used=[in_units(column, each) for each in nodes.used[column][rows].tolist()],
@@ -336,8 +337,8 @@ class Board:
         return np.bincount(placed[placed >= 0], minlength=len(view.nodes))
 
 
-def _lost(group: PodGroup) -> JobRow:
-    """A PodGroup whose queue does not exist."""
+def _lost(group: PodGroup, pods: int) -> JobRow:
+    """A PodGroup whose queue does not exist, and the pods that wait for it."""
     reason = reasons.queue_not_found(group.spec.queue)
     return JobRow(
         namespace=group.metadata.namespace,
@@ -346,7 +347,7 @@ def _lost(group: PodGroup) -> JobRow:
         phase=group.status.phase or "Pending",
         priority=0,
         created=group.metadata.created,
-        pods=0,
+        pods=pods,
         placed=0,
         min_member=group.spec.min_member,
         stage=reason.stage.name,

@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from stromboli.api.resources import UNKNOWN
 from stromboli.board.answers import SessionRow, Shares
 from stromboli.board.board import in_units
 from stromboli.framework.session import Session
@@ -96,9 +97,10 @@ class History:
         newest = self._newest
         samples = [*self._samples.copy(), *([_sample(*newest)] if newest else [])]
         last = samples[-1] if samples else None
-        resources = [name for name in last.resources if name != "pods"] if last else []
+        resources = [name for name in last.resources if name not in ("pods", UNKNOWN)] if last else []
         resource = resource if resource in resources else "cpu"
-        queues = [each for each in _ranked(samples, resource) if queue in ("", each)]
+        # The root holds what all of them hold: beside it, the others would be hard to see.
+        queues = [each for each in _ranked(samples, resource) if each == queue or (not queue and each != "root")]
         told = {
             kind: {name: [_told(sample, at, name, resource) for sample in samples] for name in queues[:limit]}
             for at, kind in enumerate(_KINDS)

@@ -58,6 +58,8 @@ def _plain(key: str, value: Any) -> str:
         text = ", ".join(f"{name}: {_plain(str(name), each)}" for name, each in value.items())
     elif isinstance(value, list):
         text = ", ".join(_plain("", each) for each in value)
+    elif value is None or isinstance(value, bool):
+        text = "" if value is None else str(value).lower()
     else:
         text = str(value)
         text = _IN_ADDRESS.sub("", text) if "://" in text else text

@@ -24,6 +24,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "demo": "demo:demo",
         "why": "why:why",
         "whatif": "whatif:whatif",
+        "ui": "ui:ui",
         "doctor": "doctor:doctor",
         "crds": "crds:crds",
     },

@@ -28,12 +28,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from stromboli.api import crd_schema, quantity
+from stromboli.api.crds import SCHEDULING, QueueState
 from stromboli.devserver import DevServer, Options
 from stromboli.live.client import Credentials, Kube
 
 _NODES, _CPU_PER_NODE = 10, 10
 _PODS_PER_JOB, _JOB_MINIMUM = 10, 2
 _TIMEOUT = 120.0
+_SCHEDULING = f"/apis/{SCHEDULING}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,7 @@ class DemoQueue:
             spec["guarantee"] = {"resource": {"cpu": str(self.guarantee)}}
         if self.capability:
             spec["capability"] = {"cpu": str(self.capability)}
-        return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": self.name}} | {
-            "spec": spec
-        }
+        return {"apiVersion": SCHEDULING, "kind": "Queue", "metadata": {"name": self.name}} | {"spec": spec}
 
 
 #: what they request is 170 of 100 CPUs; weights, guarantees and limits settle who gets how much
@@ -70,23 +70,29 @@ def demo(
     serve: Annotated[bool, typer.Option("--serve", help="Keep the cluster and the service up afterwards.")] = False,
     api_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the API server; 0 takes a free one.")] = 0,
     http_port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the service; 0 takes a free one.")] = 0,
+    ui_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the page that --serve has; 0 takes a free one.")
+    ] = 0,
 ) -> None:
     """Run the scheduler on a cluster in memory and watch three queues share 100 CPUs.
+
+    With --serve there is a page to look at, and some jobs that cannot run, each for another reason.
 
     Example: stromboli demo --serve
     """
     with tempfile.TemporaryDirectory(prefix="stromboli-demo-") as folder:
         kubeconfig = Path(folder) / "kubeconfig"
         with DevServer.spawn(Options(port=api_port), kubeconfig=kubeconfig) as url:
-            reached = asyncio.run(_Demo(url, kubeconfig, http_port or _free_port()).run(serve))
+            reached = asyncio.run(_Demo(url, kubeconfig, http_port or _free_port(), ui_port).run(serve))
     raise typer.Exit(0 if reached else 1)
 
 
 class _Demo:
-    def __init__(self, api_url: str, kubeconfig: Path, http_port: int) -> None:
+    def __init__(self, api_url: str, kubeconfig: Path, http_port: int, ui_port: int) -> None:
         self._api_url = api_url
         self._kubeconfig = kubeconfig
         self._http_url = f"http://127.0.0.1:{http_port}"
+        self._ui_port = ui_port
         self._console = Console()
 
     async def run(self, serve: bool) -> bool:
@@ -99,7 +105,9 @@ class _Demo:
                 self._console.print(f"scheduler  {self._http_url}\n")
                 reached = await self._watch(kube)
                 if serve:
-                    await self._serve()
+                    await _submit_hopeless(kube)
+                    async with self._page() as page:
+                        await self._serve(page)
                 return reached
         finally:
             await kube.close()
@@ -120,6 +128,25 @@ class _Demo:
                 self._console.print(await asyncio.to_thread(log.read_text), markup=False)
                 raise typer.Exit(1)
             yield
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await process.wait()
+
+    @contextlib.asynccontextmanager
+    async def _page(self) -> AsyncIterator[str]:
+        """The page about it, as long as the context lasts: its address, or why there is none."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "stromboli.cli", "ui"),
+            *("--url", self._http_url, "--listen", f"127.0.0.1:{self._ui_port}"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            address = (await process.stdout.readline()).decode().strip()
+            yield address or (await process.stderr.read()).decode().strip()
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
@@ -172,12 +199,13 @@ class _Demo:
             if sample.name == "volcano_queue_deserved_milli_cpu"
         }
 
-    async def _serve(self) -> None:
+    async def _serve(self, page: str) -> None:
         self._console.print(
-            f"\nkubectl --server {self._api_url} get queues,podgroups,pods\n"
+            f"\npage {page}\n"
+            f"kubectl --server {self._api_url} get queues,podgroups,pods\n"
             f"curl {self._http_url}/metrics\n"
             f"stromboli why queue {QUEUES[0].name} --url {self._http_url}\n"
-            f"KUBECONFIG={self._kubeconfig}\n\nCtrl-C ends both.",
+            f"KUBECONFIG={self._kubeconfig}\n\nCtrl-C ends all.",
             highlight=False,
             soft_wrap=True,
         )
@@ -192,7 +220,7 @@ async def _build(kube: Kube) -> None:
     for text in crd_schema.files().values():
         await kube.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(text))
     for queue in QUEUES:
-        await _create(kube, "/apis/scheduling.volcano.sh/v1beta1/queues", queue.manifest())
+        await _create(kube, f"{_SCHEDULING}/queues", queue.manifest())
     amounts = {"cpu": str(_CPU_PER_NODE), "memory": "64Gi", "pods": "110"}
     for number in range(_NODES):
         name = f"node-{number}"
@@ -221,21 +249,51 @@ async def _create(kube: Kube, path: str, manifest: dict[str, Any]) -> None:
 
 async def _submit(kube: Kube) -> None:
     """Jobs of ten one-CPU pods that start with two and grow."""
-    groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
     for queue in QUEUES:
         for job in range(queue.requests // _PODS_PER_JOB):
             name = f"train-{queue.name}-{job}"
-            await kube.create(
-                groups,
-                {
-                    "apiVersion": "scheduling.volcano.sh/v1beta1",
-                    "kind": "PodGroup",
-                    "metadata": {"name": name},
-                    "spec": {"minMember": _JOB_MINIMUM, "queue": queue.name},
-                },
-            )
+            await kube.create(f"{_SCHEDULING}/namespaces/default/podgroups", _group(name, queue.name))
             for index in range(_PODS_PER_JOB):
                 await kube.create("/api/v1/namespaces/default/pods", _pod(f"{name}-{index}", name, queue.name))
+
+
+async def _submit_hopeless(kube: Kube) -> None:
+    """Jobs that wait for something that will not come, each for another reason, and a node that takes no more pods."""
+    await _create(kube, f"{_SCHEDULING}/queues", DemoQueue("archive", weight=1, requests=0, expected=0).manifest())
+    await _close(kube, f"{_SCHEDULING}/queues/archive")
+    await kube.patch(f"/api/v1/nodes/node-{_NODES - 1}", {"spec": {"unschedulable": True}})
+    for name, queue, requests, selector in (
+        ("needs-gpu", "c", {"nvidia.com/gpu": "1"}, {}),
+        ("too-large", "c", {"cpu": f"{_CPU_PER_NODE + 2}"}, {}),
+        ("wants-ssd", "c", {}, {"disk": "ssd"}),
+        ("old-report", "archive", {}, {}),
+        ("misspelt", "cc", {}, {}),
+    ):
+        await kube.create(f"{_SCHEDULING}/namespaces/default/podgroups", _group(name, queue))
+        for index in range(_JOB_MINIMUM):
+            pod = _pod(f"{name}-{index}", name, queue)
+            pod["spec"]["nodeSelector"] = selector
+            pod["spec"]["containers"][0]["resources"]["requests"].update(requests)
+            await kube.create("/api/v1/namespaces/default/pods", pod)
+
+
+async def _close(kube: Kube, queue: str) -> None:
+    """Close a queue once the service has opened it, as it opens each new one."""
+    for _ in range(100):
+        found = await kube.get(queue)
+        if found.get("status", {}).get("state") == QueueState.Open:
+            break
+        await asyncio.sleep(0.1)
+    await kube.patch(f"{queue}/status", {"status": {"state": QueueState.Closing}})
+
+
+def _group(name: str, queue: str) -> dict[str, Any]:
+    return {
+        "apiVersion": SCHEDULING,
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": _JOB_MINIMUM, "queue": queue},
+    }
 
 
 def _pod(name: str, group: str, queue: str) -> dict[str, Any]:

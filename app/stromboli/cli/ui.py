@@ -1,0 +1,92 @@
+"""`stromboli ui`: the page about a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stromboli.api.errors import StromboliError
+from stromboli.cli import clusters
+from stromboli.cli.clusters import CaFile, Url
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+    from stromboli.live.settings import Settings
+    from stromboli.ui import Service
+
+#: bytes of a form: a change of the size that the service takes, as forms are written
+_LARGEST_FORM = 16 << 20
+
+
+def ui(
+    url: Url = clusters.DEFAULT_URL,
+    listen: Annotated[str, typer.Option(help="Where the page is served.")] = "127.0.0.1:8081",
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name by which others ask for the page. May be repeated.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A token of the cluster, with whose rights everybody reads who brings no token of his own."),
+    ] = None,
+    certificate_authority: CaFile = None,
+    tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate (PEM); the page then speaks HTTPS.")] = None,
+    tls_private_key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    refresh: Annotated[float, typer.Option(min=1, help="Seconds after which an open page renews itself.")] = 5.0,
+) -> None:
+    """Serve the page: queues, jobs and why they wait, nodes, shares, sessions. It reads and never writes.
+
+    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback as anybody there,
+    elsewhere with the token that a browser's proxy passes on, or that of --token-file.
+
+    Example: stromboli ui --url http://127.0.0.1:8080
+    """
+    try:
+        from stromboli.ui import Service, make_ui
+    except ModuleNotFoundError as error:
+        raise StromboliError(f"the page needs {error.name}: pip install 'stromboli[ui]'") from None
+    from pydantic import ValidationError
+
+    from stromboli.http import listen as open_socket
+    from stromboli.live.settings import Settings
+
+    try:
+        settings = Settings(
+            http_max_body=_LARGEST_FORM, tls_cert_file=tls_cert_file, tls_private_key_file=tls_private_key_file
+        )
+        service = Service(url, token_file=token_file, ca_file=certificate_authority)
+        listening = open_socket(listen)
+    except ValidationError as error:
+        raise StromboliError("; ".join(str(each["msg"]) for each in error.errors())) from None
+    except (OSError, ValueError) as error:
+        raise StromboliError(str(error)) from None
+    name, port = listening.getsockname()[:2]
+    scheme = "https" if tls_cert_file else "http"
+    print(f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}", flush=True)
+    app = make_ui(service, refresh=refresh, hosts=frozenset(host or ()))
+    asyncio.run(_serve(app, listening, settings, service))
+
+
+async def _serve(app: FastAPI, listening: socket.socket, settings: Settings, service: Service) -> None:
+    from stromboli.http import serve
+
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    serving = asyncio.create_task(serve(app, listening, settings))
+    ended = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait((serving, ended), return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+    finally:
+        ended.cancel()
+        await service.close()

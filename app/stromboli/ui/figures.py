@@ -1,0 +1,244 @@
+"""Where the marks of figures are. They are drawn as SVG by the templates, so a page needs no script to show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from stromboli.board.answers import Amounts, Nodes, QueueRow, SessionRow, Shares
+from stromboli.ui.words import amount, counted, moment
+
+#: colours that the style sheet has
+COLOURS = 8
+#: how full a node is, in so many steps
+_STEPS = 5
+
+
+# -- bars ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A queue in one resource, in parts of the width in percent; None is not drawn."""
+
+    held: float
+    requested: float
+    deserved: float | None
+    guarantee: float | None
+    limit: float | None
+    #: the same for those who hear it
+    words: str
+
+
+def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
+    """What the full width of the bars stands for: the most that matters of any queue, the cluster at most."""
+    whole, most = total.get(resource, 0.0), 0.0
+    for row in rows:
+        told = (row.held, row.requested, row.deserved, row.guarantee, row.limit)
+        most = max(most, *(min(amounts.get(resource, 0.0), whole) for amounts in told), row.held.get(resource, 0.0))
+    # A mark at the end of a bar is seen whole.
+    return 1.01 * (most or whole or 1.0)
+
+
+def bar(row: QueueRow, resource: str, whole: float) -> Bar:
+    """The bar of a queue, `whole` wide."""
+
+    def part(amounts: Amounts) -> float | None:
+        value = amounts.get(resource)
+        return None if value is None or value > 1.0001 * whole else round(100 * value / whole, 2)
+
+    said = {
+        "holds": row.held,
+        "deserves": row.deserved,
+        "asks for": row.requested,
+        "is guaranteed": row.guarantee,
+        "may have": row.limit,
+    }
+    words = ", ".join(f"{word} {amount(of[resource], resource)}" for word, of in said.items() if resource in of)
+    return Bar(
+        held=part(row.held) or 0.0,
+        requested=min(100.0, 100 * row.requested.get(resource, 0.0) / whole),
+        deserved=part(row.deserved),
+        guarantee=part(row.guarantee),
+        limit=part(row.limit),
+        words=f"queue {row.name} {words or 'holds nothing'}",
+    )
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A node on the map."""
+
+    x: int
+    y: int
+    #: how full it is, from 0 to 4
+    step: int
+    cordoned: bool
+    #: pods of the job that the map is about
+    of_job: int
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Nodes side by side."""
+
+    width: int
+    height: int
+    size: int
+    squares: list[Square]
+
+
+def node_map(nodes: Nodes) -> Map:
+    """All nodes as squares in as many rows as look well."""
+    count = len(nodes.names)
+    size = 34 if count <= 40 else 22 if count <= 300 else 14 if count <= 1_500 else 9
+    columns = max(1, min(count, 880 // (size + 2)))
+    cordoned = set(nodes.cordoned)
+    squares = []
+    for at, name in enumerate(nodes.names):
+        have, used, pods = nodes.allocatable[at], nodes.used[at], nodes.pods[at]
+        mine = nodes.of_job[at] if nodes.of_job else 0
+        filled = used / have if have else 0.0
+        title = f"{name}: {amount(used, nodes.resource)} of {amount(have, nodes.resource)} {nodes.resource}"
+        title += f", {counted(pods, 'pod')}"
+        title += f", {mine} of this job" if mine else ""
+        title += ", takes no new pods" if at in cordoned else ""
+        y, x = divmod(at, columns)
+        step = min(_STEPS - 1, math.ceil(filled * (_STEPS - 1) - 1e-9))
+        squares.append(Square(x * (size + 2), y * (size + 2), step, at in cordoned, mine, name, title))
+    rows = -(-count // columns)
+    return Map(columns * (size + 2), rows * (size + 2), size, squares)
+
+
+# -- lines -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a queue held and deserved over time, as paths."""
+
+    name: str
+    colour: int
+    held: str
+    deserved: str
+    requested: str
+    #: the last of each
+    now: tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A line of the grid with its words."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines over time in a frame."""
+
+    width: int = 880
+    height: int = 280
+    left: int = 64
+    bottom: int = 28
+    top: int = 10
+    lines: list[Line] = field(default_factory=list)
+    marks: list[Tick] = field(default_factory=list)
+    times: list[Tick] = field(default_factory=list)
+
+
+def chart(shares: Shares, *, requested: bool = False) -> Chart:
+    """Shares over time; what holds between two sessions is what the first of them left."""
+    frame = Chart()
+    if not shares.at:
+        return frame
+    begin, end = shares.at[0], max(shares.at[-1], shares.at[0] + 1)
+    told = [shares.held, shares.deserved, *([shares.requested] if requested else [])]
+    peak = max((value or 0.0 for kind in told for values in kind.values() for value in values), default=0.0)
+    step = _round_step(peak or 1.0)
+    most = step * max(1, math.ceil((peak or 1.0) / step - 1e-9))
+    inner, floor = frame.width - frame.left - 12, frame.height - frame.bottom
+
+    def x(at: float) -> float:
+        return round(frame.left + inner * (at - begin) / (end - begin), 1)
+
+    def y(value: float) -> float:
+        return round(floor - (floor - frame.top) * value / most, 1)
+
+    def steps(values: Sequence[float | None]) -> str:
+        out, down = [], False
+        for at, value in zip(shares.at, values, strict=True):
+            if value is None:
+                down = False
+            elif down:
+                out.append(f"H{x(at)}V{y(value)}")
+            else:
+                out.append(f"M{x(at)} {y(value)}")
+                down = True
+        return "".join([*out, f"H{x(end)}"] if down else out)
+
+    for number, (name, held) in enumerate(shares.held.items()):
+        deserved, asked = shares.deserved.get(name, []), shares.requested.get(name, [])
+        frame.lines.append(
+            Line(
+                name=name,
+                colour=number % COLOURS,
+                held=steps(held),
+                deserved=steps(deserved),
+                requested=steps(asked) if requested else "",
+                now=(held[-1], deserved[-1], asked[-1]),
+            )
+        )
+    marks = range(round(most / step) + 1)
+    frame.marks.extend(Tick(y(step * mark), amount(step * mark, shares.resource)) for mark in marks)
+    frame.times.extend(
+        Tick(x(begin + (end - begin) * part / 4), moment(begin + (end - begin) * part / 4)) for part in range(5)
+    )
+    return frame
+
+
+def _round_step(most: float) -> float:
+    """A round number of which four or so make up an amount; of bytes, too, since these are read in powers of two."""
+    if most > 1 << 20:
+        return 2.0 ** math.ceil(math.log2(most / 4))
+    power = 10.0 ** math.floor(math.log10(most / 4))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= most / 4)
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a session, in percent of the longest one shown."""
+
+    name: str
+    colour: int
+    left: float
+    width: float
+    seconds: float
+
+
+def slices(rows: Sequence[SessionRow]) -> tuple[list[str], list[list[Slice]]]:
+    """The parts that sessions have, and those of each session: its snapshot, its actions, and all that is neither."""
+    names = list(dict.fromkeys(action for row in rows for action in row.actions))
+    parts = ["snapshot", *names, "plugins and the rest"]
+    longest = max((row.snapshot + row.seconds for row in rows), default=0.0) or 1.0
+    out = []
+    for row in rows:
+        rest = max(0.0, row.seconds - sum(row.actions.values()))
+        spent = [row.snapshot, *(row.actions.get(name, 0.0) for name in names), rest]
+        at, line = 0.0, []
+        for number, (name, took) in enumerate(zip(parts, spent, strict=True)):
+            width = 100 * took / longest
+            line.append(Slice(name, number % COLOURS, round(at, 2), round(width, 2), took))
+            at += width
+        out.append(line)
+    return parts, out

@@ -1,0 +1,84 @@
+"""How numbers and times are written on the page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
+#: of states and phases, how they look
+_LOOKS = {
+    "good": ("Running", "Open", "Completed", "Succeeded"),
+    "busy": ("Binding", "Bound", "Allocated", "Pipelined", "Releasing", "Inqueue", "Closing"),
+    "bad": ("Failed", "Unknown", "Closed", "Evicted"),
+}
+
+
+def in_bytes(resource: str) -> bool:
+    """Whether a resource is counted in bytes."""
+    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+
+
+def amount(value: float | None, resource: str) -> str:
+    """An amount in three digits, or a dash."""
+    if value is None:
+        return "–"
+    if not in_bytes(resource):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    power = 0
+    while abs(value) >= 1024 and power < len(_BINARY) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.0f} {_BINARY[power]}" if value >= 1000 else f"{value:.3g} {_BINARY[power]}".rstrip()
+
+
+def seconds(value: float) -> str:
+    """A short time."""
+    if value >= 1:
+        return f"{value:.3g} s"
+    return f"{1000 * value:.3g} ms" if value >= 0.001 else f"{1e6 * value:.0f} µs"
+
+
+def moment(at: float) -> str:
+    """A time of the day."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+def stamp(at: float) -> str:
+    """A time for machines."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def age(since: float, now: float) -> str:
+    """How long ago something was."""
+    if not since:
+        return "–"
+    passed = max(0.0, now - since)
+    return next((f"{passed / span:.0f} {unit}" for span, unit in _SPANS if passed >= span), f"{passed:.0f} s")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def who(word: str) -> str:
+    """Who can change something."""
+    return _WHO.get(word, word)
+
+
+def look(state: str) -> str:
+    """How a state or phase looks."""
+    return next((look for look, states in _LOOKS.items() if state in states), "calm")
+
+
+def path(*parts: str) -> str:
+    """A path on the page; a part may be anything."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def query(**asked: str | int) -> str:
+    """What is asked for, as the end of an address, without what is empty."""
+    said = {key: value for key, value in asked.items() if value not in ("", 0)}
+    return f"?{urlencode(said)}" if said else ""

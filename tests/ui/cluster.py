@@ -1,0 +1,113 @@
+"""A service with its API and the page before it, on loopback, about a cluster in memory on which sessions ran."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from msgspec.structs import replace
+
+from stromboli.board import History, board_routes
+from stromboli.engine import Engine
+from stromboli.explain.rehearsal import Rehearsal
+from stromboli.framework.environment import OFFLINE
+from stromboli.framework.session import Session
+from stromboli.http import listen
+from stromboli.http_api import api_routes
+from stromboli.state.cluster import ClusterState
+from stromboli.ui import Service, make_ui
+from tests.builders import NOON, node, pod, pod_group, queue, state
+
+#: what a browser must show as text, wherever a name may stand
+HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
+
+
+def named(name: str, obj: Any) -> Any:
+    """An object by a name that no API server would take."""
+    return replace(obj, metadata=replace(obj.metadata, name=name))
+
+
+def cluster() -> ClusterState:
+    """Two queues below one, jobs that run and jobs that wait, each for another reason, some with hostile names."""
+    return state(
+        *(node("n0", cpu="4"), node("n1", cpu="4"), named(HOSTILE, node("n2", cpu="4", unschedulable=True))),
+        *(
+            queue("lab"),
+            queue("a", parent="lab", weight=3, guarantee={"resource": {"cpu": "1"}}, capability={"cpu": "6"}),
+        ),
+        *(queue("b", parent="lab"), queue(HOSTILE), queue("old", state="Closed")),
+        *(
+            pod_group("train", 2, queue="a", phase="Running"),
+            *(pod(f"train-{i}", "train", node="n0") for i in range(3)),
+        ),
+        *(pod_group("grow", 1, queue="b"), *(pod(f"grow-{i}", "grow", cpu="3") for i in range(4))),
+        *(pod_group("wide", queue="b", namespace="research"), pod("wide-0", "wide", cpu="64", namespace="research")),
+        *(pod_group("late", queue="old"), pod("late-0", "late")),
+        *(pod_group(HOSTILE, queue=HOSTILE), named(HOSTILE, pod("h", HOSTILE, cpu="99"))),
+        *(pod_group("lost", queue=HOSTILE + "?"), pod("lost-0", "lost")),
+    )
+
+
+@dataclass
+class Ran:
+    """A service that has run sessions."""
+
+    known: ClusterState
+    history: History = field(default_factory=History)
+    session: Session | None = None
+    engine: type[Engine] = Engine
+
+    def __post_init__(self) -> None:
+        for second in (0, 3, 6):
+            result = Engine().decide(self.known.snapshot(), now=NOON + second)
+            self.session = result.session
+            self.history.snapshot(0.001)
+            self.history.session(result.session, NOON + second, 0.004)
+
+    def last(self) -> Session | None:
+        return self.session
+
+    def rehearsal(self) -> Rehearsal:
+        return Rehearsal(Engine(), self.known.fork(), OFFLINE, NOON)
+
+    def app(self) -> FastAPI:
+        """Its API."""
+        app = FastAPI()
+        app.include_router(api_routes(self, None))
+        app.include_router(board_routes(self, None, "default"))
+        return app
+
+
+@contextlib.contextmanager
+def served(app: FastAPI, at: str = "127.0.0.1:0", service: Service | None = None) -> Iterator[str]:
+    """The address of an application, served by a thread as long as the context lasts, and then `service` is closed."""
+    listening = listen(at)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+
+    async def run() -> None:
+        await server.serve([listening])
+        if service is not None:
+            await service.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        yield "http://{}:{}".format(*listening.getsockname())
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextlib.contextmanager
+def page(ran: Ran, refresh: float = 60.0) -> Iterator[str]:
+    """The address of the page about a service."""
+    with served(ran.app()) as url:
+        service = Service(url)
+        with served(make_ui(service, refresh=refresh), service=service) as address:
+            yield address
