@@ -129,6 +129,51 @@ def test_the_port_is_served_with_the_certificate_of_a_secret(helm: Helm) -> None
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
 
 
+def test_the_page_has_no_rights_unless_it_is_given_an_account(helm: Helm) -> None:
+    plain = page(helm)
+    assert {kind for kind, _ in plain} == {"Deployment", "Service", "NetworkPolicy"}
+    pod = plain["Deployment", "stromboli-ui"]["spec"]["template"]
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert "--token-file" not in pod["spec"]["containers"][0]["args"]
+    given = page(helm, "ui.ownAccount=true")
+    rules = given["ClusterRole", "stromboli-ui"]["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list"}
+    assert {kind for rule in rules for kind in rule["resources"]} == {"nodes", "pods", "podgroups", "queues"}
+    pod = given["Deployment", "stromboli-ui"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "stromboli-ui"
+    assert "--token-file" in pod["containers"][0]["args"]
+
+
+def test_nobody_reaches_the_page_who_is_not_named_and_the_page_reaches_the_service(helm: Helm) -> None:
+    objects = page(helm, "ui.hosts={page.example.com}")
+    own, asks = objects["NetworkPolicy", "stromboli-ui"]["spec"], objects["NetworkPolicy", "stromboli-ui-asks"]["spec"]
+    assert own["ingress"] == []
+    labels = objects["Deployment", "stromboli-ui"]["spec"]["template"]["metadata"]["labels"]
+    scheduler = rendered(helm)["Deployment"]["spec"]["selector"]["matchLabels"]
+    assert own["podSelector"]["matchLabels"].items() <= labels.items()
+    assert asks["ingress"][0]["from"][0]["podSelector"] == own["podSelector"]
+    assert asks["podSelector"]["matchLabels"] == scheduler
+    assert not scheduler.items() <= labels.items()
+    replicas = objects["Service", "stromboli-replicas"]["spec"]
+    assert (replicas["clusterIP"], replicas["selector"]) == ("None", scheduler)
+    arguments = objects["Deployment", "stromboli-ui"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[arguments.index("--url") + 1] == f"https://stromboli-replicas.{NAMESPACE}.svc:8080"
+    assert "page.example.com" in arguments
+    refused = helm("template", "stromboli", "charts/stromboli", "--set", "ui.enabled=true")
+    assert "ui.enabled needs tls.secretName" in refused.stderr
+
+
+def page(helm: Helm, *values: str) -> dict[tuple[str, str], Any]:
+    """What the chart makes for the page, by kind and name."""
+    more = ("ui.enabled=true", "tls.secretName=certificate", *values)
+    sets = [part for value in more for part in ("--set", value)]
+    done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
+    assert done.returncode == 0, done.stderr
+    objects = [obj for obj in yaml.safe_load_all(done.stdout) if obj]
+    named = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+    return {key: obj for key, obj in named.items() if key[1].startswith(("stromboli-ui", "stromboli-replicas"))}
+
+
 def test_the_crds_are_served(api: httpx.Client, repository: Path) -> None:
     files = sorted((repository / "charts" / "stromboli" / "files" / "crds").glob("*.yaml"))
     assert files
