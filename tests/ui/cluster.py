@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -85,10 +86,15 @@ class Ran:
 
 
 @contextlib.contextmanager
-def served(app: FastAPI, at: str = "127.0.0.1:0", service: Service | None = None) -> Iterator[str]:
-    """The address of an application, served by a thread as long as the context lasts, and then `service` is closed."""
+def served(
+    app: FastAPI, at: str = "127.0.0.1:0", service: Service | None = None, certificate: Path | None = None
+) -> Iterator[str]:
+    """The address of an application, served by a thread as long as the context lasts, and then `service` is closed.
+
+    With a `certificate` (PEM, with its key) it speaks HTTPS.
+    """
     listening = listen(at)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", ssl_certfile=certificate))
 
     async def run() -> None:
         await server.serve([listening])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 from fastapi import FastAPI, Request, Response
 
 from stromboli.board import board_routes
@@ -193,6 +194,21 @@ async def test_with_an_account_of_its_own_the_page_answers_by_its_names(remote: 
         assert (await status(app, "/jobs", "10.0.0.9", "http://page.example.com"))[0] == 200
         assert (await status(app, "/jobs", "127.0.0.1", "http://evil.example.com"))[0] == 403
         await service.close()
+
+
+async def test_the_service_is_asked_by_https_with_the_certificate_of_its_name(ran: Ran, tmp_path: Path) -> None:
+    authority, pem, trusted = trustme.CA(), tmp_path / "server.pem", tmp_path / "ca.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(pem))
+    authority.cert_pem.write_to_path(str(trusted))
+    app = FastAPI()
+    app.include_router(board_routes(ran, Names(), "default"))
+    with served(app, certificate=pem) as address:
+        port = httpx.URL(address).port
+        for name, token, expected in (("localhost", "ann", 200), ("localhost", "eve", 401), ("127.0.0.1", "ann", 503)):
+            service = Service(f"https://{name}:{port}", ca_file=trusted)
+            answer = await status(make_ui(service), "/nodes", "127.0.0.1", "http://localhost", token)
+            assert (answer[0], "CERTIFICATE_VERIFY_FAILED" in answer[1]) == (expected, expected == 503)
+            await service.close()
 
 
 async def test_of_several_replicas_the_one_that_leads_is_asked(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
