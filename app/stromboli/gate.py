@@ -155,11 +155,13 @@ def _check_pod(pod: objects.Pod) -> None:
 def _check_container(
     pod: objects.Pod, field: str, container: objects.Container, resources: objects.ResourceRequirements
 ) -> None:
-    for what, listed in (("requests", resources.requests), ("limits", resources.limits)):
-        if listed and not _are_amounts(listed):
-            containers = pod.spec.containers if field == "containers" else pod.spec.init_containers
-            index = next(at for at, each in enumerate(containers or ()) if each is container)
-            _check_amounts(pod, ("spec", field, index, "resources", what), listed)
+    requests, limits = resources.requests, resources.limits
+    if (not requests or _are_amounts(requests)) and (not limits or limits == requests or _are_amounts(limits)):
+        return
+    containers = pod.spec.containers if field == "containers" else pod.spec.init_containers
+    index = next(at for at, each in enumerate(containers or ()) if each is container)
+    for what, listed in (("requests", requests), ("limits", limits)):
+        _check_amounts(pod, ("spec", field, index, "resources", what), listed)
 
 
 def _check_amounts(obj: objects.Pod | objects.Node, path: Path, listed: objects.ResourceList | None) -> None:

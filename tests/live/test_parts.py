@@ -89,14 +89,14 @@ def test_lines_come_whole_however_they_are_cut(texts: list[bytes], cuts: list[in
 
     async def read() -> list[bytes]:
         content: Any = Chunks(chunks)
-        return [line async for line in lines(content)]
+        return [line async for some in lines(content) for line in some]
 
     assert asyncio.run(read()) == [text for text in texts if text]
 
 
 async def test_what_follows_the_last_newline_is_left_out() -> None:
     content: Any = Chunks([b"whole\nbrok", b"en"])
-    assert [line async for line in lines(content)] == [b"whole"]
+    assert [some async for some in lines(content)] == [[b"whole"]]
 
 
 # -- limits --------------------------------------------------------------------------------------------------------

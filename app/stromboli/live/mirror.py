@@ -160,7 +160,9 @@ class Mirror:
         return before is None or before != _standing(self.state, kind, key)
 
     def _apply_pod(self, key: str, pod: objects.Pod) -> bool:
-        before, record = self._pod_state(key), self.state.record(key)
+        pods = self.state.pods
+        row = pods.by_key.get(key)
+        before, record = (-1, None) if row is None else (int(pods.state[row]), pods.records[row])
         if self._is_irrelevant(pod):
             self.state.delete("Pod", key)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -214,11 +214,12 @@ class Reflector:
             least, problem = None, "the watch ended at once"
             try:
                 async with aclosing(self._stream(version)) as stream:
-                    async for line in stream:
+                    async for some in stream:
                         read = time.perf_counter()
-                        version = self._event(line) or version
+                        for line in some:
+                            version = self._event(line) or version
+                            self._observer.event_applied(self.source.kind, time.perf_counter() - read)
                         self._in_step = self._clock()
-                        self._observer.event_applied(self.source.kind, time.perf_counter() - read)
             except ApiError as error:
                 if error.status == 410:
                     raise _WatchError("expired", error) from error
@@ -247,7 +248,7 @@ class Reflector:
             self._listing.reset()
         return True
 
-    async def _stream(self, version: str) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, version: str) -> AsyncGenerator[Sequence[bytes], None]:
         params = {
             **self.source.params,
             "watch": "true",
@@ -261,8 +262,8 @@ class Reflector:
                     await self._kube.credentials.log_in_again()
                 raise refusal(answer.status, answer.headers, await answer.read())
             self._opened = self._clock()
-            async for line in lines(answer.content):
-                yield line
+            async for some in lines(answer.content):
+                yield some
 
     def _event(self, line: bytes) -> str:
         """Apply one event; returns the version that was reached, empty when it is not known. Raises _WatchError."""
@@ -304,17 +305,17 @@ class Reflector:
         return None
 
 
-async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a stream, of any length; what follows the last newline is incomplete and left out."""
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
+    """The lines of a stream, of any length, as many at a time as have come; what follows the last newline is incomplete
+    and left out."""
     unfinished: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")
         unfinished.append(first)
-        for part in others:
-            line = b"".join(unfinished)
-            unfinished = [part]
-            if line:
-                yield line
+        if others:
+            ended = [b"".join(unfinished), *others]
+            unfinished = [ended.pop()]
+            yield [line for line in ended if line]
 
 
 def _remedy(source: Source, status: int) -> str:

@@ -6,6 +6,7 @@ import platform
 import time
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,9 @@ class Metrics(Observer):
         self._evictions = Decisions.EVICTIONS.counter(registry)
         self._writes = Decisions.WRITES.counter(registry)
         self._mended = Decisions.REPAIRS.counter(registry)
-        self._events = Watching.EVENTS.counter(registry)
-        self._event_seconds = Watching.EFFECT.histogram(registry)
+        # Looking up the series costs more than counting.
+        self._events_of = cache(Watching.EVENTS.counter(registry).labels)
+        self._event_seconds_of = cache(Watching.EFFECT.histogram(registry).labels)
         self._relists = Watching.RELISTS.counter(registry)
         self._malformed = Watching.MALFORMED.counter(registry)
         self._policy_errors = Service.POLICY_ERRORS.counter(registry)
@@ -203,12 +205,12 @@ class Metrics(Observer):
     # -- what comes in ---------------------------------------------------------------------------------------------
 
     def watch_event(self, kind: str, type: str) -> None:
-        self._events.labels(kind, type).inc()
+        self._events_of(kind, type).inc()
         self.last_events[kind] = time.time()
 
     def event_applied(self, kind: str, seconds: float) -> None:
         """A watch event took effect so many seconds after it was read."""
-        self._event_seconds.labels(kind).observe(seconds)
+        self._event_seconds_of(kind).observe(seconds)
 
     def relist(self, kind: str, why: str) -> None:
         self._relists.labels(kind, why).inc()

@@ -218,19 +218,27 @@ class ClusterState:
             self._fit_columns()
         if row is None:
             row = self.pods.new_row(key)
-        else:
+        before, state, node = self.pods.records[row], observed_state(pod), pod.spec.node_name or ""
+        stays = (
+            before is not None
+            and before.pod_class is pod_class
+            and before.node_name == node
+            and state == int(self.pods.state[row])
+            and key not in self.assumed
+        )
+        if before is not None and not stays:
             self._take_off(row)
-        record, before = make_record(row, pod, pod_class, self._keeper), self.pods.records[row]
+        record = make_record(row, key, pod, pod_class, self._keeper, before)
         self.pods.put(row, record)
-        self.pods.pod_class[row] = pod_class.id
         self._set_job(row, record.job)
-        state, node = observed_state(pod), record.node_name
-        if key in self.assumed:
-            if state == PodState.Pending:
-                state, node = PodState.Binding, self.assumed[key]
-            else:
-                del self.assumed[key]
-        self._put(row, state, node)
+        if not stays:
+            self.pods.pod_class[row] = pod_class.id
+            if key in self.assumed:
+                if state == PodState.Pending:
+                    state, node = PodState.Binding, self.assumed[key]
+                else:
+                    del self.assumed[key]
+            self._put(row, state, node)
         if before is not None:
             self.classes.release(before.pod_class)
 

@@ -79,33 +79,36 @@ def observed_state(pod: objects.Pod) -> PodState:
     return PodState[phase] if phase in ("Running", "Succeeded", "Failed") else PodState.Unknown
 
 
-def make_record(row: int, pod: objects.Pod, pod_class: PodClass, keeper: AnnotationKeeper) -> PodRecord:
-    """The record of a pod as the API server has it."""
+def make_record(
+    row: int, key: str, pod: objects.Pod, pod_class: PodClass, keeper: AnnotationKeeper, before: PodRecord | None
+) -> PodRecord:
+    """The record of a pod as the API server has it; `before` is the one that it had, and shares what stays."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     annotations = meta.annotations or _NO_STRINGS
     labels = meta.labels or _NO_STRINGS
     namespace = meta.namespace or "default"
     group = annotations.get(GROUP_ANNOTATION)
+    # In order, without names: one is made with each event.
     return PodRecord(
-        row=row,
-        key=keys.key(namespace, meta.name),
-        namespace=namespace,
-        name=meta.name,
-        uid=meta.uid or f"{namespace}-{meta.name}",
-        pod_class=pod_class,
-        job=keys.key(namespace, group) if group else "",
-        created=seconds(meta.creation_timestamp),
-        index=_index(meta.name),
-        priority=_priority(spec.priority, annotations.get(_PRIORITY)),
-        role=annotations.get(_ROLE) or labels.get(_ROLE) or "",
-        labels=labels,
-        annotations=keeper.keep(meta.annotations),
-        scheduler_name=spec.scheduler_name or "",
-        node_name=spec.node_name or "",
-        nominated_node=status.nominated_node_name or "",
-        started=seconds(status.start_time),
-        conditions=tuple(status.conditions or ()),
-        spec_priority=spec.priority,
+        row,
+        key if before is None else before.key,
+        namespace,
+        meta.name,
+        meta.uid or f"{namespace}-{meta.name}",
+        pod_class,
+        keys.key(namespace, group) if group else "",
+        seconds(meta.creation_timestamp),
+        _index(meta.name) if before is None else before.index,
+        _priority(spec.priority, annotations.get(_PRIORITY)),
+        annotations.get(_ROLE) or labels.get(_ROLE) or "",
+        labels,
+        keeper.keep(meta.annotations),
+        spec.scheduler_name or "",
+        spec.node_name or "",
+        status.nominated_node_name or "",
+        seconds(status.start_time),
+        tuple(status.conditions or ()),
+        spec.priority,
     )
 
 

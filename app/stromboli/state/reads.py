@@ -92,6 +92,8 @@ class Reads:
 
 
 NOTHING_ELSE = Reads()
+#: annotations of which it is known whether they are kept
+_MOST_KNOWN = 1_000
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -148,19 +150,27 @@ class Annotations(dict[str, str]):
 class AnnotationKeeper:
     """Which annotations are kept, see `Reads.keeper`."""
 
-    __slots__ = ("_keys", "_none", "_prefixes")
+    __slots__ = ("_keys", "_known", "_none", "_prefixes")
 
     def __init__(self, keys: frozenset[str], prefixes: tuple[str, ...]) -> None:
         self._keys = keys
         self._prefixes = prefixes
+        #: of some annotations, whether they are kept
+        self._known: dict[str, bool] = {}
         self._none = Annotations.of({}, self)
 
     def keep(self, annotations: Mapping[str, str] | None) -> Annotations:
         """Those of a pod's annotations that are kept."""
         if not annotations:
             return self._none
-        keys, prefixes = self._keys, self._prefixes
-        kept = {key: value for key, value in annotations.items() if key in keys or key.startswith(prefixes)}
+        known = self._known
+        try:
+            kept = {key: value for key, value in annotations.items() if known[key]}
+        except KeyError:
+            if len(known) > _MOST_KNOWN:
+                known.clear()
+            known.update((key, self._keeps(key)) for key in annotations)
+            kept = {key: value for key, value in annotations.items() if known[key]}
         return Annotations.of(kept, self) if kept else self._none
 
     def expect(self, key: str) -> None:
