@@ -80,7 +80,7 @@ def check_given(world: World, before: Holdings, result: SessionResult) -> None:
                     amounts[resource] += amount
     for name, amounts in lost.items():
         for resource, amount in amounts.items():
-            kept = min(_guaranteed(world, name, resource), before[name][resource])
+            kept = min(_guaranteed(world, name, resource), _limit(world, name, resource), before[name][resource])
             assert not amount or before[name][resource] - amount >= kept, f"{name} lost {resource} it is guaranteed"
 
 
@@ -98,7 +98,7 @@ def _guaranteed(world: World, name: str, resource: str) -> int:
     """What is guaranteed to a queue, or to those below it."""
     amount = amounts_of(world.queues[name].get("guarantee", {}).get("resource")).get(resource, 0)
     below = sum(_guaranteed(world, child, resource) for child in _children(world, name))
-    return min(max(amount, below), _limit(world, name, resource)) if not below else max(amount, below)
+    return max(amount, below)
 
 
 def _limit(world: World, name: str, resource: str) -> int:
