@@ -78,6 +78,14 @@ def test_nobody_goes_for_an_equal(action: str) -> None:
 
 
 @BOTH_ACTIONS
+def test_an_elastic_job_gets_what_it_starts_with_and_nobody_goes_for_more(action: str) -> None:
+    wanted = [pod_group("wants", 2, priorityClassName="high"), *gang("wants", 4, memory="")]
+    assert gone(decide(policy(action), node("n", cpu="8"), job("elastic", *["n"] * 8), wanted)) == {"elastic": 2}
+    cluster = [node("n", cpu="8"), job("fixed", *["n"] * 6, of="high"), job("elastic", "n", "n", least=0)]
+    assert gone(decide(policy(action), cluster, wanted)) == {"elastic": 2}
+
+
+@BOTH_ACTIONS
 def test_what_a_job_can_spare_goes_before_a_whole_gang(action: str) -> None:
     cluster = [node("n", cpu="4"), job("gang", "n", "n", least=2), job("elastic", "n", "n"), wants(1)]
     assert gone(decide(policy(action), *cluster)) == {"elastic": 1}

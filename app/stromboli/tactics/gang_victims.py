@@ -100,14 +100,18 @@ class _Search:
         self._allow_whole = arguments.allow_whole_bundle
         self._strict = session.rules.evict_only_what_helps
         self._bound = domains.is_bound(job)
-        #: whether the job runs, and looks for places for more pods
-        self._ready = session.ask.job_missing(job) <= 0
+        lacking = session.ask.job_missing(job) - (job.waiting_count if self._strict else 0)
+        #: whether the job runs or is to, and looks for places for more pods
+        self._ready = lacking <= 0
         #: the pods that are to be placed, in order
         self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
         #: whether pods beyond the job's minimum take what its queue deserves, one after the other
-        self._grows = self._ready and way.reclaiming and session.ask.takes_back_by_share
-        if self._grows:
+        self._may_grow = way.reclaiming and session.ask.takes_back_by_share
+        if self._may_grow and self._ready:
             self._pods = self._pods[:1]
+        elif self._strict and not (self._ready or job.divided or job.pod_group.spec.min_task_member):
+            # Nobody is evicted for more than the job starts with, nor does it wait for that.
+            self._pods = self._pods[:lacking]
         self._need: Vector = session.view.requested(self._pods)
 
     def run(self) -> bool:
@@ -124,7 +128,7 @@ class _Search:
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in plan.placed.of_groups.items() if plan.evictions else ():
             self._job.sub_jobs[uid].nominated_hyper_node = hyper_node
-        return self._grows
+        return self._may_grow
 
     def _may_evict(self) -> bool:
         """Whether the job has pods to place, and its queue and the pods themselves allow to evict for them."""
