@@ -43,22 +43,19 @@ def full(world: World, start: Start, tmp_path: Path) -> World:
     return world
 
 
-def urgent(world: World) -> None:
-    """A gang of two that goes first."""
-    manifest = {"minMember": 2, "queue": "default", "priorityClassName": "urgent"}
-    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "urgent"}}
+def important(world: World, name: str, priority: str, count: int) -> None:
+    """A gang of a priority class."""
+    manifest = {"minMember": count, "queue": "default", "priorityClassName": priority}
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
     world.create(world._groups, kind | {"spec": manifest})
-    world.pods([pod(f"urgent-{number}", "urgent", priorityClassName="urgent") for number in range(2)])
+    world.pods([pod(f"{name}-{number}", name, priorityClassName=priority) for number in range(count)])
 
 
-def notes(world: World, reason: str) -> dict[str, str]:
-    return {e["regarding"]["name"]: e.get("note", "") for e in world.events() if e["reason"] == reason}
-
-
-def test_a_budget_keeps_victims_until_it_lets_them_go(full: World, kubectl: Kubectl) -> None:
-    budgets = f"/apis/policy/v1/namespaces/{full.namespace}/poddisruptionbudgets"
+def keep_all(world: World) -> str:
+    """A budget that lets none of the four pods go; returns its path."""
+    budgets = f"/apis/policy/v1/namespaces/{world.namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 4, "selector": {"matchLabels": {"app": "low"}}}
-    full.create(
+    world.create(
         budgets, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "low"}, "spec": spec}
     )
     # No controller keeps its status here.
@@ -70,19 +67,41 @@ def test_a_budget_keeps_victims_until_it_lets_them_go(full: World, kubectl: Kube
         "observedGeneration": 1,
     }
     patch = {"Content-Type": "application/merge-patch+json"}
-    full.api.patch(f"{budgets}/low/status", json={"status": status}, headers=patch).raise_for_status()
-    urgent(full)
+    world.api.patch(f"{budgets}/low/status", json={"status": status}, headers=patch).raise_for_status()
+    return f"{budgets}/low"
+
+
+def notes(world: World, reason: str) -> dict[str, str]:
+    return {e["regarding"]["name"]: e.get("note", "") for e in world.events() if e["reason"] == reason}
+
+
+def test_a_budget_keeps_victims_until_it_lets_them_go(full: World, kubectl: Kubectl) -> None:
+    budget = keep_all(full)
+    important(full, "urgent", "urgent", 2)
     eventually(lambda: any("budget" in note for note in notes(full, "EvictionRefused").values()))
     assert full.bound() == {"low": 4}
-    eventually(lambda: "WaitingForRelease" in kubectl("get", "pods", "-o", "yaml"))
+    refused = f"pods of PodGroup {full.namespace}/low were not evicted for it: Cannot evict pod"
+    eventually(lambda: refused in json.dumps(json.loads(kubectl("get", "pods", "-A", "-o", "json"))))
     eventually(lambda: "urgent-0" in notes(full, "FailedScheduling"), 10)
     described = kubectl("describe", "pod", "urgent-0")
     assert "FailedScheduling" in described, described
-    full.api.delete(f"{budgets}/low").raise_for_status()
+    full.api.delete(budget).raise_for_status()
     eventually(lambda: full.bound() == {"low": 2, "urgent": 2}, 90)
     why = "preempt for PodGroup"
     assert all(why in note and "priority 100 goes before 0" in note for note in notes(full, "Evict").values())
     assert "priority 100 goes before 0" in notes(full, "Preempting")["urgent"]
+
+
+def test_another_goes_where_a_budget_refuses(full: World) -> None:
+    full.api.post(PRIORITIES, json={"metadata": {"name": "middling"}, "value": 50})
+    full.nodes(1, cpu="1", prefix="small")
+    important(full, "spare", "middling", 1)
+    eventually(lambda: full.bound() == {"low": 4, "spare": 1})
+    eventually(lambda: all(p["status"]["phase"] == "Running" for p in full.items(full._pods)))
+    keep_all(full)
+    important(full, "urgent", "urgent", 1)
+    eventually(lambda: full.bound() == {"low": 4, "urgent": 1})
+    assert any("budget" in note for note in notes(full, "EvictionRefused").values())
 
 
 def test_what_waits_says_so_to_kubectl(full: World, kubectl: Kubectl) -> None:

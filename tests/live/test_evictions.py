@@ -122,6 +122,53 @@ async def test_a_budget_is_respected_and_asked_again_later(cluster: Cluster, sta
     await until(lambda: evictions(service)[-1] == "evicted")
 
 
+async def test_who_is_refused_is_left_alone_and_another_goes(cluster: Cluster, start: StartService) -> None:
+    """The pods of least priority are covered by a budget."""
+    for name, value in (("middle", 50), ("high", 100)):
+        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
+    cluster.gang("low", 15, min_member=1)
+    group(cluster, "spare", "middle")
+    await until(lambda: cluster.all_bound(16))
+    for number in range(15):
+        await running(cluster, f"low-{number}")
+    await running(cluster, "spare-0")
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"maxUnavailable": 0, "selector": {"matchExpressions": [{"key": "spare", "operator": "DoesNotExist"}]}}
+    cluster.create(path, {"metadata": {"name": "most"}, "spec": spec})
+    group(cluster, "urgent", "high")
+    await until(lambda: cluster.pods().get("urgent-0", "") != "")
+    assert "spare-0" not in cluster.pods()
+    assert sum(name.startswith("low-") for name in cluster.pods()) == 15
+    assert {name for name in notes(cluster, "EvictionRefused") if name.startswith("low-")}
+
+
+async def test_whoever_waits_says_that_others_could_not_be_evicted(cluster: Cluster, start: StartService) -> None:
+    cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 100})
+    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
+    cluster.gang("low", 16, min_member=1)
+    await until(lambda: cluster.all_bound(16))
+    for number in range(16):
+        await running(cluster, f"low-{number}")
+    protect(cluster)
+    group(cluster, "urgent", "high")
+
+    def said() -> str:
+        conditions = cluster.get(f"{PODS}/urgent-0")["status"].get("conditions") or ()
+        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+    await until(lambda: "pods of PodGroup default/low were not evicted for it: Cannot evict pod" in said())
+    assert said().startswith("Unschedulable: ")
+
+
+def group(cluster: Cluster, name: str, priority: str) -> None:
+    """A PodGroup of one pod, NAME-0."""
+    spec = {"minMember": 1, "priorityClassName": priority}
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
+    cluster.create(f"{SCHEDULING}/namespaces/default/podgroups", kind | {"spec": spec})
+    cluster.pod(f"{name}-0", name, priorityClassName=priority, metadata={"labels": {name: ""}})
+
+
 async def test_all_whom_it_concerns_are_told_the_action_the_rule_and_the_numbers(
     cluster: Cluster, start: StartService
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,13 +20,15 @@ from stromboli.state.pods import PodRecord
 class Questions:
     """How the answers of several plugins become one is a property of the point, see `Points`."""
 
-    __slots__ = ("_lending", "_points", "_rules", "preemption_attempts")
+    __slots__ = ("_lending", "_points", "_refused", "_rules", "preemption_attempts")
 
-    def __init__(self, points: Points, rules: Rules) -> None:
+    def __init__(self, points: Points, rules: Rules, refused: Collection[str] = ()) -> None:
+        """`refused` are the uids of pods whose eviction was refused a moment ago."""
         #: how often plugins were asked for victims of preemption
         self.preemption_attempts = 0
         self._points = points
         self._rules = rules
+        self._refused = refused
         self._lending = False
 
     # -- orders: smaller comes first ---------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ class Questions:
     def victims(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates that may be evicted for a pod, in their order. `point` is preemptable or reclaimable."""
         self.preemption_attempts += point == "preemptable"
-        return self._points.victims(point, beneficiary, candidates, veto=self._rules.veto)
+        return self._points.victims(point, beneficiary, self._not_refused(candidates), veto=self._rules.veto)
 
     def gang_victims(self, point: str, job: Job, first: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The same for a job that is to get all its places at once, of whose pods `first` is placed first.
@@ -165,7 +167,11 @@ class Questions:
         """
         if self._rules.veto:
             return self.victims(point, first, candidates)
-        return self._points.victims(f"gang_{point}", job, candidates, veto=False)
+        return self._points.victims(f"gang_{point}", job, self._not_refused(candidates), veto=False)
+
+    def _not_refused(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
+        """Without those whose eviction was refused a moment ago."""
+        return [pod for pod in candidates if pod.uid not in self._refused] if self._refused else candidates
 
     def preemptable_jobs(self, job: Job) -> Mask | None:
         """The jobs whose pods may be evicted for a job of their queue at most, shape (jobs,); None for all."""
@@ -178,7 +184,7 @@ class Questions:
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates to whose eviction for the cluster's good no plugin objects."""
-        return self._points.evictable(candidates)
+        return self._points.evictable(self._not_refused(candidates))
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         """The running pods that plugins want to see evicted for the cluster's good."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +40,12 @@ def evictions_paused(job: str, queue: str, times: int) -> Reason:
     """A job that got places back and lost them again to the same queue, too often."""
     words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back: no more of it for now"
     return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
+
+
+def with_refusals(reason: Reason, refused: Sequence[tuple[str, str]]) -> Reason:
+    """The reason of somebody for whom others did not go; `refused` has their PodGroups and what the cluster said."""
+    words = [f"pods of PodGroup {job or '(none)'} were not evicted for it: {why.rstrip('.')}" for job, why in refused]
+    return replace(reason, detail="; ".join([reason.detail, *words] if reason.detail else words))
 
 
 def plugin_failed(plugin: str, error: BaseException) -> Reason:

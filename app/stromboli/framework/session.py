@@ -6,6 +6,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,7 +86,7 @@ class Session:
         self.view = View(snapshot, nodes.nodes, policy, rules, environment, now)
         self.plugins: list[Plugin] = [plugin for tier in tiers for plugin, _ in tier]
         self.points = Points(tiers)
-        self.ask = Questions(self.points, rules)
+        self.ask = Questions(self.points, rules, snapshot.refused)
         self.view.task_key = self.ask.task_key
         self.kernel = Kernel(self.view.nodes, self.points, self.view.request)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
@@ -132,6 +133,7 @@ class Session:
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
         for operation in self.moved.values():
             self.ledger.settle(operation)
+        self._tell_of_refusals()
         self._each_plugin("close", self.report, clock)
 
     def _set_aside_what_never_fits(self) -> None:
@@ -147,6 +149,19 @@ class Session:
         for key, reason in found.reasons.items():
             view.jobs[key].phase = "Pending"
             view.trace.job(key, reason)
+
+    def _tell_of_refusals(self) -> None:
+        """Add to the reasons of jobs that wait whose eviction for them was refused."""
+        refused: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        for each in self.view.snapshot.refused.values():
+            refused[each.beneficiary].add((each.job, each.why))
+        for key in refused.keys() & self.view.jobs.keys():
+            trace, told = self.view.trace, partial(reasons.with_refusals, refused=sorted(refused[key]))
+            if key in trace.jobs:
+                trace.jobs[key] = told(trace.jobs[key])
+            for pod in self.view.pending(self.view.jobs[key]):
+                if pod.row in trace.pods:
+                    trace.pods[pod.row] = told(trace.pods[pod.row])
 
     def _each_plugin(self, what: str, subject: object, clock: Callable[[], float]) -> None:
         for plugin in [p for p in self.plugins if p in self.points]:

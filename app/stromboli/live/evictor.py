@@ -1,9 +1,9 @@
 """Carries out evictions and nominations.
 
 Victims go by the Eviction API, which respects PodDisruptionBudgets, with their own grace period. One that is refused
-stays, and is left alone for a while: then a session decides anew. The condition DisruptionTarget, which says to the
-pod's controller that the failure is not the pod's own, is set by the API server; afterwards it names the scheduler as
-its cause. Volcano's way, without asking anybody, is to write the condition first and to delete the pod.
+stays, and sessions leave it alone for a while: others go, if there are any. The condition DisruptionTarget, which says
+to the pod's controller that the failure is not the pod's own, is set by the API server; afterwards it names the
+scheduler as its cause. Volcano's way, without asking anybody, is to write the condition first and to delete the pod.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.json import encode
@@ -27,6 +26,7 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.pod_conditions import write_condition
 from stromboli.live.workers import run_workers
+from stromboli.state.refusals import Refusal
 
 log = Logger(__name__)
 
@@ -61,14 +61,6 @@ class _Round:
         return {**about, "job": self.job, "queue": self.queue, "session": self.session}
 
 
-@dataclass(slots=True)
-class _Held:
-    """A victim whose eviction was refused."""
-
-    until: float = 0.0
-    backoff: Backoff = field(default_factory=lambda: Backoff(*_HOLD))
-
-
 class Evictor:
     """Evicts victims and nominates nodes, a few at a time."""
 
@@ -87,7 +79,8 @@ class Evictor:
         self._invisible: dict[str, float] = {}
         self._visible = asyncio.Event()
         self._visible.set()
-        self._held: dict[str, _Held] = {}
+        #: uid -> how long to leave victims alone whose eviction was refused
+        self._backoffs: dict[str, Backoff] = {}
         self._nominated: dict[str, str] = {}
         mirror.listen("Pod", self._pod_changed)
 
@@ -98,8 +91,7 @@ class Evictor:
         """
         rounds: dict[tuple[str, str, str], _Round] = {}
         for victim in victims:
-            held = self._held.get(victim.uid)
-            if victim.uid in self._invisible or (held is not None and held.until > time.monotonic()):
+            if victim.uid in self._invisible or victim.uid in self._mirror.state.refused:
                 continue
             self._invisible[victim.uid] = time.monotonic()
             self._visible.clear()
@@ -151,7 +143,7 @@ class Evictor:
             else:
                 together.evicted += 1
                 self._observer.evicted(together.queue, victim.action)
-                self._held.pop(victim.uid, None)
+                self._backoffs.pop(victim.uid, None)
             together.left -= 1
             if not together.left:
                 self._announce(together)
@@ -168,12 +160,19 @@ class Evictor:
         together.refused = why
         log.recurring("eviction refused", why, **together.told(victim))
         self._events.emit(about_pod(victim), "Warning", "EvictionRefused", f"{_told(victim)}: {why}", "Evicting")
-        held = self._held.setdefault(victim.uid, _Held())
-        pause = held.backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
-        held.until = time.monotonic() + pause
-        # What sessions decide they decide again; nobody else does.
-        again = partial(self.evict, [victim]) if victim.action in _CAUSES else self._mirror.changed
-        asyncio.get_running_loop().call_later(pause, again)
+        backoff = self._backoffs.setdefault(victim.uid, Backoff(*_HOLD))
+        pause = backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
+        self._mirror.state.refused[victim.uid] = Refusal(together.job, victim.beneficiary, why)
+        self._mirror.changed()
+        asyncio.get_running_loop().call_later(pause, self._try_again, victim)
+
+    def _try_again(self, victim: Evict) -> None:
+        """What sessions decide they decide again; nobody else does."""
+        if self._mirror.state.refused.pop(victim.uid, None) is None:
+            return
+        if victim.action in _CAUSES:
+            self.evict([victim])
+        self._mirror.changed()
 
     async def _evict(self, victim: Evict) -> None:
         started = time.perf_counter()
@@ -240,7 +239,7 @@ class Evictor:
         uid = pod.metadata.uid or ""
         if type == "DELETED":
             self._nominated.pop(uid, None)
-            self._held.pop(uid, None)
+            self._backoffs.pop(uid, None)
         if uid in self._invisible and (type == "DELETED" or pod.metadata.deletion_timestamp):
             self._done(uid)
 

@@ -23,6 +23,7 @@ from stromboli.state.offers import Offers
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
 from stromboli.state.reads import NOTHING_ELSE, Reads
+from stromboli.state.refusals import Refusal
 from stromboli.state.rows import RowNumbers
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
@@ -75,6 +76,8 @@ class ClusterState:
         self._strays: defaultdict[str, set[int]] = defaultdict(set)
         #: node of each binding that waits for its watch event, by pod key
         self.assumed: dict[str, str] = {}
+        #: pods whose eviction was refused a moment ago, by uid; whoever evicts adds and removes them
+        self.refused: dict[str, Refusal] = {}
         self._kinds: dict[str, tuple[Callable[[Any], None], Callable[[str], None]]] = {
             "Pod": (self._upsert_pod, self._delete_pod),
             "Node": (self._upsert_node, self._delete_node),
@@ -99,7 +102,7 @@ class ClusterState:
         out._job_keys, out._job_pods = self._job_keys.copy(), self._job_pods.copy()
         out._job_numbers = self._job_numbers.copy()
         out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
-        out.assumed = self.assumed.copy()
+        out.assumed, out.refused = self.assumed.copy(), self.refused.copy()
         return out
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -201,6 +204,7 @@ class ClusterState:
             priority_classes=dict(self.priority_classes),
             hyper_nodes=dict(self.hyper_nodes),
             objects=self._frozen.copy(),
+            refused=self.refused.copy(),
             derived=self._derived,
         )
 
@@ -259,6 +263,7 @@ class ClusterState:
         record = self.pods.records[row]
         self.pods.release(key)
         if record is not None:
+            self.refused.pop(record.uid, None)
             self.classes.release(record.pod_class)
 
     def _move(self, row: int, state: PodState, node: str) -> None:

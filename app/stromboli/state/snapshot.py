@@ -14,6 +14,7 @@ from stromboli.state.nodes import NodeFacts
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import IntColumn, PodRecord, StateColumn
 from stromboli.state.reads import Reads
+from stromboli.state.refusals import Refusal
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ class Snapshot:
     hyper_nodes: Mapping[str, HyperNode]
     #: all other kinds, kind -> key -> object as plain data
     objects: Mapping[str, Mapping[str, Any]]
+    #: pods whose eviction was refused a moment ago, by uid
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
     #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who
     #: replace it. A session that was published is asked while the next one runs, so nobody changes what is in it.
     derived: dict[object, object] = field(default_factory=dict)

@@ -52,6 +52,12 @@ def _prospect(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     if not agreeing:
         detail = f"{len(running)} run, none may be evicted" if running else "none runs"
         return _reason("NoVictims", f"no pod {where} can be evicted", detail)
+    refused = session.view.snapshot.refused
+    alone = Counter(f"{each.job or '(none)'}: {refused[each.uid].why}" for each in agreeing if each.uid in refused)
+    if alone.total() == len(agreeing):
+        said = "; ".join(f"{count} of {who.rstrip('.')}" for who, count in sorted(alone.items()))
+        message = f"evictions {where} were refused a moment ago, and who was to go is left alone for now"
+        return _reason("EvictionRefused", message, said)
     victims = session.ask.victims(point, pod, agreeing)
     if not victims:
         detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
