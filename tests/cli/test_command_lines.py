@@ -86,7 +86,7 @@ def test_no_command_line_ends_in_a_traceback(typed: list[str]) -> None:
         ("why job x --nmespace y", "stromboli why: no such option: --nmespace (Possible options: --namespace)"),
         ("why job", "stromboli why: missing argument 'name' (see stromboli why --help)"),
         ("queue list -o xml", "stromboli queue list: invalid value for '-o' / '--output': 'xml' is not one of 'text'"),
-        ("simulate x --cycles 0", "stromboli simulate: invalid value for '--cycles': Input should be greater than"),
+        ("simulate x --cycles 0", "stromboli simulate: invalid value for '--cycles': input should be greater than"),
         ("plugins gagn", "unknown plugin 'gagn', did you mean 'gang'?"),
         ("config check policy.conf", "policy.conf: actions: unknown action 'alocate', did you mean 'allocate'?"),
     ],
