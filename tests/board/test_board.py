@@ -153,6 +153,9 @@ async def test_shares_and_sessions_are_remembered() -> None:
         5,
     )
     assert [at - NOON for at in shares["at"]] == [0, 2, 4]
+    top = await told(service, "/shares")
+    assert (list(top["held"]), top["inner"], top["queues"]) == (["lab"], ["lab"], 1)
+    assert list((await told(service, "/shares?parent=lab"))["held"]) == ["a"]
     sessions = await told(service, "/sessions?limit=3")
     assert [row["at"] - NOON for row in sessions] == [4, 3, 2]
     assert list(sessions[0]["actions"]) == ["enqueue", "allocate", "backfill"]
@@ -165,7 +168,7 @@ def test_the_memory_of_shares_is_bounded() -> None:
     session = Engine().decide(known.snapshot(), now=NOON).session
     for number in range(2_000):
         history.session(session, NOON + 10 * number, 0.1)
-    assert len(history.shares("cpu", "", 8).at) == 901
+    assert len(history.shares("cpu", 8).at) == 901
     assert len(history.sessions(10_000)) == 500
 
 

@@ -140,8 +140,12 @@ class Shares(Part, frozen=True, kw_only=True):
     held: dict[str, list[float | None]]
     deserved: dict[str, list[float | None]]
     requested: dict[str, list[float | None]]
-    #: how many queues there are, of which those with the most are shown
+    #: the queue below which these are
+    parent: str
+    #: how many there are, of which those with the most are shown
     queues: int
+    #: those of them that have queues below
+    inner: list[str]
 
 
 class SessionRow(Part, frozen=True, kw_only=True):

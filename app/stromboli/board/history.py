@@ -28,6 +28,7 @@ _KINDS = ("allocated", "deserved", "request")
 class _Sample:
     at: float
     queues: tuple[str, ...]
+    parents: tuple[str, ...]
     resources: tuple[str, ...]
     #: shape (kinds, queues, resources); NaN where an amount is not known
     amounts: npt.NDArray[np.float32]
@@ -92,15 +93,16 @@ class History:
         """The last sessions, the newest first."""
         return list(islice(reversed(self._sessions.copy()), limit))
 
-    def shares(self, resource: str, queue: str, limit: int) -> Shares:
-        """How shares moved in one resource, of one queue or of those that held or deserved most."""
+    def shares(self, resource: str, limit: int, *, queue: str = "", parent: str = "root") -> Shares:
+        """How shares moved in one resource, of one queue or of those below another that held or deserved most."""
         newest = self._newest
         samples = [*self._samples.copy(), *([_sample(*newest)] if newest else [])]
         last = samples[-1] if samples else None
         resources = [name for name in last.resources if name not in ("pods", UNKNOWN)] if last else []
         resource = resource if resource in resources else "cpu"
-        # The root holds what all of them hold: beside it, the others would be hard to see.
-        queues = [each for each in _ranked(samples, resource) if each == queue or (not queue and each != "root")]
+        inner = frozenset(last.parents) if last else frozenset[str]()
+        # Siblings share; those above hold what all below them hold, and beside them these would be hard to see.
+        queues = [each for each in _ranked(samples, resource, None if queue else parent) if queue in ("", each)]
         told = {
             kind: {name: [_told(sample, at, name, resource) for sample in samples] for name in queues[:limit]}
             for at, kind in enumerate(_KINDS)
@@ -112,7 +114,9 @@ class History:
             held=told["allocated"],
             deserved=told["deserved"],
             requested=told["request"],
+            parent=parent,
             queues=len(queues),
+            inner=[each for each in queues[:limit] if each in inner],
         )
 
 
@@ -127,17 +131,19 @@ def _sample(session: Session, now: float) -> _Sample:
             vector = sums[what][name] if what in sums else known.get(what)
             if vector is not None:
                 amounts[kind, row] = vector
-    return _Sample(now, tuple(view.queues), tuple(view.dimensions), amounts)
+    parents = tuple(queue.parent for queue in view.queues.values())
+    return _Sample(now, tuple(view.queues), parents, tuple(view.dimensions), amounts)
 
 
-def _ranked(samples: list[_Sample], resource: str) -> list[str]:
-    """Queues by the most that they held or deserved at any time, without those that never did."""
+def _ranked(samples: list[_Sample], resource: str, parent: str | None) -> list[str]:
+    """Queues, or those below one, by the most that they held or deserved at any time, without those that never did."""
     most: dict[str, float] = {}
     for sample in samples:
         if resource in sample.resources:
             peaks = np.nan_to_num(sample.amounts[:2, :, sample.resources.index(resource)]).max(axis=0)
-            for name, peak in zip(sample.queues, peaks.tolist(), strict=True):
-                most[name] = max(peak, most.get(name, 0.0))
+            for name, above, peak in zip(sample.queues, sample.parents, peaks.tolist(), strict=True):
+                if parent in (None, above):
+                    most[name] = max(peak, most.get(name, 0.0))
     return sorted((name for name, peak in most.items() if peak), key=lambda name: (-most[name], name))
 
 

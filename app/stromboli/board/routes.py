@@ -157,11 +157,13 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         )
 
     @router.get("/shares")
-    async def shares(request: Request, resource: str = "cpu", queue: str = "", limit: Lines = 8) -> Response:
-        """What queues held, asked for and deserved over time."""
+    async def shares(
+        request: Request, resource: str = "cpu", queue: str = "", parent: str = "root", limit: Lines = 8
+    ) -> Response:
+        """What one queue, or those below another, held, asked for and deserved over time."""
         await queue_reader(request)
         kept = history()
-        return as_json(await asyncio.to_thread(kept.shares, resource, queue, limit))
+        return as_json(await asyncio.to_thread(kept.shares, resource, limit, queue=queue, parent=parent))
 
     @router.get("/sessions")
     async def sessions(request: Request, limit: Limit = 100) -> Response:

@@ -86,8 +86,7 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
             asking.get(list[SessionRow], "sessions", limit=1),
         )
         resource = resource if resource in cluster.total else "cpu"
-        whole = figures.scale((row for row in queues.items if row.parent), resource, cluster.total)
-        bars = [figures.bar(row, resource, whole) for row in queues.items]
+        bars = figures.bars(queues.items, resource, cluster.total)
         shown: dict[str, Any] = {"cluster": cluster, "queues": queues, "bars": bars, "sessions": sessions}
         return pages.show("overview.html", request, resource=resource, **shown)
 
@@ -161,8 +160,8 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         )
 
     @app.get("/shares")
-    async def shares(request: Request, resource: str = "cpu") -> Response:
-        found = await ask(request).get(Shares, "shares", resource=resource, limit=figures.COLOURS)
+    async def shares(request: Request, resource: str = "cpu", parent: str = "root") -> Response:
+        found = await ask(request).get(Shares, "shares", resource=resource, parent=parent, limit=figures.COLOURS)
         return pages.show("shares.html", request, shares=found, chart=figures.chart(found))
 
     @app.get("/sessions")

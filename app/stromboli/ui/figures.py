@@ -41,6 +41,15 @@ def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
     return 1.01 * (most or whole or 1.0)
 
 
+def bars(rows: Sequence[QueueRow], resource: str, total: Amounts) -> list[Bar]:
+    """The bars of queues in a tree: siblings, which share, are drawn to one scale."""
+    siblings: dict[str, list[QueueRow]] = {}
+    for row in rows:
+        siblings.setdefault(row.parent, []).append(row)
+    scales = {parent: scale(group, resource, total) for parent, group in siblings.items()}
+    return [bar(row, resource, scales[row.parent]) for row in rows]
+
+
 def bar(row: QueueRow, resource: str, whole: float) -> Bar:
     """The bar of a queue, `whole` wide."""
 
