@@ -168,6 +168,24 @@ def test_a_gang_that_would_go_above_the_limit_gets_nothing() -> None:
     assert not (result.session.view.pods.state == 2).any()
 
 
+GPUS = {GPU: {"limit": 2}}
+
+
+@pytest.mark.parametrize("limited", [[queue("a", capability={GPU: "2"})], [shared("a", GPUS)], [shared("t", GPUS)]])
+@pytest.mark.parametrize(("gpus", "fits"), [(1, True), (2, False)])
+def test_what_is_more_than_the_limit_never_fits(limited: list[crds.Queue], gpus: int, fits: bool) -> None:
+    """A gang of two, whether the limit is the queue's own or that of its parent."""
+    queues = [*limited, *([queue("a", parent="t")] if limited[0].metadata.name == "t" else [])]
+    result = decide(node("n0", resources={GPU: "8"}), queues, job("x", 2, queue="a", resources={GPU: str(gpus)}))
+    assert bool(bound(result)) == fits
+    assert fits or why(result, "x-0").told.startswith("NeverFits: PodGroup default/x starts with more than queue a")
+
+
+def test_a_limit_that_cannot_be_read_is_said_first() -> None:
+    limited = shared("a", {GPU: {"limit": -1}}, capability={"cpu": "1"})
+    assert why(decide(node("n0"), limited, job("x", 2, queue="a")), "x-0").reason == "QueueMisconfigured"
+
+
 @pytest.mark.parametrize(("label", "runs"), [(None, 2), ("true", 4), ("false", 2)])
 def test_jobs_that_are_never_evicted_stay_within_the_quota(label: str | None, runs: int) -> None:
     group, *pods = job("x", 4, 1, queue="a", priorityClassName="build")
@@ -184,7 +202,7 @@ def test_a_job_that_asks_for_more_than_its_limit_is_not_admitted() -> None:
     policy = builders.policy("priority gang", "predicates fairshare", actions="enqueue, allocate")
     group = pod_group("x", 1, "a", phase="Pending", minResources={"cpu": "5"})
     result = decide(node("n0"), queue("a", capability={"cpu": "4"}), [group, pod("x-0", "x")], policy=policy)
-    assert why(result, "x-0").reason == "QueueCapabilityExceeded"
+    assert why(result, "x-0").reason == "NeverFits"
     assert not result.session.bound
 
 

@@ -17,17 +17,17 @@ from stromboli.api.resources import Vector
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.framework import reasons
-from stromboli.framework.job import Job, Queue
+from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Plugin, Verdict, Vote
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
 from stromboli.plugins.fairshare import capacity, division, order
-from stromboli.plugins.fairshare.accounts import Accounts, divisible
+from stromboli.plugins.fairshare.accounts import ROOT, Accounts, divisible
 from stromboli.plugins.fairshare.arguments import FairShareArguments
 from stromboli.plugins.fairshare.order import PlaceInTree
 from stromboli.plugins.fairshare.reclaim import Reclaim, can_reclaim
-from stromboli.plugins.fairshare.spec import preemptible
+from stromboli.plugins.fairshare.spec import Amounts, preemptible
 from stromboli.plugins.fairshare.tree import parting, saturation
 from stromboli.plugins.fairshare.usage import UsageHistory
 from stromboli.state.pods import PodRecord
@@ -73,6 +73,13 @@ class FairShare(Plugin):
         #: evictions of this session, by the job that gave its place and by the one that got it
         self._given: defaultdict[str, list[Operation]] = defaultdict(list)
         self._taken: defaultdict[str, list[Operation]] = defaultdict(list)
+
+    def ceiling(self, view: View, queue: Queue) -> Vector | None:
+        """The limits of the queue and of those above it."""
+        line = [each for each in lineage(queue, view.queues) if each is queue or each.name != ROOT]
+        limits = Amounts(line, view.dimensions)
+        limit: Vector = limits.limit().min(axis=0)
+        return limit if np.isfinite(limit).any() and not limits.problems else None
 
     # -- order and limits ------------------------------------------------------------------------------------------
 
