@@ -8,7 +8,7 @@ from stromboli.engine import Engine, SessionResult
 from stromboli.framework.environment import OFFLINE, Environment
 from tests import builders
 from tests.actions.evictions import evicted, running
-from tests.builders import NOON, gang, node, pod, queue
+from tests.builders import NOON, gang, node, pod, pod_group, queue
 
 POLICY = builders.policy("gang", "predicates", actions="allocate, stalegangeviction")
 OBJECTS = [queue("rich"), node("n", cpu="4")]
@@ -50,3 +50,12 @@ def test_jobs_that_need_no_more_pods_stay_and_nobody_protects_a_broken_gang() ->
     done = [*running("done", "n", least=2), pod("done-1", "done", node="n", phase="Succeeded")]
     stubborn = [*running("gang", "n", least=2, annotations={"volcano.sh/preemptable": "false"}), pod("x", "gang", "9")]
     assert evicted(decide(elastic, done, stubborn, policy=at_once)) == ["gang-0"]
+
+
+def test_whom_the_cluster_itself_needs_stays() -> None:
+    at_once = POLICY + "\nconfigurations: [{name: stalegangeviction, arguments: {gracePeriod: 0s}}]"
+    for of in ({"priority": 2_000_000_000}, {"namespace": "kube-system"}):
+        where = {"namespace": of["namespace"]} if "namespace" in of else {}
+        group = pod_group("gang", 2, phase="Running", queue="rich", **where)
+        pods = [pod("gang-0", "gang", node="n", **of), pod("gang-1", "gang", "9", **of)]
+        assert evicted(decide(group, pods, policy=at_once)) == []

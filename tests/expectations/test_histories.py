@@ -150,14 +150,15 @@ class Histories(RuleBasedStateMachine):
         self._session()
 
     @precondition(lambda self: len(self.world.nodes) > 1)
-    @rule(data=st.data())
-    def a_node_goes(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), ends=st.booleans())
+    def a_node_goes(self, data: st.DataObject, ends: bool) -> None:
+        """What is left of a gang ends with it, or goes on in the hope of other pods."""
         gone = data.draw(st.sampled_from(sorted(self.world.nodes)))
         del self.world.nodes[gone]
         for job in self.world.jobs:
             if gone in job.pods.values():
-                # What is left of a gang ends with it.
-                job.pods.clear()
+                job.short = not ends
+                job.pods = {} if ends else {name: node for name, node in job.pods.items() if node != gone}
                 job.replace_pods()
         self._session()
 

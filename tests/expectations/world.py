@@ -57,6 +57,8 @@ class Job:
     pods: dict[str, str] = field(default_factory=dict)
     #: pods that were made so far
     made: int = 0
+    #: whether it lost pods that it cannot do without, with a node
+    short: bool = False
     #: what sessions wrote
     status: crds.PodGroupStatus | None = None
 

@@ -62,8 +62,20 @@ def test_all_that_may_go_may_be_too_little(one_node: list[Any]) -> None:
     assert detail == "2 of default/runs could go, which leaves room for 2 of 3 pods"
 
 
+def test_an_elastic_job_is_judged_by_its_queues_share(one_node: list[Any]) -> None:
+    """It has what it starts with, and its queue deserves half of the node."""
+    own = [pod_group("waits", 1, "poor", phase="Running"), gang("waits", 1, cpu="1", node="n1")]
+    rich = [pod_group("runs", 2, "rich", phase="Running"), gang("runs", 2, cpu="3", node="n1")]
+    found = said(*one_node, queue("rich"), queue("poor"), *own, gang("waits", 2, cpu="3")[1:], *rich)
+    assert found["preempt"][0] == "NotStarving"
+    assert found["reclaim"][0] != "NotStarving"
+
+
 def test_who_has_what_it_starts_with_evicts_nobody(one_node: list[Any]) -> None:
     group = pod_group("waits", 1, phase="Running")
     queues: list[Queue] = [queue("default")]
     found = said(*one_node, *queues, group, gang("waits", 1, cpu="8", node="n1"), gang("waits", 2, cpu="8")[1:])
-    assert {word for word, _ in found.values()} == {"NotStarving"}
+    assert {action: word for action, (word, _) in found.items()} == {
+        "preempt": "NotStarving",
+        "reclaim": "MayNotReclaim",
+    }

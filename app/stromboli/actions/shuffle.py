@@ -11,7 +11,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import preemptable
+from stromboli.tactics.victims import agrees
 
 
 class Shuffle(Action):
@@ -22,7 +22,7 @@ class Shuffle(Action):
         running = session.view.records(np.flatnonzero((pods.state == PodState.Running) & (pods.job >= 0)))
         victims = session.ask.victim_tasks([pod for pod in running if pod.job in session.view.jobs])
         if session.rules.veto:
-            victims = session.ask.evictable([pod for pod in victims if preemptable(pod)])
+            victims = session.ask.evictable([pod for pod in victims if agrees(session, pod)])
         for pod in victims:
             self._evict(session, pod)
 

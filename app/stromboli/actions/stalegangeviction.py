@@ -2,7 +2,7 @@
 
 Such a gang does no work, but holds its places. It has a grace period to become complete again, which begins when a
 session first finds it short; a restart of the service begins it anew. The rest then goes as a whole, also the pods of
-jobs that are never evicted for others.
+jobs that are never evicted for others, but nobody whom the cluster itself needs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stromboli.framework.action import Action
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
-from stromboli.tactics.victims import HELD
+from stromboli.tactics.victims import HELD, critical
 
 
 class StaleGangEvictionArguments(Arguments):
@@ -49,10 +49,12 @@ class StaleGangEviction(Action):
         """Evict what a gang has left, unless it is about to become complete."""
         if session.ask.job_pipelined(job):
             return
+        held = [pod for pod in session.view.members(job) if session.view.pods.state[pod.row] in HELD]
+        if any(map(critical, held)):
+            return
         statement = session.statement()
-        for pod in session.view.members(job):
-            if session.view.pods.state[pod.row] in HELD:
-                statement.evict(pod, self.name)
+        for pod in held:
+            statement.evict(pod, self.name)
         statement.commit()
 
 

@@ -20,7 +20,8 @@ from stromboli.state.pods import GROUP_ANNOTATION
 #: objects of a kind that are named
 _MOST = 5
 _SHARING = ("proportion", "capacity", "fairshare")
-_EVICTING = (*RECLAIMING, *PREEMPTING, "shuffle")
+#: actions that ask conformance whom to spare
+_EVICTING = (*RECLAIMING, *PREEMPTING, "consolidation", "shuffle")
 _KUBE_SCHEDULER = "default-scheduler"
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS, TOLERANCE, Mask
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.prospects import candidates, may_be_asked
 
 #: actions that evict for other queues, and for other jobs of a queue
 RECLAIMING = ("reclaim", "gangreclaim")
 PREEMPTING = ("preempt", "gangpreempt")
 #: queues that are compared in the text
 _MOST_QUEUES = 4
+_UNWILLING = "they, their PodGroups or their queues say that they must not be"
 
 
 def look(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
@@ -28,12 +27,13 @@ def look(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str
         return "open", "no room would help: all nodes are ruled out for other causes"
     if not evicting:
         return "blocks", "no action of the policy evicts others: there is neither preempt nor reclaim"
-    if not session.ask.job_starving(job):
-        return "blocks", f"PodGroup {job.key} has its minimum, so nobody is evicted for more"
     if pod.pod_class.spec.preemption_policy == "Never":
         return "blocks", "its preemptionPolicy is Never"
     parts: list[tuple[str, str]] = []
-    if any(name in actions for name in PREEMPTING):
+    starves = session.ask.job_starving(job)
+    if not (starves or (session.ask.takes_back_by_share and any(name in actions for name in RECLAIMING))):
+        return "blocks", f"PodGroup {job.key} has its minimum, so nobody is evicted for more"
+    if starves and any(name in actions for name in PREEMPTING):
         parts.append(_preempt(session, job, pod, willing))
     if any(name in actions for name in RECLAIMING):
         parts.append(_reclaim(session, job, pod, willing))
@@ -41,26 +41,27 @@ def look(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str
     return verdict, "; ".join(text for _, text in parts)
 
 
-def _candidates(session: Session, willing: Mask, queues: Sequence[Queue]) -> list[PodRecord]:
-    """The running pods of queues on nodes."""
-    pods, jobs = session.view.pods, {job.row: job for queue in queues for job in queue.jobs}
-    at = np.flatnonzero((pods.state == PodState.Running) & (pods.node >= 0))
-    at = at[willing[pods.node[at]] & np.isin(pods.job[at], list(jobs))]
-    return session.view.records(at)
+def _candidates(session: Session, job: Job, point: str, willing: Mask) -> tuple[list[PodRecord], list[PodRecord]]:
+    """The pods on nodes that could be asked to go for a job, and those of them that agree to it."""
+    nodes = session.view.pods.node
+    found = [each for each in candidates(session, job, point) if willing[nodes[each.row]]]
+    return found, [each for each in found if may_be_asked(session, each, point)]
 
 
 def _preempt(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
-    candidates = [each for each in _candidates(session, willing, [job.queue]) if each.job != job.key]
-    if not candidates:
+    running, agreeing = _candidates(session, job, "preemptable", willing)
+    if not running:
         return "blocks", f"preempt: no other job of queue {job.queue.name} runs pods there"
-    victims = session.ask.victims("preemptable", pod, candidates)
+    victims = session.ask.victims("preemptable", pod, agreeing) if agreeing else []
     if not victims:
-        words = f"none of {len(candidates)} pods of queue {job.queue.name} may be evicted for it"
-        highest, lowest = job.priority, min(session.view.jobs[each.job].priority for each in candidates)
+        words = f"none of {len(running)} pods of queue {job.queue.name} may be evicted for it"
+        highest, lowest = job.priority, min(session.view.jobs[each.job].priority for each in running)
         if lowest >= highest:
             words += f": no job has a lower priority than its {highest}"
+        elif not agreeing:
+            words += f": {_UNWILLING}"
         return "blocks", f"preempt: {words}"
-    return "open", f"preempt: {len(victims)} of {len(candidates)} pods of queue {job.queue.name} may be evicted for it"
+    return "open", f"preempt: {len(victims)} of {len(running)} pods of queue {job.queue.name} may be evicted for it"
 
 
 def _reclaim(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple[str, str]:
@@ -70,11 +71,13 @@ def _reclaim(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple
     others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
     giving = [queue for queue in others if queue.spec.reclaimable is not False]
     kept = [queue.name for queue in others if queue.spec.reclaimable is False]
-    candidates = _candidates(session, willing, giving)
-    victims = session.ask.victims("reclaimable", pod, candidates) if candidates else []
+    running, agreeing = _candidates(session, job, "reclaimable", willing)
+    victims = session.ask.victims("reclaimable", pod, agreeing) if agreeing else []
     if victims:
         names = sorted({session.view.jobs[victim.job].queue.name for victim in victims})
         return "open", f"reclaim: {len(victims)} pods of {', '.join(names)} may be evicted for it"
+    if running and not agreeing and giving:
+        return "blocks", f"reclaim: none of {len(running)} pods of other queues may be evicted for it: {_UNWILLING}"
     words = "; ".join(_not_above(session, queue, pod) for queue in giving[:_MOST_QUEUES])
     if kept:
         words += f"{'; ' if words else ''}not reclaimable: {', '.join(kept[:_MOST_QUEUES])}"

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin
 from stromboli.state.pods import PodRecord
-
-#: the priority of the class system-cluster-critical; only the system's own classes reach it
-_CRITICAL = 2_000_000_000
+from stromboli.tactics.victims import critical
 
 
 class Conformance(Plugin):
@@ -17,7 +15,7 @@ class Conformance(Plugin):
     protects = True
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        return [c for c in candidates if c.namespace != "kube-system" and (c.spec_priority or 0) < _CRITICAL]
+        return [candidate for candidate in candidates if not critical(candidate)]
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return self.evictable(candidates)

@@ -13,7 +13,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import HELD, preemptable
+from stromboli.tactics.victims import HELD, agrees
 
 #: the point at which plugins are asked, by the action that evicts
 _POINTS = {
@@ -40,15 +40,16 @@ def prospects(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
 
 
 def _prospect(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
-    if not session.ask.job_starving(job):
+    by_share = point == "reclaimable" and session.ask.takes_back_by_share
+    if not (by_share or session.ask.job_starving(job)):
         return _reason("NotStarving", f"PodGroup {job.key} has what it starts with, and evicts nobody for more")
     if point == "reclaimable":
         why = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
         if why is not None:
             return _reason("MayNotReclaim", f"queue {job.queue.name} may not take from others", why.told)
     where = f"in queue {job.queue.name}" if point == "preemptable" else "in other queues"
-    running = _candidates(session, job, same_queue=point == "preemptable")
-    agreeing = [each for each in running if _agrees(session, each, point)]
+    running = candidates(session, job, point)
+    agreeing = [each for each in running if may_be_asked(session, each, point)]
     if not agreeing:
         detail = f"{len(running)} run, none may be evicted" if running else "none runs"
         return _reason("NoVictims", f"no pod {where} can be evicted", detail)
@@ -88,22 +89,20 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
     )
 
 
-def _candidates(session: Session, job: Job, *, same_queue: bool) -> list[PodRecord]:
-    view = session.view
+def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:
+    """The pods that hold a node and are asked about for a job: of its queue's other jobs, or of other queues."""
+    view, same_queue = session.view, point == "preemptable"
     held = view.records(np.flatnonzero(np.isin(view.pods.state, HELD) & (view.pods.node >= 0)))
     jobs = ((pod, view.jobs.get(pod.job)) for pod in held)
     return [pod for pod, of in jobs if of is not None and of is not job and (of.queue is job.queue) == same_queue]
 
 
-def _agrees(session: Session, pod: PodRecord, point: str) -> bool:
+def may_be_asked(session: Session, pod: PodRecord, point: str) -> bool:
     """Whether a pod may be evicted as far as it, its PodGroup and its queue say."""
-    job = session.view.jobs[pod.job]
-    if not (preemptable(pod) and preemptable(job.pod_group.metadata)):
-        return False
-    if point == "preemptable":
-        return True
+    if point == "preemptable" or not agrees(session, pod):
+        return agrees(session, pod)
     running = session.view.pods.state[pod.row] == PodState.Running
-    return bool(running) and job.queue.spec.reclaimable is not False
+    return bool(running) and session.view.jobs[pod.job].queue.spec.reclaimable is not False
 
 
 def _verdicts(session: Session, point: str, pod: PodRecord, candidates: Sequence[PodRecord]) -> str:

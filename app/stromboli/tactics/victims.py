@@ -33,6 +33,8 @@ from stromboli.state.pods import PREEMPTABLE, PodRecord
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 #: states in which a pod can be evicted
 HELD = (PodState.Running, PodState.Bound)
+#: the priority of the class system-cluster-critical
+_CRITICAL = 2_000_000_000
 #: how many nodes that work are compared under strict rules
 CHOICES = 8
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
@@ -90,6 +92,19 @@ def preemptable(of: PodRecord | crds.Metadata) -> bool:
     """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
     said = of.annotations.get(PREEMPTABLE, of.labels.get(PREEMPTABLE))
     return said is None or said in _TRUE
+
+
+def agrees(session: Session, pod: PodRecord) -> bool:
+    """Whether a pod agrees to be evicted; under Volcano's rules its PodGroup has no say, unless gangs are asked."""
+    if not preemptable(pod):
+        return False
+    job = session.view.jobs.get(pod.job) if session.rules.veto else None
+    return job is None or preemptable(job.pod_group.metadata)
+
+
+def critical(pod: PodRecord) -> bool:
+    """Whether the cluster itself needs a pod; only the system's own priority classes reach such a priority."""
+    return pod.namespace == "kube-system" or (pod.spec_priority or 0) >= _CRITICAL
 
 
 def starving(session: Session, *, among_others: bool = False, by_share: bool = False) -> dict[str, list[Job]]:
@@ -556,7 +571,7 @@ class Search:
             pod
             for pod in self._session.view.records(rows)
             if (pod.job == self._pod.job) == self._way.own_job
-            and preemptable(pod)
+            and agrees(self._session, pod)
             and (pod.pod_class.best_effort or not only_like)
         ]
         return sorted(pods, key=self._order)
@@ -622,7 +637,7 @@ class Search:
             take_back([unit])
             return None
         rest = session.view.holding(job)
-        may_go = all(session.view.pods.state[pod.row] in HELD and preemptable(pod) for pod in rest)
+        may_go = all(session.view.pods.state[pod.row] in HELD and agrees(session, pod) for pod in rest)
         if not may_go or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
             take_back([unit])
             return None
