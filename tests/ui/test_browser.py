@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -34,13 +35,19 @@ def ran() -> Ran:
 
 @pytest.fixture(scope="module")
 def address(ran: Ran) -> Iterator[str]:
-    with page(ran, refresh=0.2) as found:
+    with page(ran) as found:
         yield found
 
 
 @pytest.fixture
 def tab(browser: Browser, address: str) -> Iterator[Page]:
     """A tab in which nothing goes wrong, and that asks nobody else."""
+    with opened_tab(browser, address) as tab:
+        yield tab
+
+
+@contextmanager
+def opened_tab(browser: Browser, address: str) -> Iterator[Page]:
     with browser.new_context(base_url=address, viewport={"width": 1200, "height": 900}) as context:
         opened, wrong = context.new_page(), list[str]()
         opened.on("pageerror", lambda error: wrong.append(str(error)))
@@ -77,7 +84,12 @@ def test_a_change_is_tried_in_a_form(tab: Page) -> None:
     expect(tab.get_by_role("table", name="Shares of queues")).to_contain_text("held cpu")
 
 
-def test_an_open_page_renews_itself_unless_it_is_held(tab: Page, ran: Ran) -> None:
+def test_an_open_page_renews_itself_unless_it_is_held(browser: Browser, ran: Ran) -> None:
+    with page(ran, refresh=0.2) as address, opened_tab(browser, address) as tab:
+        renews(tab, ran)
+
+
+def renews(tab: Page, ran: Ran) -> None:
     tab.goto("/sessions")
     assert ran.session is not None
     failed = tab.get_by_text("failed: ValueError: broken")
@@ -86,12 +98,19 @@ def test_an_open_page_renews_itself_unless_it_is_held(tab: Page, ran: Ran) -> No
     ran.history.failed(ValueError("broken"), NOON + 9)
     expect(failed).to_have_count(1)
     expect(tab.get_by_role("link", name="Jobs")).to_be_focused()
+    # Who marks a text to copy it keeps it.
+    tab.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+    ran.history.session(ran.session, NOON + 11, 0.004)
+    with pytest.raises(AssertionError):
+        expect(tab.locator("tbody tr")).to_have_count(5, timeout=600)
+    tab.evaluate("getSelection().empty()")
+    expect(tab.locator("tbody tr")).to_have_count(5)
     tab.get_by_role("button", name="Live").click()
     ran.history.session(ran.session, NOON + 12, 0.004)
     with pytest.raises(AssertionError):
-        expect(tab.locator("tbody tr")).to_have_count(5, timeout=600)
+        expect(tab.locator("tbody tr")).to_have_count(6, timeout=600)
     tab.get_by_role("button", name="Live").press("Enter")
-    expect(tab.locator("tbody tr")).to_have_count(5)
+    expect(tab.locator("tbody tr")).to_have_count(6)
 
 
 def test_everything_is_reached_by_keyboard(tab: Page) -> None:

@@ -1,22 +1,30 @@
-// Renews the page in place while somebody looks at it: what has focus or is open stays so.
+// Renews the page in place while somebody looks at it, and is not in the middle of something; what has focus keeps it.
 "use strict";
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const focusable = "a, button, input, select, summary, textarea";
+let shown = main.innerHTML;
+let pressed = false;
+
+function busy() {
+  const typing = document.activeElement.closest("form");
+  return live.getAttribute("aria-pressed") !== "true" || document.hidden || pressed || typing || !getSelection().isCollapsed;
+}
 
 async function renew() {
-  const typing = document.activeElement.closest("form");
-  if (live.getAttribute("aria-pressed") === "true" && !document.hidden && !typing) {
-    try {
-      const answer = await fetch(location.href, { cache: "no-store" });
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  try {
+    const answer = busy() ? null : await fetch(location.href, { cache: "no-store" });
+    const text = answer && (await answer.text());
+    const page = text && new DOMParser().parseFromString(text, "text/html").getElementById("main");
+    if (page && page.innerHTML !== shown && !busy()) {
+      shown = page.innerHTML;
       const at = [...main.querySelectorAll(focusable)].indexOf(document.activeElement);
-      main.replaceChildren(...page.getElementById("main").childNodes);
+      main.replaceChildren(...page.childNodes);
       if (at >= 0) main.querySelectorAll(focusable)[at]?.focus({ preventScroll: true });
-      live.textContent = "Live";
-    } catch {
-      live.textContent = "No answer";
     }
+    if (page) live.textContent = "Live";
+  } catch {
+    live.textContent = "No answer";
   }
   setTimeout(renew, 1000 * main.dataset.seconds);
 }
@@ -26,5 +34,7 @@ if (main.dataset.refresh) {
   live.addEventListener("click", () => {
     live.setAttribute("aria-pressed", live.getAttribute("aria-pressed") !== "true");
   });
+  addEventListener("pointerdown", () => { pressed = true; });
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { pressed = false; });
   setTimeout(renew, 1000 * main.dataset.seconds);
 }
