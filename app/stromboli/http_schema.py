@@ -10,17 +10,30 @@ from fastapi.openapi.utils import get_openapi
 
 from stromboli.api.version import version
 from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.board import (
+    JobPage,
+    Nodes,
+    Overview,
+    PodPage,
+    PolicyInForce,
+    QueuePage,
+    Sessions,
+    Shares,
+)
 from stromboli.explain.whatif import WhatIf
 
 #: what is answered in JSON
-ANSWERS = (Answer, QueueAnswer, WhatIf)
+ANSWERS = (
+    *(Answer, QueueAnswer, WhatIf),
+    *(Overview, QueuePage, JobPage, PodPage, Nodes, Shares, Sessions, PolicyInForce),
+)
 _REFUSALS = {
     400: "What was sent cannot be read; `detail` says why.",
     401: "A token of the cluster is needed.",
     403: "Whoever asks may not read it, or asks from elsewhere without HTTPS.",
     404: "It is not there.",
     413: "It is too long.",
-    503: "The cluster is not known yet, or the API server does not say who may read what.",
+    503: "Nothing is known yet, or this replica does not lead, or the API server does not say who may read what.",
 }
 
 Responses = dict[int | str, dict[str, Any]]

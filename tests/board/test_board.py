@@ -156,11 +156,11 @@ async def test_shares_and_sessions_are_remembered() -> None:
     top = await told(service, "/shares")
     assert (list(top["held"]), top["inner"], top["queues"]) == (["lab"], ["lab"], 1)
     assert list((await told(service, "/shares?parent=lab"))["held"]) == ["a"]
-    sessions = await told(service, "/sessions?limit=3")
+    sessions = (await told(service, "/sessions?limit=3"))["items"]
     assert [row["at"] - NOON for row in sessions] == [4, 3, 2]
     assert list(sessions[0]["actions"]) == ["enqueue", "allocate", "backfill"]
     service.history.failed(ValueError("broken"), NOON + 5)
-    assert (await told(service, "/sessions?limit=1"))[0]["error"] == "ValueError: broken"
+    assert (await told(service, "/sessions?limit=1"))["items"][0]["error"] == "ValueError: broken"
 
 
 def test_the_memory_of_shares_is_bounded() -> None:

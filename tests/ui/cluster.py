@@ -28,6 +28,9 @@ from tests.builders import NOON, node, pod, pod_group, queue, state
 #: what a browser must show as text, wherever a name may stand
 HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
 
+#: as long as a name may be
+LONG = "x" * 253
+
 
 def named(name: str, obj: Any) -> Any:
     """An object by a name that no API server would take."""
@@ -51,6 +54,7 @@ def cluster() -> ClusterState:
         *(pod_group("wide", queue="b", namespace="research"), pod("wide-0", "wide", cpu="64", namespace="research")),
         *(pod_group("late", queue="old"), pod("late-0", "late")),
         *(pod_group(HOSTILE, queue=HOSTILE), named(HOSTILE, pod("h", HOSTILE, cpu="99"))),
+        *(pod_group(LONG, queue="b"), pod(LONG, LONG, cpu="99")),
         *(pod_group("lost", queue=HOSTILE + "?"), pod("lost-0", "lost")),
     )
 

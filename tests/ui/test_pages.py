@@ -101,6 +101,8 @@ def test_what_is_not_there_is_said_on_a_page(http: httpx.Client) -> None:
         answer = http.get(path)
         assert (answer.status_code, problem in answer.text, "<h1>Not there</h1>" in answer.text) == (404, True, True)
         assert "content-security-policy" in answer.headers
+    wrong = http.get("/jobs?offset=<b>")
+    assert (wrong.status_code, "offset: Input should be a valid integer" in wrong.text) == (422, True)
 
 
 def test_a_service_that_does_not_answer_is_told_of() -> None:

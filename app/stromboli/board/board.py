@@ -13,7 +13,18 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector
-from stromboli.board.answers import Amounts, JobRow, Nodes, Overview, Page, Pending, PodRow, QueueRow
+from stromboli.explain.board import (
+    Amounts,
+    JobPage,
+    JobRow,
+    Nodes,
+    Overview,
+    Pending,
+    PodPage,
+    PodRow,
+    QueuePage,
+    QueueRow,
+)
 from stromboli.explain.jobs import outline
 from stromboli.explain.queues import in_tree
 from stromboli.framework import reasons
@@ -90,10 +101,10 @@ class Board:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
-    def queues(self, offset: int, limit: int) -> Page[QueueRow]:
+    def queues(self, offset: int, limit: int) -> QueuePage:
         """The queues as a tree, each after its parent."""
         order = self._tree
-        return Page(
+        return QueuePage(
             total=len(order),
             offset=offset,
             items=[self._queue(self._view.queues[name], depth) for name, depth in order[offset : offset + limit]],
@@ -161,7 +172,7 @@ class Board:
         reason: str = "",
         phase: str = "",
         name: str = "",
-    ) -> Page[JobRow]:
+    ) -> JobPage:
         """Jobs, those that wait first; `queue` has those of queues below it, `name` is a part of `NAMESPACE/NAME`."""
         view = self._view
         below = {
@@ -188,7 +199,7 @@ class Board:
             then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
             then.sort(key=lambda job: job.key)
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
-        return Page(
+        return JobPage(
             total=len(first) + len(then),
             offset=offset,
             items=[*first[offset : offset + limit], *(self._job(job) for job in rest)],
@@ -246,7 +257,7 @@ class Board:
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
-    def pods(self, offset: int, limit: int, *, job: str = "", namespace: str = "", reason: str = "") -> Page[PodRow]:
+    def pods(self, offset: int, limit: int, *, job: str = "", namespace: str = "", reason: str = "") -> PodPage:
         """The pods of a job; without one those that wait, for a reason and in a namespace if they are given."""
         if not job:
             found = [
@@ -260,7 +271,7 @@ class Board:
             blocking = self._view.reason(known) if known else None
             shown = islice(records, offset, offset + limit)
             total, rows = len(records), [self._pod(pod, self._why(pod, known, blocking)) for pod in shown]
-        return Page(total=total, offset=offset, items=rows)
+        return PodPage(total=total, offset=offset, items=rows)
 
     @cached_property
     def _waiting_pods(self) -> list[tuple[PodRecord, Reason, bool]]:

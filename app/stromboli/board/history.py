@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.resources import UNKNOWN
-from stromboli.board.answers import SessionRow, Shares
 from stromboli.board.board import in_units
+from stromboli.explain.board import SessionRow, Shares
 from stromboli.framework.session import Session
 
 #: seconds between two samples of shares, and how many are kept: half an hour while there is always something to decide

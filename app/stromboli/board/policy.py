@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from stromboli.board.answers import PluginRow, PolicyInForce
+from stromboli.explain.board import PluginRow, PolicyInForce
 from stromboli.framework.session import Session
 
 _HIDDEN = "(hidden)"

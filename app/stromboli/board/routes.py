@@ -12,8 +12,21 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from stromboli.board.board import Board
 from stromboli.board.history import History
 from stromboli.board.policy import policy_in_force
+from stromboli.explain.board import (
+    JobPage,
+    JobRow,
+    Nodes,
+    Overview,
+    PodPage,
+    PolicyInForce,
+    QueuePage,
+    QueueRow,
+    Sessions,
+    Shares,
+)
 from stromboli.framework.session import Session
 from stromboli.http_api import SCHEDULING, Caller, Reviews, as_json, caller
+from stromboli.http_schema import answers
 
 T = TypeVar("T")
 
@@ -23,6 +36,8 @@ _MOST, _MOST_NODES = 1_000, 10_000
 _MOST_LINES = 50
 #: a board is kept for so many times what it cost, so that looking takes a small part of one processor at most
 _THRIFT = 20
+#: seconds after which one that nobody asks is let go, and its session with it
+_IDLE = 60.0
 _STANDBY = "this replica runs no sessions: ask the one that leads"
 
 Offset: TypeAlias = Annotated[int, Query(ge=0)]
@@ -49,6 +64,7 @@ class Boards:
         self._turn = asyncio.Lock()
         self._board: Board | None = None
         self._until = 0.0
+        self._forgetting: asyncio.TimerHandle | None = None
 
     async def ask(self, question: Callable[[Board], T]) -> T:
         """An answer. Raises HTTPException while there is no session."""
@@ -58,7 +74,16 @@ class Boards:
             answer = await asyncio.to_thread(question, board)
             now = self._clock()
             self._until = max(self._until, now) + _THRIFT * (now - began)
+            self._forget_later()
             return answer
+
+    def _forget_later(self) -> None:
+        def forget() -> None:
+            self._board = None
+
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = asyncio.get_running_loop().call_later(_IDLE, forget)
 
     def _current(self) -> Board:
         session = self._source.last()
@@ -83,25 +108,25 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
             raise HTTPException(503, _STANDBY)
         return source.history
 
-    @router.get("/overview")
+    @router.get("/overview", responses=answers(Overview, 401, 403, 503))
     async def overview(request: Request) -> Response:
-        """The cluster in numbers, and what waits by reason."""
+        """The cluster in numbers, and what waits by reason. Needs `list` on queues."""
         await queue_reader(request)
         return as_json(await boards.ask(lambda board: board.overview()))
 
-    @router.get("/queues")
+    @router.get("/queues", responses=answers(QueuePage, 401, 403, 503))
     async def queues(request: Request, offset: Offset = 0, limit: Limit = 100) -> Response:
-        """The queues as a tree, each after its parent."""
+        """The queues as a tree, each after its parent. Needs `list` on queues."""
         await queue_reader(request)
         return as_json(await boards.ask(lambda board: board.queues(offset, limit)))
 
-    @router.get("/queues/{name}")
+    @router.get("/queues/{name}", responses=answers(QueueRow, 401, 403, 404, 503))
     async def queue(request: Request, name: str) -> Response:
-        """One queue."""
+        """One queue. Needs `list` on queues."""
         await queue_reader(request)
         return _found(await boards.ask(lambda board: board.queue(name)), f"there is no queue {name}")
 
-    @router.get("/jobs")
+    @router.get("/jobs", responses=answers(JobPage, 401, 403, 503))
     async def jobs(
         request: Request,
         offset: Offset = 0,
@@ -112,33 +137,36 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         phase: str = "",
         name: str = "",
     ) -> Response:
-        """Jobs, those that wait first."""
+        """Jobs, those that wait first. Needs `list` on PodGroups and pods, everywhere or in `namespace`.
+
+        `queue` has those of queues below it, too; `name` is a part of `NAMESPACE/NAME`.
+        """
         await _pods_of(await caller(request, reviews), "list", namespace)
         wanted = {"namespace": namespace, "queue": queue, "reason": reason, "phase": phase, "name": name}
         return as_json(await boards.ask(lambda board: board.jobs(offset, limit, **wanted)))
 
-    @router.get("/jobs/{namespace}/{name}")
+    @router.get("/jobs/{namespace}/{name}", responses=answers(JobRow, 401, 403, 404, 503))
     async def job(request: Request, namespace: str, name: str) -> Response:
-        """One job."""
+        """One job. Needs `get` on PodGroups and pods of its namespace."""
         await _pods_of(await caller(request, reviews), "get", namespace)
         key = f"{namespace}/{name}"
         return _found(await boards.ask(lambda board: board.job(key)), f"there is no job {key}")
 
-    @router.get("/jobs/{namespace}/{name}/pods")
+    @router.get("/jobs/{namespace}/{name}/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods_of(request: Request, namespace: str, name: str, offset: Offset = 0, limit: Limit = 100) -> Response:
-        """The pods of a job."""
+        """The pods of a job. Needs `list` on PodGroups and pods of its namespace."""
         await _pods_of(await caller(request, reviews), "list", namespace)
         return as_json(await boards.ask(lambda board: board.pods(offset, limit, job=f"{namespace}/{name}")))
 
-    @router.get("/pods")
+    @router.get("/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods(
         request: Request, offset: Offset = 0, limit: Limit = 100, namespace: str = "", reason: str = ""
     ) -> Response:
-        """The pods that wait."""
+        """The pods that wait. Needs `list` on PodGroups and pods, everywhere or in `namespace`."""
         await _pods_of(await caller(request, reviews), "list", namespace)
         return as_json(await boards.ask(lambda board: board.pods(offset, limit, namespace=namespace, reason=reason)))
 
-    @router.get("/nodes")
+    @router.get("/nodes", responses=answers(Nodes, 401, 403, 503))
     async def nodes(
         request: Request,
         offset: Offset = 0,
@@ -147,7 +175,10 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         name: str = "",
         job: str = "",
     ) -> Response:
-        """Nodes in columns, with the pods of a job `NAMESPACE/NAME` if one is named."""
+        """Nodes in columns, with the pods of a job `NAMESPACE/NAME` if one is named.
+
+        Needs `list` on nodes, and on PodGroups and pods of the job's namespace.
+        """
         who = await caller(request, reviews)
         await who.demand("list", "", "nodes")
         if job:
@@ -156,24 +187,24 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
             await boards.ask(lambda board: board.nodes(offset, limit, resource=resource, name=name, job=job))
         )
 
-    @router.get("/shares")
+    @router.get("/shares", responses=answers(Shares, 401, 403, 503))
     async def shares(
         request: Request, resource: str = "cpu", queue: str = "", parent: str = "root", limit: Lines = 8
     ) -> Response:
-        """What one queue, or those below another, held, asked for and deserved over time."""
+        """What one queue, or those below another, held, asked for and deserved over time. Needs `list` on queues."""
         await queue_reader(request)
         kept = history()
         return as_json(await asyncio.to_thread(kept.shares, resource, limit, queue=queue, parent=parent))
 
-    @router.get("/sessions")
+    @router.get("/sessions", responses=answers(Sessions, 401, 403, 503))
     async def sessions(request: Request, limit: Limit = 100) -> Response:
-        """What the last sessions took and did, the newest first."""
+        """What the last sessions took and did, the newest first. Needs `list` on queues."""
         await queue_reader(request)
-        return as_json(history().sessions(limit))
+        return as_json(Sessions(items=history().sessions(limit)))
 
-    @router.get("/policy")
+    @router.get("/policy", responses=answers(PolicyInForce, 401, 403, 503))
     async def policy(request: Request) -> Response:
-        """The policy by which the last session decided."""
+        """The policy by which the last session decided. Needs `get` on ConfigMaps of the service's namespace."""
         await (await caller(request, reviews)).demand("get", "", "configmaps", namespace)
         session = source.last()
         if session is None:

@@ -10,23 +10,25 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
-from stromboli.board.answers import (
+from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.board import (
+    JobPage,
     JobRow,
     Nodes,
     Overview,
-    Page,
-    PodRow,
+    PodPage,
     PolicyInForce,
+    QueuePage,
     QueueRow,
-    SessionRow,
+    Sessions,
     Shares,
 )
-from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.whatif import WhatIf
 from stromboli.ui import figures, words
 from stromboli.ui.guard import Headers, same_origin, token_of
@@ -73,6 +75,11 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         answer.headers.update(error.headers or {})
         return answer
 
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(request: Request, error: RequestValidationError) -> Response:
+        problem = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return pages.show("error.html", request, status=422, problem=problem)
+
     @app.get("/healthz")
     async def healthz() -> PlainTextResponse:
         return PlainTextResponse("ok\n")
@@ -82,12 +89,12 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         asking = ask(request)
         cluster, queues, sessions = await asyncio.gather(
             asking.get(Overview, "overview"),
-            asking.get(Page[QueueRow], "queues", offset=offset, limit=_ROWS),
-            asking.get(list[SessionRow], "sessions", limit=1),
+            asking.get(QueuePage, "queues", offset=offset, limit=_ROWS),
+            asking.get(Sessions, "sessions", limit=1),
         )
         resource = resource if resource in cluster.total else "cpu"
         bars = figures.bars(queues.items, resource, cluster.total)
-        shown: dict[str, Any] = {"cluster": cluster, "queues": queues, "bars": bars, "sessions": sessions}
+        shown: dict[str, Any] = {"cluster": cluster, "queues": queues, "bars": bars, "sessions": sessions.items}
         return pages.show("overview.html", request, resource=resource, **shown)
 
     @app.get("/queues/{name}")
@@ -118,7 +125,7 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         name: str = "",
     ) -> Response:
         wanted = {"namespace": namespace, "queue": queue, "reason": reason, "phase": phase, "name": name}
-        found = await ask(request).get(Page[JobRow], "jobs", offset=offset, limit=_ROWS, **wanted)
+        found = await ask(request).get(JobPage, "jobs", offset=offset, limit=_ROWS, **wanted)
         return pages.show("jobs.html", request, page=found, wanted=wanted)
 
     @app.get("/jobs/{namespace}/{name}")
@@ -127,18 +134,18 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         said, row, pods, nodes, sessions = await asyncio.gather(
             asking.get(Answer, "explain", "job", namespace, name, last="true", remedies="false"),
             asking.get(JobRow, "jobs", namespace, name),
-            asking.get(Page[PodRow], "jobs", namespace, name, "pods", offset=offset, limit=_ROWS),
+            asking.get(PodPage, "jobs", namespace, name, "pods", offset=offset, limit=_ROWS),
             asking.maybe(Nodes, "nodes", job=key, limit=_MOST_NODES),
-            asking.get(list[SessionRow], "sessions", limit=1),
+            asking.get(Sessions, "sessions", limit=1),
         )
         on_map = nodes and figures.node_map(nodes)
-        soon = tried or all(session.seconds < _CHEAP for session in sessions)
+        soon = tried or all(session.seconds < _CHEAP for session in sessions.items)
         return pages.explained(request, asking, said, soon, row=row, pods=pods, map=on_map, nodes=nodes)
 
     @app.get("/pods")
     async def pods(request: Request, offset: int = 0, namespace: str = "", reason: str = "") -> Response:
         wanted = {"namespace": namespace, "reason": reason}
-        found = await ask(request).get(Page[PodRow], "pods", offset=offset, limit=_ROWS, **wanted)
+        found = await ask(request).get(PodPage, "pods", offset=offset, limit=_ROWS, **wanted)
         return pages.show("pods.html", request, page=found, wanted=wanted)
 
     @app.get("/pods/{namespace}/{name}")
@@ -146,9 +153,9 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         asking = ask(request)
         said, sessions = await asyncio.gather(
             asking.get(Answer, "explain", "pod", namespace, name, last="true", remedies="false"),
-            asking.get(list[SessionRow], "sessions", limit=1),
+            asking.get(Sessions, "sessions", limit=1),
         )
-        soon = tried or all(session.seconds < _CHEAP for session in sessions)
+        soon = tried or all(session.seconds < _CHEAP for session in sessions.items)
         return pages.explained(request, asking, said, soon, row=None, pods=None, map=None, nodes=None)
 
     @app.get("/nodes")
@@ -166,7 +173,7 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
 
     @app.get("/sessions")
     async def sessions(request: Request) -> Response:
-        rows = await ask(request).get(list[SessionRow], "sessions", limit=_SESSIONS)
+        rows = (await ask(request).get(Sessions, "sessions", limit=_SESSIONS)).items
         parts, slices = figures.slices(rows)
         return pages.show("sessions.html", request, rows=rows, parts_of=parts, slices=slices)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stromboli.board.answers import Amounts, Nodes, QueueRow, SessionRow, Shares
+from stromboli.explain.board import Amounts, Nodes, QueueRow, SessionRow, Shares
 from stromboli.ui.words import amount, counted, moment
 
 #: colours that the style sheet has

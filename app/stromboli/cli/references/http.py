@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from stromboli.board import History, board_routes
 from stromboli.cli.references.tables import code, table
 from stromboli.http import make_app
 from stromboli.http_api import api_routes
@@ -28,6 +29,8 @@ _FIELD = re.compile(r"    (\w+): ")
 class _Nobody:
     """Answers no question: the page only asks which routes there are."""
 
+    history = History()
+
     def rehearsal(self) -> None: ...
 
     def last(self) -> None: ...
@@ -37,7 +40,8 @@ class _Nobody:
 
 def markdown() -> str:
     """The page."""
-    app = make_app(lambda: None, CollectorRegistry(), list, more=[api_routes(_Nobody(), None)])
+    routes = [api_routes(_Nobody(), None), board_routes(_Nobody(), None, "")]
+    app = make_app(lambda: None, CollectorRegistry(), list, more=routes)
     document = app.openapi()
     return "\n".join([_HEADER, *_routes(document), "## Answers\n", *_answers(document["components"]["schemas"])])
 
@@ -57,7 +61,7 @@ def _routes(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _parameter(parameter: Mapping[str, Any]) -> tuple[str, ...]:
     schema = parameter["schema"]
-    default = code(str(schema["default"]).lower()) if "default" in schema else ""
+    default = code(str(schema["default"]).lower()) if schema.get("default", "") != "" else ""
     return code(parameter["name"]), parameter["in"], schema.get("type", ""), default
 
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
-from msgspec import Struct, field
+from msgspec import field
 
 from stromboli.explain.answers import Part
 
-Row = TypeVar("Row")
-
 #: what is put for resources by name
 Amounts: TypeAlias = dict[str, float]
-
-
-class Page(Struct, Generic[Row], frozen=True, kw_only=True, rename="camel"):
-    """Some rows of a list."""
-
-    #: how many rows there are in all
-    total: int
-    #: how many come before the first of these
-    offset: int
-    items: list[Row]
 
 
 class Pending(Part, frozen=True, kw_only=True):
@@ -78,6 +66,16 @@ class QueueRow(Part, frozen=True, kw_only=True):
     waiting: int
 
 
+class QueuePage(Part, frozen=True, kw_only=True):
+    """Some queues, each after its parent."""
+
+    #: how many there are in all
+    total: int
+    #: how many come before the first of these
+    offset: int
+    items: list[QueueRow]
+
+
 class JobRow(Part, frozen=True, kw_only=True):
     """A job and, where it waits, why."""
 
@@ -98,6 +96,16 @@ class JobRow(Part, frozen=True, kw_only=True):
     who: str
 
 
+class JobPage(Part, frozen=True, kw_only=True):
+    """Some jobs, those that wait first."""
+
+    #: how many there are in all
+    total: int
+    #: how many come before the first of these
+    offset: int
+    items: list[JobRow]
+
+
 class PodRow(Part, frozen=True, kw_only=True):
     """A pod, where it is and, where it waits, why."""
 
@@ -109,6 +117,16 @@ class PodRow(Part, frozen=True, kw_only=True):
     node: str
     reason: str
     message: str
+
+
+class PodPage(Part, frozen=True, kw_only=True):
+    """Some pods."""
+
+    #: how many there are in all
+    total: int
+    #: how many come before the first of these
+    offset: int
+    items: list[PodRow]
 
 
 class Nodes(Part, frozen=True, kw_only=True):
@@ -164,6 +182,13 @@ class SessionRow(Part, frozen=True, kw_only=True):
     unplaced: int = 0
     #: why it failed, empty when it did not
     error: str = ""
+
+
+class Sessions(Part, frozen=True, kw_only=True):
+    """The last sessions."""
+
+    #: the newest first
+    items: list[SessionRow]
 
 
 class PluginRow(Part, frozen=True, kw_only=True):

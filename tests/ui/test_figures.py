@@ -1,0 +1,101 @@
+"""Figures: what is drawn where, and how amounts are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from stromboli.explain.board import Nodes, QueueRow, SessionRow, Shares
+from stromboli.ui import figures, words
+
+
+def row(name: str, parent: str, held: float, **amounts: float) -> QueueRow:
+    told = {
+        key: {"cpu": amounts[key]} if key in amounts else {} for key in ("requested", "deserved", "guarantee", "limit")
+    }
+    facts = {"depth": 0, "state": "Open", "weight": 1, "share": None, "overused": False, "jobs": {}, "waiting": 0}
+    return QueueRow(name=name, parent=parent, held={"cpu": held}, **told, **facts)  # type: ignore[arg-type]
+
+
+def test_siblings_have_one_scale_that_ends_with_the_largest_of_them() -> None:
+    rows = [
+        row("lab", "root", 900),
+        row("a", "lab", 20, deserved=50, limit=5_000),
+        row("b", "lab", 25, requested=9_000),
+    ]
+    lab, a, b = figures.bars(rows, "cpu", {"cpu": 1_000})
+    assert (lab.held, a.held, b.held) == pytest.approx((99, 2, 2.5), rel=0.02)
+    assert (a.deserved, a.limit, b.deserved) == (pytest.approx(4.95, rel=0.01), None, None)
+    assert b.requested == 100
+    assert a.words == "queue a holds 20, deserves 50, may have 5,000"
+
+
+def test_a_map_shows_each_node_once_and_how_full_it_is() -> None:
+    nodes = Nodes(
+        total=4,
+        offset=0,
+        resource="cpu",
+        resources=["cpu"],
+        names=["empty", "some", "full", "none"],
+        allocatable=[8, 8, 8, 0],
+        used=[0, 1, 8, 0],
+        pods=[0, 1, 2, 0],
+        of_job=[0, 1, 0, 0],
+        cordoned=[2],
+    )
+    squares = figures.node_map(nodes).squares
+    assert [square.step for square in squares] == [0, 1, 4, 0]
+    assert squares[1].title == "some: 1 of 8 cpu, 1 pod, 1 of this job"
+    assert squares[2].title.endswith("takes no new pods")
+    assert len({(square.x, square.y) for square in squares}) == 4
+
+
+def test_lines_are_steps_and_have_gaps_where_nothing_was_known() -> None:
+    shares = Shares(
+        resource="cpu",
+        resources=["cpu"],
+        at=[0, 10, 20, 30],
+        held={"a": [1, 2, None, 4]},
+        deserved={"a": [None] * 4},
+        requested={"a": [4] * 4},
+        parent="root",
+        queues=1,
+        inner=[],
+    )
+    chart = figures.chart(shares)
+    (line,) = chart.lines
+    assert line.held.count("M") == 2
+    assert (line.deserved, line.requested, line.now) == ("", "", (4, None, 4))
+    assert [mark.text for mark in chart.marks] == ["0", "1", "2", "3", "4"]
+
+
+def test_parts_of_a_session_add_up_to_it() -> None:
+    rows = [SessionRow(at=0, seconds=0.8, snapshot=0.2, actions={"allocate": 0.5}), SessionRow(at=1, seconds=0.5)]
+    parts, slices = figures.slices(rows)
+    assert parts == ["snapshot", "allocate", "plugins and the rest"]
+    assert [each.width for each in slices[0]] == pytest.approx([20, 50, 30])
+    assert sum(each.width for each in slices[1]) == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("value", "resource", "text"),
+    [
+        (0, "cpu", "0"),
+        (0.25, "cpu", "0.25"),
+        (26.4, "cpu", "26.4"),
+        (320_000, "cpu", "320,000"),
+        (None, "cpu", "–"),
+        (64 * 2**30, "memory", "64 Gi"),
+        (1023 * 2**20, "memory", "1023 Mi"),
+        (0, "memory", "0"),
+        (1.5 * 2**50, "ephemeral-storage", "1.5 Pi"),
+        (8, "nvidia.com/gpu", "8"),
+    ],
+)
+def test_amounts_are_written_in_three_digits(value: float | None, resource: str, text: str) -> None:
+    assert words.amount(value, resource) == text
+
+
+def test_times_are_written_in_the_unit_that_suits_them() -> None:
+    assert [words.seconds(value) for value in (2.5, 0.0123, 0.00001)] == ["2.5 s", "12.3 ms", "10 µs"]
+    assert [words.age(100, 100 + passed) for passed in (5, 90, 7_200, 200_000)] == ["5 s", "2 min", "2 h", "2 d"]
+    assert words.age(0, 100) == "–"
