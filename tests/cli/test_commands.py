@@ -68,6 +68,33 @@ def test_the_version_and_a_plugin_are_printed() -> None:
     assert (stromboli("plugins", "gagn").exit_code, stromboli("plugins", "allocate").exit_code) == (2, 0)
 
 
+FULL = """
+actions: "enqueue, allocate, preempt, reclaim"
+tiers:
+- plugins: [{name: gang, enableJobOrder: false}, {name: drf, enabledClusterOrder: true}]
+- plugins: [{name: predicates}, {name: capacity, enableHierarchy: true}]
+- plugins: [{name: nodeorder, arguments: {nodeaffinity.weight: 9}}]
+configurations: [{name: preempt, arguments: {minCandidateNodesAbsolute: 7}}]
+metrics: {type: prometheus, address: "http://p:9090"}
+compatibility: volcano
+rules: {veto: strict}
+evictions: {window: 90s}
+"""
+
+
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, FULL])
+def test_a_policy_is_shown_with_all_that_it_leaves_out(tmp_path: Path, policy: str) -> None:
+    (tmp_path / "policy.conf").write_text(policy)
+    shown = stromboli("config", "show", tmp_path / "policy.conf").output
+    again, before = Engine(shown), Engine(policy)
+    assert (again.policy.tiers, again.rules) == (before.policy.tiers, before.rules)
+    assert again.policy.action_arguments == before.policy.action_arguments
+    assert (again.policy.metrics, again.policy.evictions) == (before.policy.metrics, before.policy.evictions)
+    assert "tainttoleration.weight: 3" in shown
+    if policy is DEFAULT_POLICY:
+        assert stromboli("config", "show").output == shown
+
+
 def test_the_definitions_are_those_of_the_chart(repository: Path) -> None:
     printed = list(yaml.safe_load_all(stromboli("crds").output))
     charted = sorted((repository / "charts/stromboli/files/crds").glob("*.yaml"))

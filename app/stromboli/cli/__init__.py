@@ -36,7 +36,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "job": {"list": "job:list_"},
     "plugins": {"new": "plugins:new", "check": "plugins:check"},
-    "config": {"check": "config:check", "default": "config:default"},
+    "config": {"check": "config:check", "show": "config:show", "default": "config:default"},
     "bench": {"engine": "bench:engine", "matrix": "matrix:matrix"},
 }
 

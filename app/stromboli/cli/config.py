@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from stromboli.api.errors import PolicyError
 from stromboli.cli.problems import quit_with
+from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.policy.rules import Compatibility
+from stromboli.policy.shown import document
 from stromboli.simulation.files import LARGEST_POLICY, UnreadableFileError, read_text
 
 
@@ -37,6 +41,21 @@ def check(
             print(f"{path}: good: actions {', '.join(engine.policy.actions)}; {plugins} plugins")
     if problems:
         quit_with(problems)
+
+
+def show(
+    path: Annotated[Path | None, typer.Argument(help="Policy file; the default policy without one.")] = None,
+    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+    compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
+) -> None:
+    """Print a policy with everything that it leaves to defaults: arguments, rules, limits. What is printed is a policy.
+
+    Example: stromboli config show volcano-scheduler.conf --compatibility volcano
+    """
+    text = read_text(path, LARGEST_POLICY) if path else DEFAULT_POLICY
+    mode: Compatibility | None = compatibility.value if compatibility else None
+    engine = Engine(text, registry=discover(plugins_dir), compatibility=mode, source=str(path or "default policy"))
+    print(yaml.safe_dump(document(engine.policy, engine.rules), sort_keys=False, allow_unicode=True), end="")
 
 
 def default() -> None:
