@@ -242,8 +242,8 @@ def test_events_during_a_list_outweigh_it(mirror: Mirror) -> None:
     listing.add(group("deleted"))
     listing.add(group("changed", queue="old"))
     assert listing.complete() == []
-    assert set(mirror.state.jobs) == {"default/new", "default/changed"}
-    changed = mirror.state.pod_groups[mirror.state.jobs["default/changed"]]
+    assert set(mirror.state.jobs.by_key) == {"default/new", "default/changed"}
+    changed = mirror.state.pod_group("default/changed")
     assert changed is not None
     assert changed.spec.queue == "new"
 

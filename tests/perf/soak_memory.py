@@ -81,7 +81,7 @@ def sizes(cluster: ClusterState) -> dict[str, int]:
     return {
         "pods": cluster.pods.size,
         "classes": len(cluster.classes.classes),
-        "jobs": len(cluster.pod_groups),
+        "jobs": len(cluster.jobs.pod_groups),
         "columns": len(cluster.dimensions) - 3,
         "strays": len(cluster._strays),
         "assumed": len(cluster.assumed),

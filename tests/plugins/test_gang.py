@@ -66,7 +66,7 @@ def test_an_unchanged_situation_writes_nothing_and_new_numbers_are_in_no_hurry()
     alien = pod("alien", scheduler="other", node="n0", cpu="8")
     cluster = state(node("n0"), alien, queue("default"), pod_group("job", min_member=2), gang("job", 2))
     first = [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]
-    job = cluster.pod_groups[0]
+    job = cluster.jobs.pod_groups[0]
     assert job is not None
     cluster.upsert("PodGroup", job.model_copy(update={"status": first[0].status}))
     assert not [d for d in decide(cluster, POLICY).decisions if isinstance(d, SetPodGroupStatus)]

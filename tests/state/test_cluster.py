@@ -31,7 +31,7 @@ def test_a_pod_that_ends_frees_its_node_and_stays_in_its_job() -> None:
     cluster.upsert("Pod", pod("job-0", "job", node="n1", phase="Succeeded"))
     assert used_cpu(cluster) == {"n1": 0}
     assert cluster.pods.state[0] == PodState.Succeeded
-    assert cluster.pods.job[0] == cluster.jobs["default/job"]
+    assert cluster.pods.job[0] == cluster.jobs.by_key["default/job"]
 
 
 def test_pods_on_a_node_that_comes_later_or_goes() -> None:
@@ -111,12 +111,12 @@ def test_a_resource_that_a_node_offers_later_widens_every_column() -> None:
 def test_jobs_without_pods_and_podgroup_are_forgotten() -> None:
     cluster = state(queue("default"), pod_group("job"), gang("job", 2))
     cluster.delete("PodGroup", "default/job")
-    assert "default/job" in cluster.jobs
+    assert "default/job" in cluster.jobs.by_key
     cluster.delete("Pod", "default/job-0")
     cluster.delete("Pod", "default/job-1")
-    assert cluster.jobs == {}
+    assert cluster.jobs.by_key == {}
     cluster.upsert("PodGroup", pod_group("next"))
-    assert cluster.jobs == {"default/next": 0}
+    assert cluster.jobs.by_key == {"default/next": 0}
 
 
 events = st.lists(
@@ -172,7 +172,7 @@ def test_a_fork_goes_on_apart() -> None:
     fork.assume("default/job-0", "n2")
     assert used_cpu(fork) == {"n1": 0, "n2": 1000}
     assert used_cpu(cluster) == {"n1": 2000}
-    assert (list(cluster.queues), list(cluster.jobs), cluster.assumed) == (["a"], ["default/job"], {})
+    assert (list(cluster.queues), list(cluster.jobs.by_key), cluster.assumed) == (["a"], ["default/job"], {})
     assert cluster.snapshot().dimensions == ("cpu", "memory", "pods")
 
 

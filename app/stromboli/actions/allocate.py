@@ -46,7 +46,8 @@ class Allocate(Action):
         serve_kept(session)
         worksheets: dict[str, JobWorksheet] = {}
         jobs_of: dict[str, list[tuple[Any, Job]]] = {}
-        for job in session.view.jobs.values():
+        known = session.view.jobs
+        for job in known.where((known.count(PodState.Pending) > 0) | known.in_phase("", "Pending")):
             if not (job.counts[_PENDING] or job.pending_phase):
                 continue
             sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)

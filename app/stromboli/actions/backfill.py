@@ -17,7 +17,7 @@ class Backfill(Action):
 
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Job, list[PodRecord]]]] = {}
-        for job in session.view.jobs.values():
+        for job in session.view.jobs.where(session.view.membership.pending_best_effort > 0):
             if job.pending_phase or not job.pending_best_effort:
                 continue
             pods = session.attempt(job, partial(self._pods, session, job), otherwise=None)

@@ -11,6 +11,7 @@ import heapq
 from functools import partial
 from typing import Any
 
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.framework.action import Action
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
@@ -21,8 +22,9 @@ class Enqueue(Action):
 
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Any, Job]]] = {}
-        anew = session.rules.admission
-        for job in session.view.jobs.values():
+        anew, jobs = session.rules.admission, session.view.jobs
+        idle = jobs.in_phase("Running", "Unknown") & (jobs.count(*ALLOCATED_STATES) == 0)
+        for job in jobs.where(jobs.in_phase("", "Pending", "Inqueue") | idle):
             if anew and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
                 job.phase = "Pending"
             if (job.pending_phase or _only_says_so(job)) and job.key not in session.view.never_fits:
@@ -31,14 +33,14 @@ class Enqueue(Action):
         for name in waiting:
             queue = session.view.queues[name]
             heapq.heappush(queues, (session.ask.queue_key(queue), queue))
-        for jobs in waiting.values():
-            heapq.heapify(jobs)
+        for of_queue in waiting.values():
+            heapq.heapify(of_queue)
         while queues:
             _, queue = heapq.heappop(queues)
-            jobs = waiting[queue.name]
-            _, job = heapq.heappop(jobs)
+            of_queue = waiting[queue.name]
+            _, job = heapq.heappop(of_queue)
             session.attempt(job, partial(self._admit, session, job), otherwise=None)
-            if jobs:
+            if of_queue:
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
 
     def _admit(self, session: Session, job: Job) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.resources import Vector
@@ -36,7 +35,7 @@ class GangPreempt(Action):
         holders = Holders(session, HELD)
         market = Market(session, holders, self.name, "preemptable") if session.rules.evict_only_what_helps else None
         way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first, market=market)
-        priorities = np.array([job.priority for job in session.view.jobs.values()])[holders.job]
+        priorities = session.view.jobs.priority[holders.job]
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             in_queue = (holders.queue == queue.index) & holders.may_go_for(queue)

@@ -13,6 +13,7 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.framework.action import Action
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments
@@ -36,7 +37,8 @@ class StaleGangEviction(Action):
         assert isinstance(arguments, StaleGangEvictionArguments)
         before: dict[tuple[str, str], float] = session.view.environment.left.get(self.name, {})
         since: dict[tuple[str, str], float] = {}
-        for job in session.view.jobs.values():
+        jobs = session.view.jobs
+        for job in jobs.where(jobs.count(*ALLOCATED_STATES) > 0):
             if not job.allocated_count or not session.attempt(job, partial(_is_short, session, job), otherwise=False):
                 continue
             this = job.key, job.pod_group.metadata.uid

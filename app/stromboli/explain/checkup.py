@@ -74,7 +74,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
     for queue in queues.values():
         for name, why in ignored(session, queue).items():
             yield Finding("queues", f"queue {queue.name}: spec.{name} is ignored", why)
-        if queue.jobs and not queue.open:
+        if queue.has_jobs and not queue.open:
             state = queue.state or "not set"
             advice = f"stromboli queue open {queue.name}, or move its jobs"
             yield Finding("queues", f"queue {queue.name} has jobs and takes none: its state is {state}", advice)

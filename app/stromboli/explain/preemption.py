@@ -68,7 +68,7 @@ def _reclaim(session: Session, job: Job, pod: PodRecord, willing: Mask) -> tuple
     overused = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
     if overused is not None:
         return "blocks", f"reclaim: its queue may take nothing back: {overused.message}"
-    others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
+    others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.has_jobs]
     giving = [queue for queue in others if queue.spec.reclaimable is not False]
     kept = [queue.name for queue in others if queue.spec.reclaimable is False]
     running, agreeing = _candidates(session, job, "reclaimable", willing)

@@ -111,7 +111,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     elif gauges.plugin == "capacity" and deserved is not None:
         named = queue.spec.deserved or {}
         yield f"deserves what its spec says: {', '.join(f'{v} {k}' for k, v in named.items()) or 'nothing'}"
-    elif not gauges.plugin and not queue.jobs:
+    elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so nothing is divided to it"
     elif not gauges.plugin:
         yield "no plugin of the policy divides the cluster between queues"
@@ -123,7 +123,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
 
 def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Vector) -> Iterator[str]:
     """For each resource which of weight, limit, request and guarantee settles what a queue deserves."""
-    sharing = [each for each in session.view.queues.values() if each.jobs]
+    sharing = [each for each in session.view.queues.values() if each.has_jobs]
     weights = sum(each.spec.weight for each in sharing)
     if weights:
         names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
@@ -133,7 +133,7 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
     for each in session.view.queues.values():
         kept_there = session.view.vector(each.spec.guarantee.resource)
         others = others + kept_there if each is not queue else others
-        idle = idle if each.jobs else idle + kept_there
+        idle = idle if each.has_jobs else idle + kept_there
     for column, resource in enumerate(session.view.dimensions):
         if column == PODS or not (request[column] or deserved[column]):
             continue

@@ -44,7 +44,7 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
             case Evict():
                 state.delete("Pod", decision.key)
             case SetPodGroupStatus(status=shown):
-                pod_group = state.pod_groups[state.jobs[decision.key]]
+                pod_group = state.pod_group(decision.key)
                 assert isinstance(pod_group, crds.PodGroup)
                 state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
 

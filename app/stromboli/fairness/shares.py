@@ -73,6 +73,15 @@ def stays_admitted(view: View, job: Job) -> bool:
     return job.allocated_count > 0 or not view.rules.admission
 
 
+def claimants(view: View) -> list[Job]:
+    """The jobs that may lay claim to more than they hold, and some that do not."""
+    jobs = view.jobs
+    claiming = jobs.has_min_resources & jobs.in_phase("Inqueue", "Running")
+    running = np.flatnonzero(claiming & jobs.in_phase("Running"))
+    claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
+    return jobs.where(claiming)
+
+
 def claim(view: View, job: Job) -> Vector | None:
     """What a job that was admitted lays claim to beyond what it holds; None where it lays none."""
     if job.min_resources is None or not job.claims or not (job.phase == "Inqueue" or stays_admitted(view, job)):

@@ -31,7 +31,7 @@ def pending_reasons(session: Session) -> dict[str, Reason]:
 def waiting(session: Session) -> Iterator[tuple[PodRecord, Reason, bool]]:
     """Each pod without a place, why, and whether more nodes would help it."""
     view = session.view
-    pods, jobs = view.pods, {job.row: job for job in view.jobs.values()}
+    pods = view.pods
     blocked: dict[int, _Blocked] = {}
     for row in np.flatnonzero(_WITHOUT_PLACE[pods.state]).tolist():
         record = pods.records[row]
@@ -40,7 +40,7 @@ def waiting(session: Session) -> Iterator[tuple[PodRecord, Reason, bool]]:
         if pods.state[row] == PodState.Pipelined:
             yield record, reasons.waits_for_release(view.nodes.name(int(pods.node[row]))), False
             continue
-        job = jobs.get(int(pods.job[row]))
+        job = view.jobs.in_row(int(pods.job[row]))
         if job is None:
             yield record, why(session, record, None), False
             continue

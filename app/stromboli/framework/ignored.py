@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from stromboli.api.crds import Condition, PodGroupCondition
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
-from stromboli.framework.topology import has_topology
+from stromboli.framework.topology import says_topology
 
 CONDITION = "FieldIgnored"
 #: what heeds a field, for people
@@ -29,9 +29,10 @@ def tell(session: Session) -> None:
         return
     heeded = heeded_fields(session)
     topology = bool(session.points.all("hyper_node_gradient"))
-    jobs = session.view.jobs.values()
-    spread = [] if topology else [job for job in jobs if has_topology(job)]
-    over = [job for job in jobs for said in job.conditions if said.type == CONDITION and said.status == "True"]
+    known = session.view.jobs
+    spread = [] if topology else known.of(known.holds("topology", says_topology))
+    jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
+    over = [job for job in jobs if _is_told(job.conditions)]
     for job in over:
         session.report.condition(job, _OVER)
     for job in spread:
@@ -41,6 +42,10 @@ def tell(session: Session) -> None:
         if ignored:
             said = Condition(type=CONDITION, status="True", reason="NotInPolicy", message=_message(ignored))
             session.report.queue_condition(queue.name, said)
+
+
+def _is_told(conditions: Iterable[PodGroupCondition]) -> bool:
+    return any(said.type == CONDITION and said.status == "True" for said in conditions)
 
 
 def heeded_fields(session: Session) -> frozenset[str]:

@@ -7,19 +7,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+import numpy as np
+
 from stromboli.api import crds
 from stromboli.api.pod_state import ALLOCATED_STATES, READY_STATES, STATES, PodState
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.state.pods import PodRecord
 
+NO_ROWS: Rows = np.zeros(0, np.intp)
 #: no HyperNode; otherwise it is an index into the session's `topology`
 NOWHERE = -1
 
 _READY = tuple(int(s) for s in READY_STATES)
 _VALID = (*_READY, int(PodState.Pipelined), int(PodState.Pending))
-_SCHEDULED = tuple(
-    int(s) for s in (PodState.Bound, PodState.Running, PodState.Releasing, PodState.Succeeded, PodState.Failed)
-)
+#: states of pods that have a node or had one
+SCHEDULED_STATES = (PodState.Bound, PodState.Running, PodState.Releasing, PodState.Succeeded, PodState.Failed)
+_SCHEDULED = tuple(map(int, SCHEDULED_STATES))
 #: the counts of those states, from a list of counts by state
 _ready, _valid, _scheduled = itemgetter(*_READY), itemgetter(*_VALID), itemgetter(*_SCHEDULED)
 _allocated = itemgetter(*map(int, ALLOCATED_STATES))
@@ -38,10 +41,22 @@ class Queue:
     #: seconds since the epoch
     created: float
     resource: crds.Queue
-    #: its jobs in the session
-    jobs: list[Job] = field(default_factory=list)
+    #: makes the object of the job with an index; set by the session
+    job_at: Callable[[int], Job]
+    #: the indices of its jobs in the session
+    indices: Rows = field(default_factory=lambda: NO_ROWS)
     #: the nearest queue above it that is closed or closing, which closes it, too
     closed_by: Queue | None = None
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Its jobs in the session; whoever can do with `indices` makes no objects of them."""
+        return [self.job_at(index) for index in self.indices.tolist()]
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether it has jobs in the session."""
+        return len(self.indices) > 0
 
     @property
     def open(self) -> bool:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
-
 import numpy as np
 
 from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows
 from stromboli.state.snapshot import PodColumns, Snapshot
 
-Counts: TypeAlias = list[int]
-
-NO_ROWS: Rows = np.zeros(0, np.intp)
 #: by state, whether a pod holds a place
 ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
 
@@ -21,48 +15,48 @@ ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
 class Membership:
     """The pods of the jobs of a session. Rows are those of pods; jobs are known by their index in the session."""
 
-    __slots__ = ("_allocated_before", "_by_job", "_index", "_pending", "_pods", "_requests", "_rows", "allocated")
+    __slots__ = (
+        "_allocated_before",
+        "_by_job",
+        "_index",
+        "_pending",
+        "_pods",
+        "_requests",
+        "_rows",
+        "allocated",
+        "counts",
+        "index_of",
+        "pending_best_effort",
+    )
 
-    def __init__(self, snapshot: Snapshot, jobs: Sequence[int]) -> None:
+    def __init__(self, snapshot: Snapshot, jobs: Rows) -> None:
         """`jobs` are the rows of the PodGroups that are in the session."""
         self._pods: PodColumns = snapshot.pods
         #: by dimension, shape (dimensions, classes)
         self._requests = np.ascontiguousarray(snapshot.requests[:, : len(snapshot.dimensions)].T)
-        # pods without a PodGroup have -1 or -2 in its place
-        index_of = np.full(len(snapshot.pod_groups) + 2, -1, np.intp)
-        index_of[jobs] = np.arange(len(jobs))
+        #: by row in the snapshot the index of the job, -1 for none; pods without a PodGroup have -1 or -2 in its place
+        self.index_of: Rows = np.full(len(snapshot.pod_groups) + 2, -1, np.intp)
+        self.index_of[jobs] = np.arange(len(jobs))
         #: the job of each pod, -1 for none
-        self._index: Rows = index_of[self._pods.job]
+        self._index: Rows = self.index_of[self._pods.job]
         self._rows = np.flatnonzero(self._index >= 0)
-        self._by_job: dict[int, Rows] | None = None
-        self._pending = self._split(self._rows[self._pods.state[self._rows] == PodState.Pending])
+        self._by_job: _ByJob | None = None
+        self._pending = self._split(self._rows[self._pods.state[self._rows] == PodState.Pending], len(jobs))
         self._allocated_before = ALLOCATED[self._pods.state]
         #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
         self.allocated: Matrix = self._sum(self._rows[self._allocated_before[self._rows]], len(jobs))
-
-    def counts(self) -> list[Counts]:
-        """The number of pods by state, of each job."""
-        cells = self._index[self._rows]
-        cells *= STATES
-        cells += self._pods.state[self._rows]
-        counts = np.bincount(cells, minlength=len(self.allocated) * STATES)
-        out: list[Counts] = counts.reshape(-1, STATES).tolist()
-        return out
+        #: the number of pods at the start, shape (states, jobs)
+        self.counts: Rows = self._count(len(jobs))
+        #: the number of pods that waited at the start and request nothing, shape (jobs,)
+        self.pending_best_effort: Rows = self._count_best_effort(len(jobs))
 
     def requested(self) -> Matrix:
         """What the pods request that hold a place or wait for one, shape (jobs, dimensions)."""
-        return self.allocated + self._sum(self._all_pending(), len(self.allocated))
+        return self.allocated + self._sum(self._pending.rows, len(self.allocated))
 
     def requested_by_all(self) -> Matrix:
         """What all pods request, whatever their state, shape (jobs, dimensions)."""
         return self._sum(self._rows, len(self.allocated))
-
-    def pending_best_effort(self) -> list[int]:
-        """The number of pending pods that request nothing, of each job."""
-        rows = self._all_pending()
-        best_effort = _best_effort(self._requests)[self._pods.pod_class[rows]]
-        counts: list[int] = np.bincount(self._index[rows[best_effort]], minlength=len(self.allocated)).tolist()
-        return counts
 
     def allocated_now(self) -> Matrix:
         """What the pods that hold a place request now, shape (jobs, dimensions)."""
@@ -76,21 +70,18 @@ class Membership:
     def rows(self, job: int) -> Rows:
         """All pods of a job."""
         if self._by_job is None:
-            self._by_job = self._split(self._rows)
-        return self._by_job.get(job, NO_ROWS)
+            self._by_job = self._split(self._rows, len(self.allocated))
+        return self._by_job.of(job)
 
     def pending(self, job: int) -> Rows:
         """The pods of a job that have no place now."""
-        rows = self._pending.get(job)
-        return NO_ROWS if rows is None else rows[self._pods.state[rows] == PodState.Pending]
+        rows = self._pending.of(job)
+        return rows[self._pods.state[rows] == PodState.Pending] if len(rows) else rows
 
     def all_pending(self) -> tuple[Rows, Rows]:
         """The pods of all jobs that had no place at the start, job by job, and the index of the job of each."""
-        rows = self._all_pending()
+        rows = self._pending.rows
         return rows, self._index[rows]
-
-    def _all_pending(self) -> Rows:
-        return np.concatenate([NO_ROWS, *self._pending.values()])
 
     def _sum(self, rows: Rows, jobs: int) -> Matrix:
         index, classes = self._index[rows], self._pods.pod_class[rows]
@@ -107,14 +98,35 @@ class Membership:
                 out[:, column] = np.bincount(index, weights=amounts[classes], minlength=jobs)
         return out
 
-    def _split(self, rows: Rows) -> dict[int, Rows]:
-        if not len(rows):
-            return {}
+    def _count(self, jobs: int) -> Rows:
+        cells = self._pods.state[self._rows].astype(np.intp)
+        cells *= jobs
+        cells += self._index[self._rows]
+        return np.bincount(cells, minlength=STATES * jobs).reshape(STATES, jobs)
+
+    def _count_best_effort(self, jobs: int) -> Rows:
+        rows = self._pending.rows
+        best_effort = _best_effort(self._requests)[self._pods.pod_class[rows]]
+        return np.bincount(self._index[rows[best_effort]], minlength=jobs)
+
+    def _split(self, rows: Rows, jobs: int) -> _ByJob:
         index = self._index[rows]
-        order = np.argsort(index, kind="stable")
-        rows, index = rows[order], index[order]
-        starts = np.flatnonzero(np.diff(index, prepend=-1))
-        return dict(zip(index[starts].tolist(), np.split(rows, starts[1:]), strict=True))
+        return _ByJob(rows[np.argsort(index, kind="stable")], np.bincount(index, minlength=jobs))
+
+
+class _ByJob:
+    """Rows of pods, job by job."""
+
+    __slots__ = ("_ends", "rows")
+
+    def __init__(self, rows: Rows, counts: Rows) -> None:
+        """`counts` says how many of the rows are of each job."""
+        self.rows = rows
+        self._ends = np.concatenate([[0], np.cumsum(counts)])
+
+    def of(self, job: int) -> Rows:
+        """Those of one job."""
+        return self.rows[self._ends[job] : self._ends[job + 1]]
 
 
 def _best_effort(requests: Matrix) -> Mask:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stromboli.api.pod_state import PodState
+from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job, Queue
@@ -23,8 +23,9 @@ from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 #: phases in which a job waits, or may have to wait again
-_WAITING = frozenset(("", "Pending", "Inqueue", "Running", "Unknown"))
-_RUNNING = int(PodState.Running)
+_WAITING = ("", "Pending", "Inqueue", "Running", "Unknown")
+#: states of pods of which a job that has one is no longer judged
+_BEGUN = (PodState.Pipelined, *READY_STATES)
 #: more kinds of pods than that are not compared with each other
 _MANY_KINDS = 64
 
@@ -103,7 +104,7 @@ class _Judge:
         self._fits = np.ones(len(self._requests), np.bool_)
         used = np.unique(self._class)
         self._fits[used] = self._shapes.holds(self._requests[used])
-        self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.jobs}
+        self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
         #: gangs of equal pods that could run: class, number and queue
@@ -112,21 +113,26 @@ class _Judge:
     def judge(self) -> Judgement:
         reasons: dict[str, Reason] = {}
         spans = self._spans()
-        large = set(self._job_of[~self._fits[self._class]].tolist())
-        for job in self._view.jobs.values():
-            if job.counts[_RUNNING] or job.phase not in _WAITING or job.ready_count or job.waiting_count:
-                continue
-            limited = self._ceilings[job.queue.name] is not None
-            if job.min_available > 1 or limited or job.index in large or job.min_resources is not None:
-                why = self._why(job, *spans.get(job.index, (0, 0)))
-                if why is not None:
-                    reasons[job.key] = why
+        for job in self._view.jobs.of(self._doubtful()):
+            why = self._why(job, *spans.get(job.index, (0, 0)))
+            if why is not None:
+                reasons[job.key] = why
         never = ~self._fits[self._class]
         aside = np.zeros(len(self._view.jobs), np.bool_)
         aside[[self._view.jobs[key].index for key in reasons]] = True
         others = np.flatnonzero(never & ~aside[self._job_of]).tolist()
         pods = {int(self._rows[at]): self._larger_than_any_node(at) for at in others}
         return Judgement(reasons, pods, self._requested(never | aside[self._job_of]))
+
+    def _doubtful(self) -> Mask:
+        """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""
+        jobs = self._view.jobs
+        limited = [self._ceilings.get(name) is not None for name in self._view.queues]
+        large = np.zeros(len(jobs), np.bool_)
+        large[self._job_of[~self._fits[self._class]]] = True
+        large |= (jobs.min_available > 1) | jobs.has_min_resources | np.array(limited, np.bool_)[jobs.queue]
+        doubtful: Mask = large & jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
+        return doubtful
 
     def _spans(self) -> dict[int, tuple[int, int]]:
         """Where the pending pods of each job begin and end."""

@@ -345,7 +345,7 @@ class Session:
             return {}
         return {
             sub_job.uid: self.view.topology.name(sub_job.nominated_hyper_node)
-            for job in self.view.jobs.values()
+            for job in self.view.jobs.made
             for sub_job in job.opened_sub_jobs
             if sub_job.nominated_hyper_node != NOWHERE
         }

@@ -257,8 +257,13 @@ def _labelled(selector: crds.LabelSelector, facts: NodeFacts) -> Mask:
 
 def has_topology(job: Job) -> bool:
     """Whether a job or one of its groups says how close together its pods should be."""
-    spec = job.pod_group.spec
-    return spec.network_topology is not None or (job.divided and any(p.network_topology for p in spec.sub_group_policy))
+    return says_topology(job.pod_group)
+
+
+def says_topology(pod_group: crds.PodGroup) -> bool:
+    """The same of a PodGroup."""
+    spec = pod_group.spec
+    return spec.network_topology is not None or any(policy.network_topology for policy in spec.sub_group_policy)
 
 
 def locate(job: Job, groups: Groups, tree: Topology, nodes_of: Callable[[SubJob], Rows], *, hard: bool = True) -> None:

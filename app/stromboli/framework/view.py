@@ -6,7 +6,7 @@ columns below, so what is read is always what holds now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -16,8 +16,9 @@ from stromboli.api import crds, keys, resources
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
-from stromboli.framework.job import NOWHERE, Groups, Job, Queue, SubJob, lineage
-from stromboli.framework.membership import ALLOCATED, NO_ROWS, Membership
+from stromboli.framework.job import NO_ROWS, NOWHERE, Groups, Job, Queue, SubJob, lineage
+from stromboli.framework.jobs import Jobs
+from stromboli.framework.membership import ALLOCATED, Membership
 from stromboli.framework.nodes import Nodes, read_only
 from stromboli.framework.shard import Shard
 from stromboli.framework.subgroups import make_sub_jobs
@@ -57,17 +58,13 @@ class View:
         self.shard: Shard | None = None
         if environment.sharding is not None:
             self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), nodes.facts)
-        self.queues: dict[str, Queue] = _queues(snapshot)
+        self.queues: dict[str, Queue] = _queues(snapshot, self._job_at)
         if rules.closed_queue:
             _close_below(self.queues)
-        self.jobs: dict[str, Job] = {}
-        known = [(row, pod_group) for row, pod_group in enumerate(snapshot.pod_groups) if pod_group is not None]
-        included = [each for each in known if (each[1].spec.queue or "default") in self.queues]
-        #: PodGroups that are no jobs of the session: their queue does not exist
-        self.lost: list[crds.PodGroup] = []
-        if len(included) < len(known):
-            self.lost = [pod_group for _, pod_group in known if (pod_group.spec.queue or "default") not in self.queues]
-        self.membership = Membership(snapshot, [row for row, _ in included])
+        #: by key, and as columns
+        self.jobs = Jobs(snapshot, self.queues, self._make_job)
+        self.membership: Membership = self.jobs.membership
+        self._give_queues_their_jobs()
         #: what pods request that held a place at the start, and those and the ones that may get one, shape (jobs,
         #: dimensions)
         self.job_allocated: Matrix = self.membership.allocated
@@ -80,7 +77,10 @@ class View:
         #: of jobs with sub groups: the group of each pod, and by uid the pods of each group, by row
         self._sub_job_of_row: dict[int, SubJob] = {}
         self._rows_of_sub_job: dict[str, Rows] = {}
-        self._open_jobs(included)
+        for uid in environment.nominated_hyper_nodes:
+            # What was nominated for groups goes on to the next session, whether anybody asks for them or not.
+            job = self.jobs.get("/".join(uid.split("/")[:2]))
+            _ = job.sub_jobs if job else None
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
@@ -180,50 +180,56 @@ class View:
     def by_queue(self, of_jobs: Matrix) -> dict[str, Vector]:
         """The sums over the jobs of each queue and of its descendants; `of_jobs` has the shape (jobs, dimensions)."""
         sums = {name: np.zeros(of_jobs.shape[1]) for name in self.queues}
+        own = self.jobs.by_queue(of_jobs)
         for queue in self.queues.values():
-            if not queue.jobs:
-                continue
-            own = of_jobs[[job.index for job in queue.jobs]].sum(axis=0)
-            for each in lineage(queue, self.queues):
-                sums[each.name] += own
+            if queue.has_jobs:
+                for each in lineage(queue, self.queues):
+                    sums[each.name] += own[queue.index]
         return sums
+
+    @property
+    def lost(self) -> list[crds.PodGroup]:
+        """PodGroups that are no jobs of the session: their queue does not exist."""
+        groups = (self.snapshot.pod_groups[row] for row in self.jobs.lost.tolist())
+        return [group for group in groups if group is not None]
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
-    def _open_jobs(self, included: Sequence[tuple[int, crds.PodGroup]]) -> None:
-        priorities = self.snapshot.priority_classes
-        default_priority = next((c.value for c in priorities.values() if c.global_default), 0)
-        counts, best_effort = self.membership.counts(), self.membership.pending_best_effort()
-        members, state_of, make_groups = self.members, self.pods.state.__getitem__, self._make_groups
-        #: what was nominated for the groups of these jobs goes on to the next session
-        nominated = {"/".join(uid.split("/")[:2]) for uid in self.environment.nominated_hyper_nodes}
-        for index, (row, pod_group) in enumerate(included):
-            spec = pod_group.spec
-            priority_class = priorities.get(spec.priority_class_name)
-            queue = self.queues[spec.queue or "default"]
-            job = Job(
-                index=index,
-                row=row,
-                key=pod_group.key,
-                pod_group=pod_group,
-                queue=queue,
-                priority=priority_class.value if priority_class else default_priority,
-                created=pod_group.metadata.created,
-                min_available=spec.min_member,
-                phase=pod_group.status.phase,
-                counts=counts[index],
-                pending_best_effort=best_effort[index],
-                allocated=self.job_allocated[index],
-                min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
-                members=members,
-                state_of=state_of,
-                make_groups=make_groups,
-                conditions=pod_group.status.conditions,
-            )
-            if job.key in nominated:
-                _ = job.sub_jobs
-            queue.jobs.append(job)
-            self.jobs[job.key] = job
+    def _give_queues_their_jobs(self) -> None:
+        order, start = np.argsort(self.jobs.queue, kind="stable"), 0
+        counts = np.bincount(self.jobs.queue, minlength=len(self.queues))
+        for queue, count in zip(self.queues.values(), counts.tolist(), strict=True):
+            if count:
+                queue.indices = order[start : start + count]
+                start += count
+
+    def _job_at(self, index: int) -> Job:
+        return self.jobs.at(index)
+
+    def _make_job(self, index: int) -> Job:
+        jobs, row = self.jobs, int(self.jobs.rows[index])
+        pod_group = self.snapshot.pod_groups[row]
+        assert pod_group is not None
+        spec = pod_group.spec
+        return Job(
+            index=index,
+            row=row,
+            key=pod_group.key,
+            pod_group=pod_group,
+            queue=self.queues[spec.queue or "default"],
+            priority=int(jobs.priority[index]),
+            created=pod_group.metadata.created,
+            min_available=spec.min_member,
+            phase=pod_group.status.phase,
+            counts=self.membership.counts[:, index].tolist(),
+            pending_best_effort=int(self.membership.pending_best_effort[index]),
+            allocated=self.job_allocated[index],
+            min_resources=None if spec.min_resources is None else self.vector(spec.min_resources),
+            members=self.members,
+            state_of=self.pods.state.__getitem__,
+            make_groups=self._make_groups,
+            conditions=pod_group.status.conditions,
+        )
 
     def _make_groups(self, job: Job) -> Groups:
         groups = Groups({})
@@ -252,7 +258,7 @@ def _shown(pods: PodColumns) -> PodColumns:
     )
 
 
-def _queues(snapshot: Snapshot) -> dict[str, Queue]:
+def _queues(snapshot: Snapshot, job_at: Callable[[int], Job]) -> dict[str, Queue]:
     return {
         name: Queue(
             index=index,
@@ -261,6 +267,7 @@ def _queues(snapshot: Snapshot) -> dict[str, Queue]:
             state=queue.status.state,
             created=queue.metadata.created,
             resource=queue,
+            job_at=job_at,
         )
         for index, (name, queue) in enumerate(snapshot.queues.items())
     }

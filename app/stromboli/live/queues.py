@@ -101,7 +101,7 @@ class QueueController:
 def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
     """The number of PodGroups in each phase, by queue."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for group in state.pod_groups:
+    for group in state.jobs.pod_groups:
         if group is not None:
             counts[group.queue][group.status.phase or PodGroupPhase.Pending] += 1
     return counts

@@ -120,10 +120,10 @@ def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, l
     """
     pods = state.pods
     states, jobs = pods.state[: pods.size], pods.job[: pods.size]
-    held = np.bincount(jobs[np.isin(states, READY_STATES) & (jobs >= 0)], minlength=len(state.pod_groups))
-    waiting = np.bincount(jobs[(states == PodState.Pending) & (jobs >= 0)], minlength=len(state.pod_groups))
+    held = np.bincount(jobs[np.isin(states, READY_STATES) & (jobs >= 0)], minlength=len(state.jobs.pod_groups))
+    waiting = np.bincount(jobs[(states == PodState.Pending) & (jobs >= 0)], minlength=len(state.jobs.pod_groups))
     for job in np.flatnonzero((held > 0) & (waiting > 0)).tolist():
-        group = state.pod_groups[job]
+        group = state.jobs.pod_groups[job]
         if group is None or not held[job] < group.spec.min_member <= held[job] + waiting[job]:
             continue
         members = np.flatnonzero((jobs == job) & np.isin(states, (*ON_NODE_STATES, *READY_STATES))).tolist()

@@ -114,8 +114,10 @@ class Metrics(Observer):
         self._count_decisions(session, result.decisions)
         self._attempts_to_preempt += session.ask.preemption_attempts
         retries, placed = self._retries, self._placed
-        self._placed = {key: placed[key] for key in session.view.jobs if key in placed} if placed else {}
-        self._retries = {job.key: retries.get(job.key, 0) + job.unschedulable for job in session.view.jobs.values()}
+        self._placed = {key: when for key, when in placed.items() if key in session.view.jobs}
+        again = [job.key for job in session.view.jobs.made if job.unschedulable]
+        known = {key: count for key, count in retries.items() if key in session.view.jobs}
+        self._retries = known | {key: known.get(key, 0) + 1 for key in again}
 
     def session_failed(self, error: BaseException) -> None:
         self._sessions.labels("failed").inc()
@@ -251,7 +253,7 @@ class Metrics(Observer):
 
     @property
     def retries(self) -> dict[str, int]:
-        """Sessions in which a job was not ready, by job key; a new dictionary after each session."""
+        """In how many sessions jobs were not ready, by job key, if in any; a new dictionary after each session."""
         return self._retries
 
 
@@ -268,8 +270,7 @@ class _Remembered(Collector):
         yield Decisions.PREEMPTIONS.family([([], metrics.attempts_to_preempt)])
         by_name: Counts[str] = Counts()
         for key, count in metrics.retries.items():
-            if count:
-                by_name[key.partition("/")[2]] += count
+            by_name[key.partition("/")[2]] += count
         yield Jobs.RETRIES.family(([job], count) for job, count in by_name.items())
         session, placed = metrics.last_session, metrics.placed
         if session is None:

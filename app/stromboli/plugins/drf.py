@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import total_ordering
+from functools import reduce, total_ordering
 
 import numpy as np
 
@@ -37,7 +37,9 @@ class Drf(Plugin):
         self._total = view.total
         self._allocated = view.job_allocated.copy()
         whole = shares.share(self._allocated, self._total)
-        self._share: list[float] = whole.max(axis=1, initial=0.0).tolist()
+        #: by column, of which there are few
+        largest = reduce(np.maximum, whole.T, np.zeros(len(whole)))
+        self._share: list[float] = largest.tolist()
         self._tree = Tree(view, self._allocated) if self.hierarchy else None
 
     def job_order(self, job: Job) -> float:
@@ -136,8 +138,8 @@ class Tree:
         self._branches = [Branch(weight=1.0)]
         self._place: dict[int, tuple[Branch, int]] = {}
         for queue in view.queues.values():
-            if queue.jobs:
-                self._grow(queue).jobs.extend(job.index for job in queue.jobs)
+            if queue.has_jobs:
+                self._grow(queue).jobs.extend(queue.indices.tolist())
         #: jobs that hold more or less than when shares were computed
         self._changed: set[int] = set()
         self._fresh = False

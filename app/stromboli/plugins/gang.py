@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stromboli.api.crds import PodGroupCondition
-from stromboli.api.pod_state import PodState
+import numpy as np
+
+from stromboli.api.crds import PodGroup, PodGroupCondition
+from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import Mask
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin, Vote
@@ -127,7 +130,7 @@ class Gang(Plugin):
     # -- conditions ------------------------------------------------------------------------------------------------
 
     def close(self, report: Report) -> None:
-        for job in self._view.jobs.values():
+        for job in self._view.jobs.where(self._may_have_news()):
             if not any(job.counts):
                 self._close_empty(report, job)
             elif self._held(job) >= job.min_available:
@@ -137,6 +140,16 @@ class Gang(Plugin):
                 why = self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
                 report.unschedulable(job, reasons.unschedulable(self._view.rules, why))
                 self._contradict(report, job, _NOT_SCHEDULED)
+
+    def _may_have_news(self) -> Mask:
+        """The jobs whose conditions say something else than what holds of them if nobody changes them."""
+        jobs, membership = self._view.jobs, self._view.membership
+        held = jobs.count(*READY_STATES) + (membership.pending_best_effort if self._generous else 0)
+        says_ready = jobs.holds("says that its gang is ready", _says_ready)
+        says_blocked = jobs.holds("says that its gang is blocked", _says_blocked)
+        empty = membership.counts.sum(axis=0) == 0
+        news: Mask = np.where(empty, says_blocked, (held < jobs.min_available) | ~says_ready | says_blocked)
+        return news
 
     def _close_empty(self, report: Report, job: Job) -> None:
         """A PodGroup whose pods are made once it is admitted says why it is not; Volcano's says nothing."""
@@ -185,3 +198,12 @@ class Gang(Plugin):
         if not releasing or job.counts[PodState.Pending] or job.counts[PodState.Pipelined]:
             return False
         return job.scheduled_count >= job.min_available
+
+
+def _says_ready(pod_group: PodGroup) -> bool:
+    said = next((c for c in pod_group.status.conditions if c.type == _SCHEDULED.type), None)
+    return said is not None and said.shown == _SCHEDULED.shown
+
+
+def _says_blocked(pod_group: PodGroup) -> bool:
+    return any(c.type == "Unschedulable" and c.status != "False" for c in pod_group.status.conditions)

@@ -35,7 +35,7 @@ class Overcommit(Plugin):
         self._limit = view.total * factor
         self._idle = self._limit - self._used
         self._inqueue = view.vector(None)
-        for job in view.jobs.values():
+        for job in shares.claimants(view):
             if job.min_resources is None or not job.claims:
                 continue
             if job.phase == "Inqueue":

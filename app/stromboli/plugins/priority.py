@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from stromboli.api.resources import Mask
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin
@@ -18,7 +16,7 @@ class Priority(Plugin):
 
     def open(self, view: View) -> None:
         self._jobs = view.jobs
-        self._priorities = np.array([job.priority for job in view.jobs.values()], np.int64)
+        self._priorities = view.jobs.priority
 
     def job_order(self, job: Job) -> int:
         return -job.priority

@@ -32,7 +32,7 @@ class Proportion(Plugin):
 
     def open(self, view: View) -> None:
         self._view = view
-        queues = [queue for queue in view.queues.values() if queue.jobs]
+        queues = [queue for queue in view.queues.values() if queue.has_jobs]
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
         self._allocated = self._per_queue(queues, view.job_allocated)
@@ -280,23 +280,15 @@ class Proportion(Plugin):
         return pools
 
     def _per_queue(self, queues: list[Queue], per_job: Matrix) -> Matrix:
-        out = np.zeros((len(queues), per_job.shape[1]))
-        for row, queue in enumerate(queues):
-            out[row] = per_job[[job.index for job in queue.jobs]].sum(axis=0)
-        return out
+        return self._view.jobs.by_queue(per_job)[[queue.index for queue in queues]]
 
     def _reservations(self, queues: list[Queue]) -> tuple[Matrix, Matrix]:
         """What admitted jobs lay claim to, and what jobs hold above their minResources."""
-        inqueue = np.zeros((len(queues), len(self._view.dimensions)))
-        elastic = np.zeros_like(inqueue)
-        for row, queue in enumerate(queues):
-            unbounded = [job.index for job in queue.jobs if job.min_resources is None]
-            elastic[row] = self._view.job_allocated[unbounded].sum(axis=0)
-            for job in queue.jobs:
-                if job.min_resources is None:
-                    continue
-                elastic[row] += np.maximum(job.allocated - job.min_resources, 0)
-                claim = shares.claim(self._view, job)
-                if claim is not None:
-                    inqueue[row] += claim
-        return inqueue, elastic
+        view = self._view
+        inqueue = np.zeros((len(queues), len(view.dimensions)))
+        for job in shares.claimants(view):
+            claim = shares.claim(view, job)
+            if claim is not None:
+                inqueue[self._row[job.queue.name]] += claim
+        elastic = np.maximum(view.job_allocated - view.jobs.min_resources, 0)
+        return inqueue, self._per_queue(queues, elastic)

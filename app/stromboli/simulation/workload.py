@@ -255,7 +255,7 @@ def write_statuses(state: ClusterState, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         match decision:
             case SetPodGroupStatus(status=status):
-                group = state.pod_groups[state.jobs[decision.key]]
+                group = state.pod_group(decision.key)
                 assert group is not None
                 state.upsert("PodGroup", group.model_copy(update={"status": status}))
             case SetQueueStatus(name, allocated, conditions):

@@ -17,14 +17,14 @@ from stromboli.api.crds import HyperNode, PodGroup, Queue
 from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
 from stromboli.api.resources import UNKNOWN, Dimensions
 from stromboli.state.classes import ClassTable
-from stromboli.state.columns import KeptColumns
+from stromboli.state.columns import Facts, KeptColumns
+from stromboli.state.jobs import JobTable
 from stromboli.state.nodes import NodeTable
 from stromboli.state.offers import Offers
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
 from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.refusals import Refusal
-from stromboli.state.rows import RowNumbers
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
 # Plain numbers: those of NumPy are slow to compare with members of an enum.
@@ -66,12 +66,9 @@ class ClusterState:
         self._frozen: dict[str, dict[str, Any]] = {}
         #: what readers of the objects keep from snapshot to snapshot
         self._derived: dict[object, object] = {}
-        #: PodGroups by job row, and the row of each job
-        self.pod_groups: list[PodGroup | None] = []
-        self.jobs: dict[str, int] = {}
-        self._job_keys: list[str] = []
-        self._job_pods: list[int] = []
-        self._job_numbers = RowNumbers()
+        self.jobs = JobTable()
+        #: what was read of PodGroups for the last snapshot
+        self._group_columns = KeptColumns()
         #: pods on nodes that are not there, by node name
         self._strays: defaultdict[str, set[int]] = defaultdict(set)
         #: node of each binding that waits for its watch event, by pod key
@@ -98,9 +95,7 @@ class ClusterState:
         out.hyper_nodes.update(self.hyper_nodes)
         out.objects.update((kind, objs.copy()) for kind, objs in self.objects.items())
         out._frozen = self._frozen.copy()
-        out.pod_groups, out.jobs = self.pod_groups.copy(), self.jobs.copy()
-        out._job_keys, out._job_pods = self._job_keys.copy(), self._job_pods.copy()
-        out._job_numbers = self._job_numbers.copy()
+        out.jobs, out._group_columns = self.jobs.copy(), self._group_columns.copy()
         out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
         out.assumed, out.refused = self.assumed.copy(), self.refused.copy()
         return out
@@ -135,7 +130,7 @@ class ClusterState:
             "PriorityClass": self.priority_classes,
         }
         if kind == "PodGroup":
-            return [pg.key for pg in self.pod_groups if pg is not None]
+            return [pg.key for pg in self.jobs.pod_groups if pg is not None]
         return known[kind] if kind in known else self.objects[kind]
 
     def replace(self, kind: str, objs: Iterable[Any], key: Callable[[Any], str]) -> list[str]:
@@ -170,7 +165,7 @@ class ClusterState:
     def snapshot(self) -> Snapshot:
         """A copy of every column; records and classes are shared."""
         order = np.fromiter(self.nodes.order, np.intp, len(self.nodes.order))
-        size, records = self.pods.size, self.pods.records.copy()
+        size, records, pod_groups = self.pods.size, self.pods.records.copy(), self.jobs.pod_groups.copy()
         for kind, objs in self.objects.items():
             if kind not in self._frozen:
                 self._frozen[kind] = objs.copy()
@@ -199,7 +194,10 @@ class ClusterState:
             reads=self.reads,
             classes=self.classes.classes[:],
             requests=self.classes.requests(),
-            pod_groups=self.pod_groups.copy(),
+            pod_groups=pod_groups,
+            group_facts=Facts(
+                pod_groups, self.jobs.changed[: len(pod_groups)].copy(), self.jobs.now, self._group_columns
+            ),
             queues=dict(self.queues),
             priority_classes=dict(self.priority_classes),
             hyper_nodes=dict(self.hyper_nodes),
@@ -389,58 +387,28 @@ class ClusterState:
         return (known.spec.capability if known else None) or ()
 
     def _upsert_pod_group(self, pod_group: PodGroup) -> None:
-        self.pod_groups[self._job_row(pod_group.key)] = pod_group
+        self.jobs.upsert(pod_group)
 
     def _delete_pod_group(self, key: str) -> None:
-        row = self.jobs.get(key)
-        if row is not None:
-            self.pod_groups[row] = None
-            self._collect_job(row)
-
-    def _job_row(self, key: str) -> int:
-        row = self.jobs.get(key)
-        if row is None:
-            row = self._job_numbers.take()
-            if row == len(self.pod_groups):
-                self.pod_groups.append(None)
-                self._job_pods.append(0)
-                self._job_keys.append("")
-            self.jobs[key] = row
-            self._job_keys[row] = key
-        return row
+        self.jobs.delete(key)
 
     def _set_job(self, row: int, key: str) -> None:
         """Move a pod to a job; the empty key is no job."""
         old = int(self.pods.job[row])
-        new = self._job_row(key) if key else -1
-        if new == old:
-            return
-        self.pods.job[row] = new
-        if new >= 0:
-            self._job_pods[new] += 1
-        if old >= 0:
-            self._job_pods[old] -= 1
-            self._collect_job(old)
-
-    def _collect_job(self, row: int) -> None:
-        """Free the row of a job that nobody refers to."""
-        if self.pod_groups[row] is None and self._job_pods[row] == 0:
-            del self.jobs[self._job_keys[row]]
-            self._job_numbers.give_back(row)
-            for column in (self.pod_groups, self._job_pods, self._job_keys):
-                del column[self._job_numbers.size :]
+        new = self.jobs.row(key) if key else -1
+        if new != old:
+            self.pods.job[row] = new
+            self.jobs.move_pod(old, new)
 
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup, or None when it is not known."""
-        row = self.jobs.get(key)
-        return None if row is None else self.pod_groups[row]
+        return self.jobs.pod_group(key)
 
     def may_start(self, key: str) -> bool:
         """Whether the PodGroup of a pod has as many pods as it starts with."""
         row = self.pods.by_key.get(key)
         job = -1 if row is None else int(self.pods.job[row])
-        pod_group = self.pod_groups[job] if job >= 0 else None
-        return pod_group is not None and self._job_pods[job] >= pod_group.spec.min_member
+        return job >= 0 and self.jobs.may_start(job)
 
     def record(self, key: str) -> PodRecord | None:
         """The record of a pod, or None when it is not known."""

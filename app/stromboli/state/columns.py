@@ -146,9 +146,34 @@ class KeptColumns:
         if seen > now:
             # An old snapshot is asked while a newer one is in use.
             return Column.read(records, read, None, np.arange(len(records)))
+        if before is not None and seen == now:
+            return before
         found = Column.read(records, read, before, np.where(changed > seen, -1, np.arange(len(records))))
         self._columns.pop(key, None)
         self._columns[key] = now, found
         for unused in list(self._columns)[:-_MOST_COLUMNS]:
             self._columns.pop(unused, None)
+        return found
+
+
+class Facts(Generic[R]):
+    """The columns of one snapshot's table, shape (rows,). Rows without a record have no value."""
+
+    def __init__(self, records: Sequence[R | None], changed: Rows, now: int, kept: KeptColumns) -> None:
+        """`changed` has the time of each row's last change, shape (rows,); `now` is the last of them."""
+        self._records = records
+        self._changed = changed
+        self._now = now
+        self._kept = kept
+        self._columns: dict[Hashable, Column[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def column(self, key: Hashable, read: Callable[[R], T | None]) -> Column[T]:
+        """What a function reads of each record; `key` says what that is."""
+        found = self._columns.get(key)
+        if found is None:
+            found = self._kept.column(key, read, self._records, self._changed, self._now)
+            self._columns[key] = found
         return found

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Rows
-from stromboli.state.columns import Column, KeptColumns, Numbers
+from stromboli.api.resources import Mask
+from stromboli.state.columns import Column, Facts, Numbers
 from stromboli.state.pods import PodRecord
 
-T = TypeVar("T", bound=Hashable)
 
-
-class PodFacts:
-    """The columns of one snapshot, shape (rows,). Rows without a pod have no value."""
-
-    def __init__(self, records: Sequence[PodRecord | None], changed: Rows, now: int, kept: KeptColumns) -> None:
-        self._records = records
-        self._changed = changed
-        self._now = now
-        self._kept = kept
-        self._columns: dict[Hashable, Column[Any]] = {}
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def column(self, key: Hashable, read: Callable[[PodRecord], T | None]) -> Column[T]:
-        """What a function reads of each pod; `key` says what that is."""
-        found = self._columns.get(key)
-        if found is None:
-            found = self._kept.column(key, read, self._records, self._changed, self._now)
-            self._columns[key] = found
-        return found
+class PodFacts(Facts[PodRecord]):
+    """The columns of one snapshot's pods, shape (rows,). Rows without a pod have no value."""
 
     def label(self, key: str) -> Numbers:
         """The number of each pod's value of a label."""

@@ -10,6 +10,7 @@ from stromboli.api.crds import HyperNode, PodGroup, Queue
 from stromboli.api.objects import PriorityClass
 from stromboli.api.resources import Matrix
 from stromboli.state.classes import PodClass
+from stromboli.state.columns import Facts
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import IntColumn, PodRecord, StateColumn
@@ -56,6 +57,7 @@ class Snapshot:
     requests: Matrix
     #: PodGroup by job row; None when pods name a group that does not exist
     pod_groups: list[PodGroup | None]
+    group_facts: Facts[PodGroup]
     queues: Mapping[str, Queue]
     priority_classes: Mapping[str, PriorityClass]
     hyper_nodes: Mapping[str, HyperNode]

@@ -113,23 +113,25 @@ def starving(session: Session, *, among_others: bool = False, by_share: bool = F
     With `by_share` every job whose pods wait starves: its queue's share says how much it may take.
     """
     found: dict[str, list[Job]] = {}
-    for job in session.view.jobs.values():
-        waits = job.counts[PodState.Pending] > 0
-        if job.pending_phase or not (waits or among_others):
-            continue
-        starves = session.attempt(job, partial(_starves, session, job, waits, by_share), otherwise=None)
-        if starves:
+    jobs = session.view.jobs
+    for job in jobs.where(jobs.count(PodState.Pending) > 0):
+        if job.counts[PodState.Pending] and session.attempt(job, partial(_starves, session, job, by_share), False):
             found.setdefault(job.queue.name, []).append(job)
-        elif among_others and starves is not None:
-            found.setdefault(job.queue.name, [])
+    if among_others:
+        for queue in session.view.queues.values():
+            if queue.name not in found and any(_competes(session, jobs.at(index)) for index in queue.indices.tolist()):
+                found[queue.name] = []
     return found
 
 
-def _starves(session: Session, job: Job, waits: bool, by_share: bool) -> bool | None:
-    """Whether a job may evict others; None for one that cannot be scheduled at all."""
-    if session.ask.job_valid(job) is not None:
-        return None
-    return waits and (by_share or session.ask.job_starving(job))
+def _starves(session: Session, job: Job, by_share: bool) -> bool:
+    """Whether a job whose pods wait may evict others."""
+    return _competes(session, job) and (by_share or session.ask.job_starving(job))
+
+
+def _competes(session: Session, job: Job) -> bool:
+    """Whether a job is admitted and can be scheduled."""
+    return not job.pending_phase and session.attempt(job, lambda: session.ask.job_valid(job) is None, otherwise=False)
 
 
 class Holders:
@@ -138,17 +140,14 @@ class Holders:
     def __init__(self, session: Session, states: Sequence[PodState]) -> None:
         self._session = session
         pods = session.view.pods
-        job_of = np.full(len(session.view.snapshot.pod_groups) + 2, -1, np.intp)
-        queue_of = job_of.copy()
-        for job in session.view.jobs.values():
-            job_of[job.row], queue_of[job.row] = job.index, job.queue.index
+        job_of = session.view.membership.index_of
         rows = np.flatnonzero(np.isin(pods.state, states) & (pods.node >= 0) & (job_of[pods.job] >= 0))
         rows = rows[np.argsort(pods.node[rows], kind="stable")]
         self.states = frozenset(states)
         self.rows: Rows = rows
         self.node: Rows = pods.node[rows].astype(np.intp)
         self.job: Rows = job_of[pods.job[rows]]
-        self.queue: Rows = queue_of[pods.job[rows]]
+        self.queue: Rows = session.view.jobs.queue[self.job]
         self._rank: Rows | None = None
         #: those that anybody else may take back, and the queues that hold anything
         self._offered: Mask | None = None
@@ -161,7 +160,7 @@ class Holders:
     def rank(self) -> Rows:
         """How important each is: by the priority of its job, then by its own; equals have the same number."""
         if self._rank is None:
-            of_jobs = np.array([job.priority for job in self._session.view.jobs.values()], np.int64)
+            of_jobs = self._session.view.jobs.priority
             own = np.array([pod.spec_priority or 0 for pod in self._session.view.records(self.rows)], np.int64)
             both = of_jobs[self.job] * 2**32 + own if len(self.rows) else own
             self._rank = np.unique(both, return_inverse=True)[1].astype(np.intp)

@@ -33,9 +33,8 @@ def groups(case: Case) -> Iterator[Candidate]:
             if not first.job:
                 _regroup(forked, case.pods, name)
 
-        there = [
-            group.metadata.name for group in state.pod_groups if group and group.metadata.namespace == first.namespace
-        ]
+        groups = [group.metadata for group in state.jobs.pod_groups if group is not None]
+        there = [group.name for group in groups if group.namespace == first.namespace]
         if near := nearest(name, there):
             words = f"set the annotation {GROUP_ANNOTATION}: {near} on the pods"
             yield Candidate(words, "user", partial(_regroup, pods=case.pods, name=near))

@@ -30,7 +30,7 @@ def actions(case: Case) -> Iterator[Candidate]:
             words = f"add {action} to the actions of the policy"
             yield Candidate(words, "admin", engine=engine.acting((*actions, action)))
     for queue in case.session.view.queues.values():
-        if queue.spec.reclaimable is False and queue.jobs and "reclaim" in actions:
+        if queue.spec.reclaimable is False and queue.has_jobs and "reclaim" in actions:
             yield Candidate(
                 f"set reclaimable: true in queue {queue.name}", "admin", set_queue(queue.name, reclaimable=True)
             )

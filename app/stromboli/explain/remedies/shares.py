@@ -72,7 +72,7 @@ def weights(case: Case) -> Iterator[Candidate]:
         return
     if gauges.plugin == "proportion":
         low = queue.spec.weight + 1
-        weights = sum(each.spec.weight for each in case.session.view.queues.values() if each.jobs)
+        weights = sum(each.spec.weight for each in case.session.view.queues.values() if each.has_jobs)
         most = min(_MOST_WEIGHT, _OVERWHELMING * max(weights, 1))
         weight = smallest(low, most, lambda n: case.helps(set_queue(queue.name, weight=n)))
         if weight is not None:

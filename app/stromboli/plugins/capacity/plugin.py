@@ -14,7 +14,6 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Vector
 from stromboli.fairness import guarantees, obstacles, shares
@@ -68,15 +67,15 @@ class Capacity(Plugin):
         #: why the whole cluster stands still; only under Volcano's rules
         self._stopped: Reason | None = None
         self._accounts = {
-            queue.name: self._account(queue) for queue in view.queues.values() if self.hierarchy or queue.jobs
+            queue.name: self._account(queue) for queue in view.queues.values() if self.hierarchy or queue.has_jobs
         }
         if self.hierarchy:
             self._link()
         self._devices = ClaimedDevices(view.snapshot.objects, capacity=self.arguments.consumable_capacity)
         self._limits_devices = any(account.devices for account in self._accounts.values())
-        for account in self._accounts.values():
-            for job in account.queue.jobs:
-                self._count(account, job)
+        self._count_jobs()
+        if self._limits_devices:
+            self._count_devices()
         self._set_limits()
         if view.rules.kept_guarantees and len(view.nodes):
             self._keep_guarantees()
@@ -445,7 +444,7 @@ class Capacity(Plugin):
             while account.path[-1].parent is not None:
                 account.path.append(account.path[-1].parent)
         for account in self._accounts.values():
-            if account.children and account.queue.jobs:
+            if account.children and account.queue.has_jobs:
                 self._stop(obstacles.not_a_leaf(account.queue))
         for account in self._accounts.values():
             account.broken = next((above.broken for above in account.path if above.broken), None)
@@ -469,22 +468,29 @@ class Capacity(Plugin):
         if not self._view.rules.broken_queue:
             self._stopped = why
 
-    def _count(self, account: Account, job: Job) -> None:
-        """Add a job to its queue and the ancestors."""
+    def _count_jobs(self) -> None:
+        """Add what jobs have and want to their queues and the ancestors."""
         view = self._view
-        elastic, claim = job.allocated, shares.claim(view, job)
-        if job.min_resources is not None:
-            elastic = np.maximum(job.allocated - job.min_resources, 0)
-        for each in account.path:
-            each.allocated += view.job_allocated[job.index]
-            each.request += view.job_requested[job.index]
-            each.elastic += elastic
+        held, request = view.jobs.by_queue(view.job_allocated), view.jobs.by_queue(view.job_requested)
+        elastic = view.jobs.by_queue(np.maximum(view.job_allocated - view.jobs.min_resources, 0))
+        for account in self._accounts.values():
+            for each in account.path if account.queue.has_jobs else ():
+                each.allocated += held[account.queue.index]
+                each.request += request[account.queue.index]
+                each.elastic += elastic[account.queue.index]
+        for job in shares.claimants(view):
+            claim = shares.claim(view, job)
             if claim is not None:
-                each.inqueue += claim
-        if self._limits_devices:
-            for pod in view.members(job):
-                if pod.pod_class.spec.resource_claims and view.pods.state[pod.row] in ALLOCATED_STATES:
-                    for each in account.path:
+                for each in self._accounts[job.queue.name].path:
+                    each.inqueue += claim
+
+    def _count_devices(self) -> None:
+        """Add the devices that pods hold to their queues and the ancestors."""
+        view = self._view
+        for job in view.jobs.values():
+            for pod in view.holding(job):
+                if pod.pod_class.spec.resource_claims:
+                    for each in self._accounts[job.queue.name].path:
                         each.devices.add(self._devices.of(pod))
 
     def _set_limits(self) -> None:

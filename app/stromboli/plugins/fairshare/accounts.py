@@ -108,11 +108,12 @@ class Accounts:
 
     def _schedulable(self, view: View) -> Mask:
         """Whether jobs can get anything: what waits in a broken queue has no claim to a share."""
-        return np.array([job.queue.name not in self.broken for job in view.jobs.values()], np.bool_)
+        whole = np.array([name not in self.broken for name in view.queues], np.bool_)
+        return whole[view.jobs.queue]
 
     def _by_queue(self, view: View, per_job: Matrix, counted: Mask) -> Matrix:
         """Sums of what some jobs have, by queue."""
-        leaves = np.array([self.row[job.queue.name] for job in view.jobs.values()], np.intp)
+        leaves = np.array([self.row[name] for name in view.queues], np.intp)[view.jobs.queue]
         out = np.zeros((len(self.row), len(self.dimensions)))
         np.add.at(out, leaves[counted], per_job[counted][:, self.dimensions])
         return out
@@ -145,8 +146,7 @@ def _waiting(view: View) -> Matrix:
     if not gated.any():
         return waiting
     pods = view.pods
-    index_of = np.full(len(view.snapshot.pod_groups) + 2, -1, np.intp)
-    index_of[[job.row for job in view.jobs.values()]] = np.arange(len(view.jobs))
+    index_of = view.membership.index_of
     rows = np.flatnonzero((pods.state == PodState.Pending) & gated[pods.pod_class] & (index_of[pods.job] >= 0))
     np.subtract.at(waiting, index_of[pods.job[rows]], view.requests(rows))
     return waiting
@@ -155,8 +155,7 @@ def _waiting(view: View) -> Matrix:
 def divisible(view: View) -> Vector:
     """What there is for the queues, shape (dimensions,): the nodes, without what pods hold that are in no job."""
     pods = view.pods
-    jobs = [job.row for job in view.jobs.values()]
-    held = np.isin(pods.state, ALLOCATED_STATES) & (pods.node >= 0) & ~np.isin(pods.job, jobs)
+    held = np.isin(pods.state, ALLOCATED_STATES) & (pods.node >= 0) & (view.membership.index_of[pods.job] < 0)
     total: Vector = np.maximum(view.total - view.requests(held).sum(axis=0), 0)
     total[PODS] = view.total[PODS]
     return total

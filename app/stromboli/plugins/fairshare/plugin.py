@@ -68,7 +68,7 @@ class FairShare(Plugin):
         #: places of queues among their siblings, by row, until something changes in them
         self._places: dict[int, tuple[object, ...]] = {}
         #: jobs of each leaf in the order in which they are probably tried, and how many have no pod that waits
-        self._jobs = {name: _in_order(queue.jobs) for name, queue in view.queues.items() if queue.jobs}
+        self._jobs = {name: _in_order(queue.jobs) for name, queue in view.queues.items() if queue.has_jobs}
         self._served: defaultdict[str, int] = defaultdict(int)
         #: evictions of this session, by the job that gave its place and by the one that got it
         self._given: defaultdict[str, list[Operation]] = defaultdict(list)
