@@ -7,11 +7,13 @@ session tries each pod first where room was made for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 from pydantic import BaseModel
 
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle
@@ -29,15 +31,27 @@ class GangPreempt(Action):
         if not waiting:
             return
 
-        def last_job_first(bundle: Bundle, need: Vector) -> tuple[Reversed]:
-            return (Reversed(session.ask.job_key(bundle.job)),)
-
         holders = Holders(session, HELD)
         market = Market(session, holders, self.name, "preemptable") if session.rules.evict_only_what_helps else None
-        way = GangWay(self.name, reclaiming=False, holders=holders, order=last_job_first, market=market)
+        way = GangWay(self.name, reclaiming=False, holders=holders, order=partial(LastJobFirst, session), market=market)
         priorities = session.view.jobs.priority[holders.job]
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             in_queue = (holders.queue == queue.index) & holders.may_go_for(queue)
             for job in sorted(waiting[name], key=session.ask.job_key):
                 serve_gang(session, way, job, in_queue & (priorities < job.priority))
+
+
+class LastJobFirst:
+    """The order in which bundles go: those of the job that is served last first."""
+
+    def __init__(self, session: Session, need: Vector) -> None:
+        self._session = session
+
+    def key(self, bundle: Bundle) -> tuple[Reversed]:
+        """See `Order`."""
+        return (Reversed(self._session.ask.job_key(bundle.job)),)
+
+    def soonest(self, jobs: Rows, *, whole: bool) -> Iterator[tuple[tuple[()], int]]:
+        """See `Order`. It takes plugins to know."""
+        return (((), job) for job in jobs.tolist())

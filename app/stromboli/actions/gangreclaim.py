@@ -7,16 +7,19 @@ they lose. The HyperNode is remembered: allocate of the next session tries each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Matrix, Rows, Vector
 from stromboli.framework.action import Action
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
-from stromboli.tactics.bundles import Bundle, worth
+from stromboli.tactics.bundles import Bundle, worth, worths
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
 from stromboli.tactics.victims import Holders, starving, victim_queue_key
 
@@ -30,22 +33,51 @@ class GangReclaim(Action):
         if not waiting:
             return
         holders = Holders(session, (PodState.Running,))
+        requested = session.view.membership.requested_by_all()
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             if session.ask.overused(queue) is not None:
                 continue
             candidates = holders.outside(queue)
+            order = partial(LeastEntitledFirst, session, queue, requested)
+            way = GangWay(self.name, reclaiming=True, holders=holders, order=order)
             for job in sorted(waiting[name], key=session.ask.job_key):
-                serve_gang(session, self._way(session, holders, queue), job, candidates)
+                serve_gang(session, way, job, candidates)
 
-    def _way(self, session: Session, holders: Holders, queue: Queue) -> GangWay:
-        #: keys of queues, as they are after so many changes of nodes
-        keys: dict[tuple[int, str], tuple[Any, ...]] = {}
 
-        def least_entitled_first(bundle: Bundle, need: Vector) -> tuple[Any, ...]:
-            of = (len(session.view.nodes.log), bundle.job.queue.name)
-            if of not in keys:
-                keys[of] = victim_queue_key(session, bundle.job.queue, queue)
-            return *keys[of], -worth(session, bundle, need), bundle.job.key
+class LeastEntitledFirst:
+    """The order in which bundles go: by queue, then what gives most for what it loses. It is that of one moment."""
 
-        return GangWay(self.name, reclaiming=True, holders=holders, order=least_entitled_first)
+    def __init__(self, session: Session, queue: Queue, requested: Matrix, need: Vector) -> None:
+        """`queue` takes back, `need` is what it asks for; `requested` is what all pods of jobs request together."""
+        self._session = session
+        self._queue = queue
+        self._requested = requested
+        self._need = need
+        self._keys: dict[int, tuple[Any, ...]] = {}
+
+    def key(self, bundle: Bundle) -> tuple[Any, ...]:
+        """See `Order`."""
+        job = bundle.job
+        return *self._of_queue(job.queue.index), -worth(self._session, bundle, self._need), job.key
+
+    def soonest(self, jobs: Rows, *, whole: bool) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """See `Order`. A whole bundle gives what its job holds at most, and a safe one costs nothing."""
+        known, most = self._session.view.jobs, np.full(len(jobs), np.inf)
+        if whole:
+            most = worths(self._session.view.job_allocated[jobs], self._requested[jobs], self._need)
+        order = np.lexsort((known.alphabetical[jobs], -most))
+        jobs, most = jobs[order], most[order]
+        for queue in sorted(set(known.queue[jobs].tolist()), key=self._of_queue):
+            of_queue = known.queue[jobs] == queue
+            for job, value in zip(jobs[of_queue].tolist(), most[of_queue].tolist(), strict=True):
+                yield (*self._of_queue(queue), -value, known.key(job)), job
+
+    def _of_queue(self, index: int) -> tuple[Any, ...]:
+        """The place of a queue among those that are taken from."""
+        key = self._keys.get(index)
+        if key is None:
+            queues = self._session.view.queues
+            given = queues[list(queues)[index]]
+            key = self._keys[index] = victim_queue_key(self._session, given, self._queue)
+        return key

@@ -81,6 +81,11 @@ class Jobs(Mapping[str, Job]):
             self._by_key[job.key] = job
         return job
 
+    def key(self, index: int) -> str:
+        """The key of the job with an index."""
+        number = int(self._keys.numbers[self.rows[index]])
+        return self._keys.values[number]
+
     def in_row(self, row: int) -> Job | None:
         """The job of a row in the snapshot, which may be negative; None where there is none."""
         index = int(self.membership.index_of[row])
@@ -120,6 +125,13 @@ class Jobs(Mapping[str, Job]):
         rows[numbers[used]] = used
         return rows
 
+    @cached_property
+    def alphabetical(self) -> Rows:
+        """The place of each in the order of the keys."""
+        keys, places = list(self), np.zeros(len(self), np.intp)
+        places[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+        return places
+
     # -- columns -----------------------------------------------------------------------------------------------------
 
     def said(self, key: Hashable, read: Callable[[PodGroup], T]) -> tuple[Sequence[T], Rows]:
@@ -144,6 +156,13 @@ class Jobs(Mapping[str, Job]):
         """The number of pods in some states."""
         counts: Rows = self.membership.counts[list(states)].sum(axis=0)
         return counts
+
+    def now(self, column: Rows, read: Callable[[Job], int]) -> Rows:
+        """A column with what holds now of the jobs that anybody asked for."""
+        column = column.copy()
+        for index, job in self._made.items():
+            column[index] = read(job)
+        return column
 
     @cached_property
     def numbers(self) -> Rows:

@@ -44,6 +44,7 @@ class Board:
     """Feasibility, room and scores of the nodes for one identity class. Arrays have shape (feasible nodes,)."""
 
     __slots__ = (
+        "_copies",
         "_fits_future",
         "_full",
         "_heap",
@@ -73,6 +74,7 @@ class Board:
         self.fits_idle: Mask
         self.scores: Vector
         self._fits_future: Mask | None
+        self._copies: Vector | None
         self._compute()
         self._seen = len(kernel.nodes.log)
         #: whether scores depend on which nodes there are to choose from, or on what their neighbours got
@@ -120,11 +122,26 @@ class Board:
             self._fits_future = fits(self.request, self._kernel.nodes.future_idle(self.rows))
         return self._fits_future
 
+    @property
+    def copies(self) -> Vector:
+        """For how many pods each node has room, now or when terminating pods have gone; it may be negative."""
+        if self._copies is None:
+            self._copies = self._count_copies(self.rows)
+        return self._copies
+
+    def _count_copies(self, rows: Rows) -> Vector:
+        nodes = self._kernel.nodes
+        now, later = nodes.idle[:, rows], nodes.future_idle(rows)
+        return np.maximum(copies_that_fit(self.request, now), copies_that_fit(self.request, later))
+
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
         self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
         self.fits_idle[at] = fitting = fits(self.request, nodes.room(dirty))
-        self._fits_future = None
+        if self._fits_future is not None:
+            self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
+        if self._copies is not None:
+            self._copies[at] = self._count_copies(dirty)
         if self._heap is not None:
             for index, score, fit in zip(at.tolist(), scores.tolist(), fitting.tolist(), strict=True):
                 if fit:
@@ -133,7 +150,7 @@ class Board:
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle = fits(self.request, nodes.room(rows))
-        self._fits_future = None
+        self._fits_future = self._copies = None
         self.scores = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
 

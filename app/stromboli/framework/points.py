@@ -305,6 +305,10 @@ class Points:
         deciding += [tuple(by_share)] if by_share else []
         return Voices(tuple(protecting), tuple(deciding))
 
+    def in_turn(self, point: str) -> bool:
+        """Whether all who have a say about victims judge them one after the other."""
+        return all(_plugin(method).in_turn for method in self.all(point))
+
     def fills_shares(self) -> bool:
         """Whether a plugin lets queues take back all that they deserve."""
         return any(_plugin(method).fills_shares for method in self.all("preemptive"))

@@ -173,6 +173,12 @@ class Questions:
         """Without those whose eviction was refused a moment ago."""
         return [pod for pod in candidates if pod.uid not in self._refused] if self._refused else candidates
 
+    def judges_in_turn(self, point: str) -> bool:
+        """Whether what is said of the first candidates stays so when there are more. An empty set never does, where it
+        is no veto.
+        """
+        return self._rules.veto and self._points.in_turn(point)
+
     def preemptable_jobs(self, job: Job) -> Mask | None:
         """The jobs whose pods may be evicted for a job of their queue at most, shape (jobs,); None for all."""
         masks = self._points.outside(job) if self._rules.veto else ()

@@ -19,6 +19,7 @@ _COOLDOWN = "volcano.sh/cooldown-time"
 
 class Cdp(Plugin):
     name = "cdp"
+    in_turn = True
     protects = True
     reads = Reads(kept=(_COOLDOWN,))
 

@@ -12,6 +12,7 @@ from stromboli.tactics.victims import critical
 
 class Conformance(Plugin):
     name = "conformance"
+    in_turn = True
     protects = True
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:

@@ -30,6 +30,7 @@ _WEIGHTS = "volcano.sh/hierarchy-weights"
 
 class Drf(Plugin):
     name = "drf"
+    in_turn = True
     by_share = True
 
     def open(self, view: View) -> None:

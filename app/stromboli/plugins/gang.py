@@ -24,6 +24,7 @@ _NOT_SCHEDULED = PodGroupCondition(type="Scheduled", status="False", reason="Not
 
 class Gang(Plugin):
     name = "gang"
+    in_turn = True
 
     def open(self, view: View) -> None:
         self._view = view

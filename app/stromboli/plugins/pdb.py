@@ -38,6 +38,7 @@ class Budget:
 
 class Pdb(Plugin):
     name = "pdb"
+    in_turn = True
     protects = True
 
     def open(self, view: View) -> None:

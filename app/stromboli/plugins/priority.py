@@ -13,6 +13,7 @@ from stromboli.state.pods import PodRecord
 
 class Priority(Plugin):
     name = "priority"
+    in_turn = True
 
     def open(self, view: View) -> None:
         self._jobs = view.jobs

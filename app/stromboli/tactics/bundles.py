@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.pod_state import STATES
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Matrix, Vector
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -111,11 +111,19 @@ def worth(session: Session, bundle: Bundle, need: Vector) -> float:
     """How much of what is needed a bundle gives, relative to what its job as a whole requests; the more the better."""
     if not bundle.whole:
         return math.inf
-    asked = need > 0
-    gives = session.view.requested(bundle.pods)[asked] / need[asked]
-    loses = session.view.requested(session.view.members(bundle.job))[asked] / need[asked]
-    cost = float(loses.sum())
-    return float(gives.clip(max=1).sum()) / cost if cost else math.inf
+    gives = session.view.requested(bundle.pods)
+    loses = session.view.requested(session.view.members(bundle.job))
+    return float(worths(gives[None], loses[None], need)[0])
+
+
+def worths(gives: Matrix, loses: Matrix, need: Vector) -> Vector:
+    """The same of many; `gives` and `loses` are amounts, shape (bundles, dimensions)."""
+    gain, cost = np.zeros(len(gives)), np.zeros(len(gives))
+    for column in np.flatnonzero(need > 0):
+        gain += np.minimum(gives[:, column] / need[column], 1)
+        cost += loses[:, column] / need[column]
+    found: Vector = np.divide(gain, cost, out=np.full(len(gives), np.inf), where=cost > 0)
+    return found
 
 
 def _made(*offers: Bundle) -> list[Bundle]:

@@ -13,7 +13,6 @@ import numpy as np
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework.job import Job, SubJob
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -50,8 +49,8 @@ def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> 
     for alike in by_class.values():
         if session.kernel.varies(alike[0]):
             return np.full(len(room), np.inf)
-        copies = _copies(session, alike[0], len(alike), alone)
-        sums = tree.sums(copies)[hyper_nodes] if alone is None else copies.sum()
+        copies = _copies(session, alike[0], len(alike))
+        sums = tree.sums(copies)[hyper_nodes] if alone is None else copies[alone].sum()
         room += np.minimum(sums, len(alike))
     return room
 
@@ -102,20 +101,9 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
     )
 
 
-def _copies(session: Session, pod: PodRecord, most: int, among: Rows | None) -> Vector:
-    """How many pods like this one each node takes, `most` at most, shape (nodes,); only some are looked at if given."""
-    nodes, board = session.view.nodes, session.kernel.board(pod)
-    rows = board.rows if among is None else _in_both(board.rows, among)
-    idle, future = nodes.idle[:, rows], nodes.future_idle(rows)
-    room = np.maximum(copies_that_fit(board.request, idle), copies_that_fit(board.request, future))
-    copies = np.zeros(len(nodes))
-    copies[rows] = np.clip(room, 0, most)
+def _copies(session: Session, pod: PodRecord, most: int) -> Vector:
+    """How many pods like this one each node takes, `most` at most, shape (nodes,)."""
+    board = session.kernel.board(pod)
+    copies = np.zeros(len(session.view.nodes))
+    copies[board.rows] = np.clip(board.copies, 0, most)
     return copies
-
-
-def _in_both(ascending: Rows, others: Rows) -> Rows:
-    """Those of few others that are among many numbers in ascending order."""
-    at = np.searchsorted(ascending, others)
-    known = at < len(ascending)
-    known[known] = ascending[at[known]] == others[known]
-    return others[known]

@@ -1,7 +1,7 @@
 """Evicting some pods so that a whole gang gets its places: one mechanism for gangpreempt and gangreclaim.
 
 A `_Search` acts for one job, in one HyperNode after the other that the job may be placed in. The steps are: the
-bundles that other gangs could give there, with the plugins' consent (`_offers`), evictions, bundle by bundle, until
+bundles that other gangs could give there, with the plugins' consent (`offers`), evictions, bundle by bundle, until
 all pending pods of the job find their places (`_make_room`, `_try`), and what turns out not to be needed given back
 from the highest (`_spare`).
 
@@ -11,7 +11,7 @@ HyperNodes the one whose victims weigh least is taken. Volcano takes bundles as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,10 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics import domains
-from stromboli.tactics.bundles import Bundle, bundles, permitted
+from stromboli.tactics.bundles import Bundle
 from stromboli.tactics.cheapest import Market, Purchase, identical, price
-from stromboli.tactics.victims import Holders, join, preemptable, take_back, weight
+from stromboli.tactics.offers import Offers, Order
+from stromboli.tactics.victims import Holders, join, take_back, weight
 from stromboli.tactics.worksheets import Worksheet, in_turn, worksheet
 
 _MAX_DOMAINS = 8
@@ -54,8 +55,8 @@ class GangWay:
     reclaiming: bool
     #: the pods among which candidates are
     holders: Holders
-    #: sorts bundles, given what is needed: smaller is evicted first, but all whole ones go last
-    order: Callable[[Bundle, Vector], tuple[Any, ...]]
+    #: in which order bundles go, given what is needed
+    order: Callable[[Vector], Order]
     #: where the cheapest set of victims is looked for, under strict rules
     market: Market | None = None
 
@@ -166,9 +167,8 @@ class _Search:
         """Who has to go for the job to fit in a HyperNode; None when nothing helps. Leaves the session as it was."""
         if self._way.market is not None and not self._job.divided:
             return self._buy(self._way.market, domain)
-        offers = self._offers(domain)
         units: list[Statement] = []
-        placed = self._make_room(domain, offers, units)
+        placed = self._make_room(domain, units)
         if placed is not None and self._strict:
             units, placed = self._spare(domain, units, placed)
         evictions = [placement for unit in units for placement in unit.save()]
@@ -198,39 +198,28 @@ class _Search:
         uid = session.view.sub_job_of(self._job, self._pods[0]).uid
         return _Plan(evictions, _Placed(placements, {uid: domain}))
 
-    def _offers(self, domain: int) -> list[Bundle]:
-        """What other gangs can give in a HyperNode, what goes first in front."""
-        session, way = self._session, self._way
-        offers = [
-            bundle
-            for job, pods in self._candidates_by_job(domain).items()
-            for bundle in bundles(session, session.view.jobs[job], pods)
-        ]
-        offers.sort(key=lambda bundle: (bundle.whole, way.order(bundle, self._need)))
-        pods = {pod.row: pod for bundle in offers for pod in bundle.pods}
-        point = "reclaimable" if way.reclaiming else "preemptable"
-        allowed = session.ask.gang_victims(point, self._job, self._pods[0], list(pods.values())) if pods else []
-        return [bundle for bundle in permitted(offers, allowed) if self._allow_whole or not bundle.whole]
-
-    def _candidates_by_job(self, domain: int) -> dict[str, list[PodRecord]]:
-        """The pods in a HyperNode that could be asked to go, and agree, by the key of their job."""
-        session, holders = self._session, self._way.holders
-        rows = holders.rows[self._candidates & session.view.topology.masks[domain][holders.node]]
-        agrees: dict[str, bool] = {}
-        found: dict[str, list[PodRecord]] = {}
-        for pod in session.view.records(rows[np.isin(session.view.pods.state[rows], list(holders.states))]):
-            if pod.job not in agrees:
-                agrees[pod.job] = preemptable(session.view.jobs[pod.job].pod_group.metadata)
-            if agrees[pod.job] and preemptable(pod):
-                found.setdefault(pod.job, []).append(pod)
-        return found
-
-    def _make_room(self, domain: int, offers: Sequence[Bundle], units: list[Statement]) -> _Placed | None:
+    def _make_room(self, domain: int, units: list[Statement]) -> _Placed | None:
         """Evict until the job fits; `units` gets a statement for each eviction that can be taken back alone."""
         if self._strict:
             placed = self._try(domain, evicting=False)
             if placed is not None:
                 return placed
+        session, way = self._session, self._way
+        point = "reclaimable" if way.reclaiming else "preemptable"
+        within = session.view.topology.masks[domain]
+        offers = Offers(session, way.holders, self._candidates, within, way.order(self._need), point)
+        for block in offers.blocks(self._job, self._pods[0]):
+            placed = self._take(domain, [each for each in block if self._allow_whole or not each.whole], units)
+            if placed is not None:
+                return placed
+            take_back(units)
+            units.clear()
+        return None
+
+    def _take(self, domain: int, offers: Sequence[Bundle], units: list[Statement]) -> _Placed | None:
+        """Evict some bundles, one after the other, until the job fits."""
+        if self._strict and not self._may_have_room(domain, offers):
+            return None
         for bundle in offers:
             parts = [[pod] for pod in bundle.pods] if self._strict and not bundle.whole else [bundle.pods]
             for pods in parts:
@@ -295,14 +284,22 @@ class _Search:
                 return hyper_node
         return NOWHERE
 
+    def _may_have_room(self, domain: int, offers: Iterable[Bundle] = ()) -> bool:
+        """Whether the pods could fit in a HyperNode by sums, once some bundles are gone."""
+        nodes, within = self._session.view.nodes, self._session.view.topology.masks[domain]
+        room = nodes.idle + nodes.releasing
+        free = (room if within.all() else room[:, within]).sum(axis=1)
+        for bundle in offers:
+            free += self._session.view.requested(bundle.pods)
+        return bool(fits(self._need, free))
+
     def _has_room(self, domain: int) -> bool:
         """Whether the pods could fit in a HyperNode: by sums, and by what each node has room for.
 
         A try is dear. Under Volcano's rules only sums spare it, as those that fail leave nominations behind.
         """
-        session, nodes = self._session, self._session.view.nodes
-        within = session.view.topology.masks[domain]
-        if not fits(self._need, (nodes.idle[:, within] + nodes.releasing[:, within]).sum(axis=1)):
+        session = self._session
+        if not self._may_have_room(domain):
             return False
         if not self._strict or self._job.divided:
             return True

@@ -15,7 +15,7 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, total_ordering
+from functools import cached_property, partial, total_ordering
 from itertools import islice
 from typing import Any
 
@@ -155,6 +155,21 @@ class Holders:
         #: by the candidates that they are of
         self._releasable: dict[bytes, Releasable] = {}
         self._rankings: _Rankings = {}
+
+    @cached_property
+    def by_job(self) -> Rows:
+        """The order that brings those of each job together."""
+        order: Rows = np.argsort(self.job, kind="stable")
+        return order
+
+    @cached_property
+    def willing(self) -> Mask:
+        """Which agree to go, and their jobs with them."""
+        view = self._session.view
+        said = view.snapshot.pod_facts.column("preemptable", preemptable)
+        of_jobs = view.jobs.holds("preemptable", lambda group: preemptable(group.metadata))
+        willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]] & of_jobs[self.job]
+        return willing
 
     @property
     def rank(self) -> Rows:
