@@ -32,6 +32,7 @@ SHOWN_BY = {
     "devices": "deviceshare-9010-vgpu-spread-gives-no-node-score",
     "extender_errors": "extender-9004-prioritize-answers-nothing",
     "missing_claims": "dra-0006",
+    "shared_claims": "dra-9004-shared-claim-one-pod-per-session",
 }
 REGISTRY = discover()
 

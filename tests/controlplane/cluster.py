@@ -56,6 +56,7 @@ CONTROLLERS = (
     "job-controller",
     "namespace-controller",
     "replicaset-controller",
+    "resourceclaim-controller",
     "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",

@@ -228,6 +228,8 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
         ("create", "events.k8s.io", "events"),
         ("list", "policy", "poddisruptionbudgets"),
         ("list", "resource.k8s.io", "resourceclaims"),
+        ("update", "resource.k8s.io", "resourceclaims/status"),
+        ("update", "resource.k8s.io", "resourceclaims/binding"),
         ("create", "scheduling.volcano.sh", "queues"),
         ("patch", "scheduling.volcano.sh", "queues/status"),
         ("create", "authentication.k8s.io", "tokenreviews"),

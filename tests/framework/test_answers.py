@@ -25,14 +25,18 @@ def session(answering: dict[str, Any]) -> SessionResult:
     methods = {point: _method(point, answer) for point, answer in answering.items()}
     plugin = type("Odd", (Plugin,), {"name": "odd", **methods})
     known = discover()
+    # Nobody is asked about the claims of pods that have none.
+    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]} if "bind_claims" in answering else {}
     cluster = builders.state(
         *(builders.node(f"n{index}", cpu="8") for index in range(NODES)),
         builders.queue("default"),
         builders.pod_group("bad", 2, phase="Pending", minResources={"cpu": "1"}),
-        builders.gang("bad", 2),
+        builders.gang("bad", 2, **claims),
         builders.pod_group("good", 2, phase="Pending", minResources={"cpu": "1"}),
         builders.gang("good", 2, priority=3),
     )
+    allocated = {"allocation": {"devices": {}}}
+    cluster.upsert("ResourceClaim", {"metadata": {"name": "c", "namespace": "default"}, "status": allocated})
     registry = Registry(known.actions, known.plugins | {"odd": plugin})
     text = builders.policy("odd priority gang", "predicates proportion nodeorder", actions=ACTIONS)
     return Engine(text, registry=registry).decide(cluster.snapshot(), now=builders.NOON)
@@ -82,6 +86,7 @@ WRONG = {
     "overused": [True, "yes"],
     "allocatable": [None, 3, (1,), ("1", None), (1, "why"), (None, None)],
     "bind_annotations": [None, {"a": 1}, {1: "a"}, [("a", "b")]],
+    "bind_claims": [None, 7, ["claim"]],
     "refusal": [True, "no"],
 }  # fmt: skip
 

@@ -53,6 +53,7 @@ NEUTRAL: dict[str, Callable[..., Any]] = {
     "one_by_one": lambda pod: False,
     "refusal": lambda pod, node: None,
     "bind_annotations": lambda pod, node: {},
+    "bind_claims": lambda pod, node: [],
     "on_allocate": lambda operation: None,
     "on_deallocate": lambda operation: None,
 }

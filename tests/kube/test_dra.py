@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from stromboli.api import objects
 from stromboli.api.decisions import Bind
-from stromboli.engine import Engine
-from stromboli.framework.environment import Environment
 from stromboli.framework.explain import pending_reasons
 from stromboli.framework.session import Session
 from tests import builders
@@ -129,10 +129,20 @@ def test_a_discarded_gang_gives_its_devices_back() -> None:
     assert bound == {"s": "n1"}
 
 
-def test_a_claim_that_is_being_allocated_takes_no_second_pod() -> None:
-    bound, session = run(*SLICES, claim("c"), pod("p0", "c"), pod("p1", "c"))
+def test_a_claim_that_is_being_allocated_takes_no_second_pod_under_volcanos_rules() -> None:
+    shared = (claim("c"), pod("p0", "c"), pod("p1", "c"))
+    bound, session = run(*SLICES, *shared, policy=f"compatibility: volcano\n{POLICY}")
     assert bound == {"p0": "n0"}
     assert 'resourceclaim "c" is in the process of being allocated' in why(session, "p1")
+
+
+def test_a_gang_that_shares_a_claim_starts_where_the_devices_are() -> None:
+    gang = [builders.pod_group("g", 3), *(pod(f"p{i}", "c", cpu="3") for i in range(3))]
+    shared = claim("c", request("r", f'{A}.model == "h100"'))
+    assert run(*SLICES, shared, *gang)[0] == {"p0": "n1", "p1": "n1", "p2": "n1"}
+    elsewhere = claim("c", request("r", f'{A}.model == "a100"', count=1))
+    small = (device_class(), resource_slice("n0", A100))
+    assert run(*small, elsewhere, *gang)[0] == {}, "n0 has room for two of them"
 
 
 def test_an_allocated_claim_is_shared_where_it_is() -> None:
@@ -267,13 +277,21 @@ def test_devices_that_share_counters_are_not_offered() -> None:
     assert run(device_class(), resource_slice("n0", partition), claim("c"), pod("p", "c"))[0] == {}
 
 
-def test_claims_made_from_templates_are_found_by_their_owner() -> None:
-    owner = {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
-    annotations = {"resource.kubernetes.io/pod-claim-name": "gpus"}
-    made = claim("p-gpus-x7", request(count=2), metadata={"ownerReferences": [owner], "annotations": annotations})
-    templated = builders.pod("p", "g", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "t"}])
-    assert run(*SLICES, made, templated)[0] == {"p": "n1"}
-    assert "not made from its template yet" in why(run(*SLICES, templated)[1], "p")
+def test_a_pods_status_names_the_claims_that_were_made_from_templates() -> None:
+    def made(uid: str) -> dict[str, Any]:
+        owner = {"kind": "Pod", "name": "p", "uid": uid, "controller": True}
+        return claim("p-gpus-x7", request(count=2), metadata={"ownerReferences": [owner]})
+
+    def templated(*statuses: objects.PodResourceClaimStatus) -> objects.Pod:
+        found: objects.Pod = builders.pod("p", "g", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "t"}])
+        status = msgspec.structs.replace(found.status, resource_claim_statuses=list(statuses))
+        return msgspec.structs.replace(found, status=status)
+
+    named = templated(objects.PodResourceClaimStatus("gpus", "p-gpus-x7"))
+    assert run(*SLICES, made("uid-p"), named)[0] == {"p": "n1"}
+    assert run(*SLICES, templated(objects.PodResourceClaimStatus("gpus")))[0] == {"p": "n0"}, "none is needed"
+    assert "not made from its template yet" in why(run(*SLICES, made("uid-p"), templated())[1], "p")
+    assert 'resourceclaim "p-gpus-x7" not found' in why(run(*SLICES, made("another"), named)[1], "p")
 
 
 def test_an_unreadable_slice_is_set_aside() -> None:
@@ -354,20 +372,3 @@ def test_a_minimum_by_role_counts_the_first_pod_of_each(limit: str, phase: str) 
     claims = [claim("a0"), claim("a1", request(count=5))]
     _, session = run(*SLICES, group, *claims, *workers, policy=QUOTA, **{"deviceclass/gpu": limit})
     assert session.view.jobs["default/a"].phase == phase
-
-
-@pytest.mark.parametrize(("status", "nodes"), [(None, []), (allocation("n0", "d0"), ["n0"])])
-def test_pods_are_not_bound_where_nobody_would_allocate_their_claims(
-    status: dict[str, Any] | None, nodes: list[str]
-) -> None:
-    wanted = claim("c", **({"status": status} if status else {}))
-    cluster = builders.state(builders.queue("default"), builders.node("n0"), builders.pod_group("g"), pod("p", "c"))
-    for manifest in (device_class(), resource_slice("n0", device("d0")), wanted):
-        cluster.upsert(manifest["kind"], manifest)
-    environment = Environment(unallocating=frozenset(["stromboli"]))
-    result = Engine(POLICY).decide(cluster.snapshot(), now=builders.NOON, environment=environment)
-    assert [decision.node for decision in result.decisions if isinstance(decision, Bind)] == nodes
-    if not nodes:
-        reason = result.session.view.reason(result.session.view.jobs["default/g"])
-        assert reason is not None
-        assert "default/c is not allocated" in str(result.session.view.trace.pods)

@@ -41,6 +41,7 @@ from stromboli.framework.environment import Environment
 from stromboli.live import Service as LiveService
 from stromboli.live import Settings
 from stromboli.live.binder import Binder
+from stromboli.live.claims import Claims
 from stromboli.live.client import Credentials, Kube
 from stromboli.live.events import Events
 from stromboli.live.mirror import Mirror
@@ -225,6 +226,7 @@ async def _bind(api: Running, count: int) -> tuple[float, float]:
         mirror,
         events,
         Recall(kube, mirror),
+        Claims(binding, mirror, workers=settings.bind_connections, rate=1e9),
         observer,
         workers=settings.bind_connections,
         rate=1e9,

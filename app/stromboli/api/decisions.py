@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from stromboli.api import keys
 from stromboli.api.crds import Condition, PodGroupStatus
@@ -24,6 +24,17 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimUse(About):
+    """A resource claim that a pod needs, and what it has to hold before the pod is bound."""
+
+    uid: str
+    #: its `status.allocation` as plain data
+    allocation: Mapping[str, Any]
+    #: whether it is still to be written; else it was there when this was decided
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Bind(About):
     """Bind a pod to a node."""
 
@@ -31,6 +42,8 @@ class Bind(About):
     node: str
     #: annotations that go on the pod with its binding
     annotations: Mapping[str, str] = field(default_factory=dict)
+    #: the resource claims that are reserved for the pod first
+    claims: Sequence[ClaimUse] = ()
 
 
 @dataclass(frozen=True, slots=True)

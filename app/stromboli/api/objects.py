@@ -213,11 +213,17 @@ def refusal(conditions: Iterable[PodCondition]) -> PodCondition | None:
     return next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
 
 
+class PodResourceClaimStatus(Record, frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
 class PodStatus(Record, frozen=True):
     phase: str | None = ""
     nominated_node_name: str | None = ""
     start_time: str | None = None
     conditions: list[PodCondition] | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
 
 class Pod(Record, frozen=True):

@@ -224,12 +224,7 @@ class _Scheduler:
     """The service and its HTTP side, put together."""
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
-        environment = Environment(
-            extender=HttpExtenderTransport(),
-            unallocating=frozenset(settings.scheduler_names),
-            admitted={},
-            churn=Churn(),
-        )
+        environment = Environment(extender=HttpExtenderTransport(), admitted={}, churn=Churn())
         engine_of = partial(Engine, registry=registry, compatibility=compatibility)
         sessions = Successive(engine_of(), environment, time.perf_counter)
 

@@ -16,6 +16,8 @@ from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, ExtenderError
 from stromboli.framework.session import Session
+from stromboli.kube.dra.holdings import claim_keys
+from stromboli.kube.dra.reservation import released, reserved
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord
@@ -38,15 +40,33 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
                 started = datetime.fromtimestamp(now, UTC).isoformat()
                 status = objects.PodStatus(phase="Running", start_time=started)
                 state.upsert("Pod", pod_of(_known(state, decision.key), node, status))
+                _reserve(state, decision)
             case Nominate(node=node) if nominating:
                 status = objects.PodStatus(phase="Pending", nominated_node_name=node)
                 state.upsert("Pod", pod_of(_known(state, decision.key), "", status))
             case Evict():
+                _release(state, _known(state, decision.key))
                 state.delete("Pod", decision.key)
             case SetPodGroupStatus(status=shown):
                 pod_group = state.pod_group(decision.key)
                 assert isinstance(pod_group, crds.PodGroup)
                 state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
+
+
+def _reserve(state: ClusterState, bind: Bind) -> None:
+    """Give the claims of a pod that is bound their devices."""
+    for use in bind.claims:
+        claim = state.objects["ResourceClaim"].get(use.key)
+        if claim is not None:
+            state.upsert("ResourceClaim", reserved(claim, use, bind.name, bind.uid))
+
+
+def _release(state: ClusterState, pod: PodRecord) -> None:
+    """Take from the claims of a pod that is gone what nobody else uses."""
+    for key in claim_keys(pod):
+        claim = state.objects["ResourceClaim"].get(key)
+        if claim is not None:
+            state.upsert("ResourceClaim", released(claim, pod.uid))
 
 
 def _known(state: ClusterState, key: str) -> PodRecord:
@@ -73,7 +93,13 @@ def pod_of(record: PodRecord, node: str, status: objects.PodStatus) -> objects.P
             priority=record.spec_priority,
             scheduler_name=record.scheduler_name,
         ),
-        status=msgspec.structs.replace(status, conditions=list(record.conditions)),
+        status=msgspec.structs.replace(
+            status,
+            conditions=list(record.conditions),
+            resource_claim_statuses=[
+                objects.PodResourceClaimStatus(name, made or None) for name, made in record.claim_names.items()
+            ],
+        ),
     )
 
 

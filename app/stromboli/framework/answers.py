@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stromboli.api.decisions import ClaimUse
 from stromboli.api.errors import StromboliError
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector
@@ -224,6 +225,13 @@ def texts(method: Method, answer: Any) -> Mapping[str, str]:
     if isinstance(answer, Mapping) and all(isinstance(t, str) for pair in answer.items() for t in pair):
         return answer
     raise AnswerError(method, "a mapping of texts", answer)
+
+
+def claims(method: Method, answer: Any) -> Sequence[ClaimUse]:
+    """Claims that pods use."""
+    if isinstance(answer, Sequence) and all(type(each) is ClaimUse for each in answer):
+        return answer
+    raise AnswerError(method, "a list of ClaimUse", answer)
 
 
 def hashable(method: Method, answer: Any) -> Any:

@@ -66,8 +66,6 @@ class Environment:
     node_usage: Mapping[str, NodeUsage] = field(default_factory=dict)
     #: None where there is no network; an extender is then one that does not answer
     extender: ExtenderTransport | None = None
-    #: names of schedulers whose pods are bound without anybody writing the allocation of their resource claims
-    unallocating: frozenset[str] = frozenset()
     #: None when all nodes are its own
     sharding: Sharding | None = None
     #: what queues held in the past as a part of the cluster, by queue and resource, where somebody else measures it

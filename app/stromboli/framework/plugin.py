@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from stromboli.api.decisions import ClaimUse
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.definition import check_methods, public_methods
@@ -308,6 +309,10 @@ class Plugin:
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """Annotations that go on a pod with its binding to a node."""
+        raise NotImplementedError
+
+    def bind_claims(self, pod: PodRecord, node: int) -> Sequence[ClaimUse]:
+        """Resource claims that are reserved for a pod before it is bound. Asked only for pods that name claims."""
         raise NotImplementedError
 
     # -- accounts ------------------------------------------------------------------------------------------------

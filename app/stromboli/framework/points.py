@@ -49,6 +49,7 @@ _WITHOUT_SWITCH = frozenset(
         "varies",
         "identity",
         "bind_annotations",
+        "bind_claims",
         "refusal",
         "on_allocate",
         "on_deallocate",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from stromboli.api.decisions import ClaimUse
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework import answers, reasons
@@ -235,3 +236,8 @@ class Questions:
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """What goes on a pod with its binding."""
         return self._points.merged("bind_annotations", pod, node)
+
+    def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
+        """The resource claims that are reserved for a pod before it is bound."""
+        methods = self._points.all("bind_claims")
+        return [use for method in methods for use in answers.claims(method, method(pod, node))]

@@ -7,6 +7,8 @@ Bindings leave in the order in which they were decided, so the pods of a gang le
 when it would be sent, because its pod or node is not what it was or another replica may lead, takes with it what was
 decided with it and is not sent yet. For pods that kube-scheduler binds, a binding is assumed and expected, but not
 sent; kube-scheduler is called back for it.
+The pods of a job whose claims have to be reserved first are bound when all of that is done. If some of it fails, all of
+them are decided anew.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
+from stromboli.live.claims import LATE, Claims, NotReservedError
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, NotSentError
 from stromboli.live.events import Events, Reference, about_pod, about_pod_group
 from stromboli.live.json import Decoder
@@ -56,6 +59,8 @@ class _Round:
     #: those that were not sent, by pod key, and what their nodes were like
     unsent: dict[str, tuple[Bind, object]] = field(default_factory=dict)
     sending: int = 0
+    #: whether some need resource claims
+    claims: bool = False
     bound: list[Bind] = field(default_factory=list)
 
     @property
@@ -73,6 +78,7 @@ class Binder:
         mirror: Mirror,
         events: Events,
         recall: Recall,
+        claims: Claims,
         observer: Observer,
         *,
         workers: int,
@@ -86,12 +92,14 @@ class Binder:
         self._state = mirror.state
         self._events = events
         self._recall = recall
+        self._claims = claims
         self._observer = observer
         self._workers = workers
         self._bucket = TokenBucket(rate)
         self._assume_timeout = assume_timeout
         self._pod_events = pod_events
         self._queue: asyncio.Queue[tuple[str, _Round]] = asyncio.Queue()
+        self._claiming: asyncio.Queue[_Round] = asyncio.Queue()
         #: bindings that were accepted but not yet seen, and when to look them up, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}
         #: pods whose binding was refused, and until when they are held back
@@ -114,7 +122,14 @@ class Binder:
             else:
                 of_job = self._round(bind, rounds, session)
                 of_job.unsent[bind.key] = (bind, node_terms(self._state.nodes.record(bind.node)))
-                self._queue.put_nowait((bind.key, of_job))
+                if bind.claims:
+                    of_job.claims = True
+                    self._claims.promise(bind)
+        for of_job in rounds.values():
+            if of_job.claims:
+                self._claiming.put_nowait(of_job)
+            else:
+                self._enqueue(of_job)
         for _ in stale:
             self._observer.bind_result("stale", 0.0)
         if stale:
@@ -124,12 +139,36 @@ class Binder:
         """Send bindings until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(run_workers("binder", self._workers, self._work), name="binder")
+            tasks.create_task(run_workers("claims", self._workers, self._claim), name="claims")
             tasks.create_task(self._sweep(), name="binder-sweep")
 
     @property
     def waiting(self) -> int:
         """How many bindings have not been sent."""
         return self._queue.qsize()
+
+    def _enqueue(self, of_job: _Round) -> None:
+        for key in of_job.unsent:
+            self._queue.put_nowait((key, of_job))
+
+    async def _claim(self) -> None:
+        """Have the claims of one job's pods reserved, and then have the pods bound."""
+        while True:
+            await self._claim_for(await self._claiming.get())
+
+    async def _claim_for(self, of_job: _Round) -> None:
+        binds = [(bind, partial(self._stands, bind, node)) for bind, node in of_job.unsent.values()]
+        try:
+            await self._claims.reserve(binds)
+        except NotReservedError as error:
+            bind = error.bind
+            self._hold(bind.key)
+            self._drop(of_job, [each for each, _ in binds], error)
+            of_job.unsent.clear()
+            log.recurring("claims not reserved", error, pod=bind.key, node=bind.node, **of_job.origin)
+            self._tell_of_failure(bind, f"its resource claims were not reserved: {error}")
+        else:
+            self._enqueue(of_job)
 
     async def _work(self) -> None:
         while True:
@@ -156,11 +195,12 @@ class Binder:
         assumed = self._state.assumed.get(bind.key) == bind.node
         return assumed and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
 
-    def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError) -> None:
+    def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
         """Bindings that were not sent are decided anew, together."""
         for bind in binds:
             if self._state.assumed.get(bind.key) == bind.node:
                 self._state.forget(bind.key)
+            self._claims.release(bind)
             self._observer.bind_result("stale", 0.0)
         log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why, **of_job.origin)
         self._mirror.changed()
@@ -189,10 +229,10 @@ class Binder:
             raise
         except ApiError as error:
             result = "refused" if error.status in (404, 409) else "failed"
-            await self._take_back(of_job, bind, str(error))
+            await self._take_back(of_job, bind, str(error), late=0.0 if error.status < 500 else LATE)
         except CONNECTION_ERRORS as error:
             result = "failed"
-            await self._take_back(of_job, bind, repr(error))
+            await self._take_back(of_job, bind, repr(error), late=LATE)
         else:
             result = "bound"
             self._held.pop(key, None)
@@ -221,17 +261,28 @@ class Binder:
         record = self._state.record(bind.key)
         return record is not None and record.scheduler_name in self._state.extender_scheduler_names
 
-    async def _take_back(self, of_job: _Round, bind: Bind, why: str) -> None:
-        """The binding did not happen, or so it seems: see what the API server has."""
+    async def _take_back(self, of_job: _Round, bind: Bind, why: str, late: float) -> None:
+        """The binding did not happen, or so it seems: see what the API server has.
+
+        A request without an answer can still arrive for `late` seconds.
+        """
         key = bind.key
         bound = await self._look_up(bind)
         if bound is None:
             self._expect(bind, _LOOK_AGAIN)
         if bound is not False:
             return
+        self._hold(key)
+        self._claims.release(bind, late)
+        log.recurring("binding refused", why, pod=key, node=bind.node, **of_job.origin)
+        self._tell_of_failure(bind, why)
+
+    def _hold(self, key: str) -> None:
+        """Leave a pod alone for a while, each time longer."""
         _, backoff = self._held.get(key) or (0.0, Backoff(*_HOLD))
         self._held[key] = (time.monotonic() + backoff.delay(), backoff)
-        log.recurring("binding refused", why, pod=key, node=bind.node, **of_job.origin)
+
+    def _tell_of_failure(self, bind: Bind, why: str) -> None:
         message = f"failed to bind to node {bind.node}: {why}"
         self._events.emit(about_pod(bind), "Warning", "FailedBinding", message, "Binding")
 
@@ -286,11 +337,13 @@ class Binder:
             confirmed = await self._look_up(bind)
             if confirmed is None:
                 self._expect(bind, _LOOK_AGAIN)
+            elif not confirmed:
+                self._claims.release(bind, LATE)
             log.warning("binding not confirmed", pod=key, node=bind.node, bound=confirmed)
 
     def _is_held(self, key: str) -> bool:
         until, _ = self._held.get(key, (0.0, None))
-        return until > time.monotonic()
+        return until > time.monotonic() or self._claims.is_leaving(key)
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if type == "DELETED" and self._held:

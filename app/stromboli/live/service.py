@@ -26,6 +26,7 @@ from stromboli.api.decisions import (
     SetQueueStatus,
 )
 from stromboli.live.binder import Binder
+from stromboli.live.claims import Claims
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube
 from stromboli.live.contact import Contact
 from stromboli.live.events import Events, Reference
@@ -102,14 +103,17 @@ class Service:
         self._events = Events(self._writer_kube, observer, name, settings.events_per_second)
         mirror.complain(self._tell_of_problem)
         self._recall = Recall(self._writer_kube, mirror)
+        workers, rate = settings.bind_connections, settings.binds_per_second
+        self._claims = Claims(self._binder_kube, mirror, workers=workers, rate=rate)
         self._binder = Binder(
             self._binder_kube,
             mirror,
             self._events,
             self._recall,
+            self._claims,
             observer,
-            workers=settings.bind_connections,
-            rate=settings.binds_per_second,
+            workers=workers,
+            rate=rate,
             assume_timeout=settings.assume_timeout,
             pod_events=settings.pod_events,
         )
@@ -305,6 +309,7 @@ class Service:
         tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")
         tasks.create_task(self._take_over(), name="takeover")
+        tasks.create_task(self._release_claims(), name="claims")
 
     async def _hold(self, lease: LeaderLease) -> None:
         try:
@@ -319,6 +324,10 @@ class Service:
     async def _take_over(self) -> None:
         await self._ready.wait()
         await Takeover(self.state, self._events, self._evictor, self.observer).run()
+
+    async def _release_claims(self) -> None:
+        await self._ready.wait()
+        await self._claims.run()
 
     async def _ensure_queues(self) -> None:
         """Create the root and the default queue at first, and whenever one of them is gone."""

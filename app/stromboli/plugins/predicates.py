@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import objects
+from stromboli.api.decisions import ClaimUse
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
@@ -143,6 +144,9 @@ class Predicates(Plugin):
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
             or self._dynamic_resources.concerns(pod)
         )
+
+    def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
+        return self._dynamic_resources.uses(pod)
 
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)

@@ -143,6 +143,11 @@ class Rules:
         "a pod whose resource claim does not exist is in no job",
         "it waits as part of its job",
     )
+    shared_claims: bool = _rule(
+        "a resource claim that gets its devices takes no second pod in that session, so that a gang that shares one "
+        "never starts",
+        "pods that share it follow the first to where its devices are",
+    )
 
 
 RULES = tuple(rule.name for rule in fields(Rules))

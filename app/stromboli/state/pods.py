@@ -62,6 +62,9 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     conditions: tuple[objects.PodCondition, ...]
     #: spec.priority as it is, None when unset
     spec_priority: int | None
+    #: the ResourceClaim that was made from a template for each claim of the pod, by the name that the pod gives it;
+    #: empty where none is needed
+    claim_names: Mapping[str, str]
 
 
 def seconds(timestamp: str | None) -> float:
@@ -109,7 +112,12 @@ def make_record(
         seconds(status.start_time),
         tuple(status.conditions or ()),
         spec.priority,
+        _claim_names(status) if status.resource_claim_statuses else _NO_STRINGS,
     )
+
+
+def _claim_names(status: objects.PodStatus) -> Mapping[str, str]:
+    return {each.name: each.resource_claim_name or "" for each in status.resource_claim_statuses or ()}
 
 
 def _index(name: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stromboli.api.objects import Taint, Toleration
+from stromboli.api.objects import Taint
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel import CelError, compiled
 from stromboli.kube.dra.cel.values import Quantity, shown
@@ -21,6 +21,7 @@ from stromboli.kube.dra.objects import (
     DeviceObjects,
     DeviceRequest,
     DeviceSelector,
+    DeviceToleration,
     Request,
     ResourceClaim,
 )
@@ -72,7 +73,8 @@ class Choice:
     count: int | None
     #: looks at devices that others hold, and holds none
     admin: bool
-    tolerations: Sequence[Toleration]
+    device_class: str
+    tolerations: Sequence[DeviceToleration]
     #: the least that a device must have, by the name of the capacity
     capacity: dict[str, Fraction]
 
@@ -121,10 +123,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A device that was picked, by its row."""
+    """A device that was picked, by its row, and what for."""
 
     device: int
-    admin: bool
+    choice: Choice
 
 
 def wishes(claims: Sequence[ResourceClaim], objects: DeviceObjects) -> list[Wish]:
@@ -227,7 +229,7 @@ class _Attempt:
     @property
     def taken(self) -> list[Taken]:
         """What was picked."""
-        return [Taken(device, choice.admin) for _, choice, device in self._picked]
+        return [Taken(device, choice) for _, choice, device in self._picked]
 
     def run(self, at: int) -> bool:
         """Satisfy the wishes from a number on."""
@@ -338,6 +340,7 @@ def _choice(claim: int, name: str, request: DeviceRequest, objects: DeviceObject
         where=where,
         count=None if request.all_devices else request.exact_count,
         admin=bool(request.admin_access),
+        device_class=request.device_class_name,
         tolerations=request.tolerations or (),
         capacity=request.amounts,
     )

@@ -2,24 +2,30 @@
 
 A claim gets its devices when the first pod that uses it gets a node; where that can be is the same question for all
 claims that ask alike, so it is answered once for all nodes and later looked at again only on nodes where devices were
-taken or given back. A claim whose devices were picked but are not yet in its status belongs to that one pod.
+taken or given back. Pods that share a claim follow the first one to where its devices are; under Volcano's rules a
+claim whose devices were picked but are not yet in its status belongs to that one pod.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.api.objects import PodResourceClaim
+from stromboli.api import keys
+from stromboli.api.decisions import ClaimUse
+from stromboli.api.objects import NodeSelector, PodResourceClaim
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.plugin import Anywhere, Filters
 from stromboli.framework.view import View
+from stromboli.kube.dra.allocation import allocation_of, reaching
 from stromboli.kube.dra.allocator import (
     Demand,
     Purse,
@@ -30,14 +36,13 @@ from stromboli.kube.dra.allocator import (
     allocate,
     wishes,
 )
-from stromboli.kube.dra.holdings import holdings_of
+from stromboli.kube.dra.holdings import claim_name, holdings_of
 from stromboli.kube.dra.inventory import Inventory, devices_of
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
+from stromboli.kube.dra.reservation import MOST_PODS
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.pods import PodRecord
 
-#: pods that can share a claim, by the API's validation
-_MOST_PODS = 256
 #: causes: which claim is to blame, -1 for none of them alone, and why
 _PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
 _TOO_LONG = (-1, "finding devices for the claims takes too many tries")
@@ -58,15 +63,19 @@ class ClaimsOfPods:
     """Finds the claims that pods name."""
 
     def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
+        self.plain = plain.get("ResourceClaim", {})
         self.objects = DeviceObjects(plain)
 
     def of(self, pod: PodRecord) -> list[ResourceClaim]:
         """The claims of a pod, each once. Raises ClaimError when one is missing."""
         found: dict[str, ResourceClaim] = {}
         for named in pod.pod_class.spec.resource_claims or ():
+            name = claim_name(pod, named)
+            if name == "":
+                continue
             claim = self._find(pod, named)
             if claim is None:
-                raise ClaimError(_missing(named))
+                raise ClaimError(_missing(named, name))
             found[claim.key] = claim
         return list(found.values())
 
@@ -76,9 +85,10 @@ class ClaimsOfPods:
         return list({claim.key: claim for claim in found if claim is not None}.values())
 
     def _find(self, pod: PodRecord, named: PodResourceClaim) -> ResourceClaim | None:
-        if named.resource_claim_name:
-            return self.objects.claim(pod.namespace, named.resource_claim_name)
-        return self.objects.generated_claim(pod.uid, named.name)
+        name = claim_name(pod, named)
+        claim = self.objects.claim_of(keys.key(pod.namespace, name)) if name else None
+        # One of that name that was made for another pod is not this pod's.
+        return claim if claim is None or named.resource_claim_name or claim.made_for(pod.uid) else None
 
 
 @dataclass(slots=True)
@@ -137,6 +147,10 @@ class DynamicResources:
         if pod.pod_class.spec.resource_claims:
             self._opened().forget(pod, node)
 
+    def uses(self, pod: PodRecord) -> list[ClaimUse]:
+        """The claims of a pod that got a node, and what they are to hold. Raises ClaimError."""
+        return self._opened().uses(pod) if pod.pod_class.spec.resource_claims else []
+
     def _opened(self) -> _Book:
         if self._book is None:
             self._book = _Book(self._view)
@@ -144,11 +158,14 @@ class DynamicResources:
 
 
 @dataclass(slots=True)
-class _Assumed:
-    """What was picked for a pod, and the claims that are being allocated for it."""
+class _Given:
+    """What was picked for a claim in this session, or for one whose pod has a node."""
 
-    taken: list[Taken]
-    claims: list[str]
+    #: None where somebody placed its pod who knows better
+    taken: list[Taken] | None
+    node: int
+    #: rows of pods
+    users: set[int] = field(default_factory=set)
 
 
 class _Book:
@@ -156,18 +173,19 @@ class _Book:
 
     def __init__(self, view: View) -> None:
         self._facts = view.nodes.facts
-        self._unallocating = view.environment.unallocating
+        self._shared = view.rules.shared_claims
         self._claims = ClaimsOfPods(view.snapshot.objects)
         objects = self._claims.objects
         self._devices = devices_of(view.snapshot, objects)
         self._inventory = Inventory(self._devices, self._facts)
         holdings = holdings_of(view.snapshot, objects)
-        objects.know_made_for(holdings.made_for)
         self._in_use: Mask = holdings.held(self._devices).copy()
-        #: by the pods' rows
-        self._assumed: dict[int, _Assumed] = {}
-        #: the row of the pod for which each claim is being allocated
-        self._in_flight: dict[str, int] = {}
+        #: the claims of the pods that got a place, by row
+        self._claims_of: dict[int, list[ResourceClaim]] = {}
+        #: by key of the claim
+        self._given: dict[str, _Given] = {}
+        #: uids of the pods that got a place with a claim, by its key
+        self._users: defaultdict[str, set[str]] = defaultdict(set)
         #: nodes whose free devices changed; None stands for all nodes
         self._log: list[int | None] = []
         self._answers: dict[bytes, _Answers] = {}
@@ -184,51 +202,81 @@ class _Book:
             claims = self._claims.of(pod)
             for claim in claims:
                 self._check_usable(claim, pod)
-            waiting = [claim for claim in claims if claim.status.allocation is None]
-            if waiting and pod.scheduler_name in self._unallocating:
-                # Once bound, the pod would wait for its devices on the node for good.
-                raise ClaimError(f"resourceclaim {waiting[0].key} is not allocated")
+            waiting = self._waiting(claims)
             answers = self._answers_for(waiting) if waiting else None
         except ClaimError as error:
             yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
             return
-        for claim in claims:
-            allocation = claim.status.allocation
-            if allocation is not None and allocation.node_selector is not None:
-                yield "resourceclaim not available on the node", selected_nodes(allocation.node_selector, self._facts)
+        for selector in map(self._nodes, claims):
+            if selector is not None:
+                yield "resourceclaim not available on the node", selected_nodes(selector, self._facts)
         if answers is not None:
             yield from answers.filters(waiting)
 
     def assume(self, pod: PodRecord, node: int) -> None:
-        if pod.row in self._assumed:
+        if pod.row in self._claims_of:
             return
-        waiting = [claim for claim in self._claims.existing(pod) if claim.status.allocation is None]
-        taken: list[Taken] = []
+        claims = self._claims_of[pod.row] = self._claims.existing(pod)
+        waiting, taken = self._waiting(claims), None
         # Else the pod was put there by somebody who knows better.
         with suppress(ClaimError, SelectorError, SearchError):
-            taken = self._search(self._demand(waiting, _key(waiting)), node, Purse(_TRIES)) or []
-        mine = [claim.key for claim in waiting if self._in_flight.setdefault(claim.key, pod.row) == pod.row]
-        self._assumed[pod.row] = _Assumed(taken, mine)
-        self._change(taken, node, in_use=True)
+            taken = self._search(self._demand(waiting, _key(waiting)), node, Purse(_TRIES))
+        for number, claim in enumerate(waiting):
+            of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
+            self._given[claim.key] = _Given(of_claim, node)
+        for claim in claims:
+            self._users[claim.key].add(pod.uid)
+            if claim.key in self._given:
+                self._given[claim.key].users.add(pod.row)
+        self._change(taken or (), node, in_use=True)
 
     def forget(self, pod: PodRecord, node: int) -> None:
-        assumed = self._assumed.pop(pod.row, None)
-        if assumed is not None:
-            for key in assumed.claims:
-                del self._in_flight[key]
-            self._change(assumed.taken, node, in_use=False)
+        for claim in self._claims_of.pop(pod.row, ()):
+            self._users[claim.key].discard(pod.uid)
+            given = self._given.get(claim.key)
+            if given is None:
+                continue
+            given.users.discard(pod.row)
+            if not given.users:
+                del self._given[claim.key]
+                self._change(given.taken or (), given.node, in_use=False)
+
+    def uses(self, pod: PodRecord) -> list[ClaimUse]:
+        return [self._use(claim) for claim in self._claims_of.get(pod.row, ())]
+
+    def _use(self, claim: ResourceClaim) -> ClaimUse:
+        given = self._given.get(claim.key)
+        about = partial(ClaimUse, claim.metadata.namespace or "default", claim.metadata.name, claim.metadata.uid or "")
+        if given is None:
+            return about(self._claims.plain[claim.key]["status"]["allocation"], new=False)
+        if given.taken is None:
+            raise ClaimError(f"no devices were picked for resourceclaim {claim.key}")
+        return about(allocation_of(claim, given.taken, self._devices, self._claims.objects), new=True)
+
+    def _waiting(self, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
+        """Those for which devices are still to be picked."""
+        return [claim for claim in claims if claim.status.allocation is None and claim.key not in self._given]
+
+    def _nodes(self, claim: ResourceClaim) -> NodeSelector | None:
+        """The nodes that reach the devices of a claim; None for all, or when it has none."""
+        given = self._given.get(claim.key)
+        if given is not None:
+            return reaching(given.taken or (), self._devices)
+        return claim.status.allocation.node_selector if claim.status.allocation is not None else None
 
     def _check_usable(self, claim: ResourceClaim, pod: PodRecord) -> None:
         """Raises ClaimError when a pod cannot use a claim, wherever it goes."""
         name = claim.metadata.name
         if claim.metadata.deletion_timestamp:
             raise ClaimError(f'resourceclaim "{name}" is being deleted')
-        if claim.status.allocation is None:
-            if self._in_flight.get(claim.key, pod.row) != pod.row:
-                raise ClaimError(f'resourceclaim "{name}" is in the process of being allocated')
-            return
-        users = [consumer.uid for consumer in claim.status.reserved_for or ()]
-        if len(users) >= _MOST_PODS and pod.uid not in users:
+        given = self._given.get(claim.key)
+        if given is not None and not (self._shared and given.taken is not None) and pod.row not in given.users:
+            raise ClaimError(f'resourceclaim "{name}" is in the process of being allocated')
+        reserved = claim.status.reserved_for or ()
+        users = (
+            self._users[claim.key].union(consumer.uid for consumer in reserved) if reserved else self._users[claim.key]
+        )
+        if len(users) >= MOST_PODS and pod.uid not in users:
             raise ClaimError(f'resourceclaim "{name}" is in use by as many pods as can share it')
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
@@ -286,7 +334,7 @@ class _Book:
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
         for each in taken:
-            if not each.admin:
+            if not each.choice.admin:
                 self._in_use[each.device] = in_use
         if any(self._inventory.is_shared(each.device) for each in taken):
             self._log.append(None)
@@ -296,10 +344,11 @@ class _Book:
 
 def _key(claims: Sequence[ResourceClaim]) -> bytes:
     """What claims that ask alike agree in."""
-    return msgspec.msgpack.encode([claim.spec for claim in claims])
+    wanted = (claim.spec.devices for claim in claims)
+    return msgspec.msgpack.encode([(devices.requests, devices.constraints) for devices in wanted])
 
 
-def _missing(named: PodResourceClaim) -> str:
-    if named.resource_claim_name:
-        return f'resourceclaim "{named.resource_claim_name}" not found'
+def _missing(named: PodResourceClaim, name: str | None) -> str:
+    if name is not None:
+        return f'resourceclaim "{name}" not found'
     return f'the resourceclaim for "{named.name}" is not made from its template yet'

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from stromboli.api import keys
+from stromboli.api.objects import PodResourceClaim
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.inventory import DeviceId, Devices
-from stromboli.kube.dra.objects import DeviceObjects, PodClaim, owning_pod
+from stromboli.kube.dra.objects import DeviceObjects
 from stromboli.kube.storage import changed_keys
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
@@ -31,9 +32,6 @@ class Holdings:
         self._holders: Counter[DeviceId] = before._holders.copy() if before else Counter()
         #: by key: those without devices
         self._waiting: dict[str, None] = before._waiting.copy() if before else {}
-        self._pods: dict[str, PodClaim] = before._pods.copy() if before else {}
-        #: the claim that was made for a pod's claim of some name
-        self.made_for: dict[PodClaim, str] = before.made_for.copy() if before else {}
         self._touched: set[DeviceId] = set()
         #: the devices that were asked about last, and which of them are held
         self._mask: tuple[Devices, Mask] | None = before._mask if before else None
@@ -49,14 +47,8 @@ class Holdings:
             if not self._holders[device]:
                 del self._holders[device]
         self._waiting.pop(key, None)
-        pod = self._pods.pop(key, None)
-        if pod is not None and self.made_for.get(pod) == key:
-            del self.made_for[pod]
 
     def _read(self, key: str, objects: DeviceObjects) -> None:
-        pod = owning_pod(self.plain[key])
-        if pod is not None:
-            self._pods[key], self.made_for[pod] = pod, key
         claim = objects.claim_of(key)
         if claim is None:
             return
@@ -88,8 +80,7 @@ class Holdings:
         """The rows of pods on nodes with claims that have no devices."""
         column = snapshot.pod_facts.column("resource claims", _named)
         users = column.index(_Users).of
-        waiting: list[Hashable] = [*self._waiting, *(self._pods[key] for key in self._waiting if key in self._pods)]
-        numbers = [number for named in waiting for number in users.get(named, ())]
+        numbers = [number for key in self._waiting for number in users.get(key, ())]
         if not numbers:
             return np.zeros(0, np.intp)
         on_node = np.isin(snapshot.pods.state, ON_NODE_STATES) & (snapshot.pods.node >= 0)
@@ -100,26 +91,30 @@ class _Users:
     """By claim: the numbers of the values that name it."""
 
     def __init__(self) -> None:
-        self.of: dict[Hashable, list[int]] = {}
+        self.of: dict[str, list[int]] = {}
         self._count = 0
 
-    def extend(self, values: Sequence[tuple[Hashable, ...]]) -> None:
+    def extend(self, values: Sequence[tuple[str, ...]]) -> None:
         """More values."""
         for number, value in enumerate(values, self._count):
-            for named in value:
-                self.of.setdefault(named, []).append(number)
+            for key in value:
+                self.of.setdefault(key, []).append(number)
         self._count += len(values)
 
 
-def _named(pod: PodRecord) -> tuple[Hashable, ...] | None:
-    """The claims that a pod names, by key or by what they are made for."""
-    claims = pod.pod_class.spec.resource_claims
-    if not claims:
-        return None
-    return tuple(
-        keys.key(pod.namespace, each.resource_claim_name) if each.resource_claim_name else (pod.uid, each.name)
-        for each in claims
-    )
+def claim_name(pod: PodRecord, named: PodResourceClaim) -> str | None:
+    """What the claim is called that a pod names; empty where it needs none, None while none was made for it."""
+    return named.resource_claim_name or pod.claim_names.get(named.name)
+
+
+def claim_keys(pod: PodRecord) -> tuple[str, ...]:
+    """The keys of the claims that a pod names."""
+    named = pod.pod_class.spec.resource_claims or ()
+    return tuple(keys.key(pod.namespace, name) for each in named if (name := claim_name(pod, each)))
+
+
+def _named(pod: PodRecord) -> tuple[str, ...] | None:
+    return claim_keys(pod) or None
 
 
 def holdings_of(snapshot: Snapshot, objects: DeviceObjects) -> Holdings:

@@ -21,7 +21,7 @@ from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel import Variables
 from stromboli.kube.dra.cel.device import Path, value_at
 from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
-from stromboli.kube.dra.objects import Attribute, Device, DeviceObjects, ResourceSlice
+from stromboli.kube.dra.objects import Attribute, Device, DeviceObjects, ResourceSlice, SliceSpec
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.snapshot import Snapshot
@@ -53,6 +53,10 @@ class Offer:
     #: what selectors read
     variables: Variables
     taints: tuple[Taint, ...]
+    #: the node that has it; empty when several reach it
+    node: str
+    #: which nodes reach it then; None for all
+    selector: NodeSelector | None
 
     def value(self, what: str, name: str) -> Any:
         """An attribute or a capacity by its name, which has the driver's domain when it names none; None without it."""
@@ -107,7 +111,8 @@ def numbered(values: Iterable[Hashable]) -> Groups:
 class Devices:
     """All devices of some slices, in order. The last row stands for no device.
 
-    Devices that share counters with others are not offered: nobody counts them.
+    Devices that share counters with others are not offered: nobody counts them. Nor are those that are made ready after
+    they were allocated: nobody waits for that.
     """
 
     def __init__(self, slices: Sequence[ResourceSlice]) -> None:
@@ -171,9 +176,9 @@ class Devices:
     def _add(self, resource_slice: ResourceSlice) -> None:
         spec = resource_slice.spec
         for device in spec.devices or ():
-            place: Any = device if spec.per_device_node_selection else spec
-            offer = None if device.consumes_counters else _offer(spec.driver, spec.pool.name, device)
-            if offer is None or offer.id in self.numbers:
+            place = device if spec.per_device_node_selection else spec
+            number = DeviceId(spec.driver, spec.pool.name, device.name)
+            if device.consumes_counters or device.binding_conditions or number in self.numbers:
                 continue
             row = len(self.offers)
             if place.node_name:
@@ -182,8 +187,8 @@ class Devices:
                 self.shared.append((row, place.node_selector))
             else:
                 continue
-            self.numbers[offer.id] = row
-            self.offers.append(offer)
+            self.numbers[number] = row
+            self.offers.append(_offer(number, device, place))
 
 
 def devices_of(snapshot: Snapshot, objects: DeviceObjects) -> Devices:
@@ -248,8 +253,8 @@ class Inventory:
         return np.ones(len(self._facts), np.bool_) if selector is None else selected_nodes(selector, self._facts)
 
 
-def _offer(driver: str, pool: str, device: Device) -> Offer:
-    attributes, capacity = Domains(), Domains()
+def _offer(number: DeviceId, device: Device, place: Device | SliceSpec) -> Offer:
+    driver, attributes, capacity = number.driver, Domains(), Domains()
     for name, attribute in (device.attributes or {}).items():
         _put(attributes, driver, name, _attribute(attribute))
     for name, amount in (device.capacity or {}).items():
@@ -263,7 +268,7 @@ def _offer(driver: str, pool: str, device: Device) -> Offer:
         "attributes": attributes,
         "capacity": capacity,
     }
-    return Offer(DeviceId(driver, pool, device.name), {"device": known}, tuple(device.taints or ()))
+    return Offer(number, {"device": known}, tuple(device.taints or ()), place.node_name or "", place.node_selector)
 
 
 def _put(domains: Domains, driver: str, name: str, value: Any) -> None:

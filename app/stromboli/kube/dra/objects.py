@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import field
@@ -12,8 +12,6 @@ from msgspec import field
 from stromboli.api import keys, quantity
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
-
-_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 
 
 class ClaimError(StromboliError):
@@ -35,6 +33,10 @@ class CapacityRequirements(Record, frozen=True):
     requests: ResourceList | None = None
 
 
+class DeviceToleration(Toleration, frozen=True, omit_defaults=True):
+    toleration_seconds: int | None = None
+
+
 class DeviceRequest(Record, frozen=True):
     """What one request asks for; the name is set for alternatives of `firstAvailable` only."""
 
@@ -44,7 +46,7 @@ class DeviceRequest(Record, frozen=True):
     allocation_mode: str | None = None
     count: int | None = None
     admin_access: bool | None = None
-    tolerations: list[Toleration] | None = None
+    tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
 
     @property
@@ -82,6 +84,8 @@ class Constraint(Record, frozen=True):
 class DeviceClaim(Record, frozen=True):
     requests: list[Request] | None = None
     constraints: list[Constraint] | None = None
+    #: parameters for drivers, which nobody reads here
+    config: list[dict[str, Any]] | None = None
 
 
 class ClaimSpec(Record, frozen=True):
@@ -126,9 +130,14 @@ class ResourceClaim(Record, frozen=True):
         """`NAMESPACE/NAME`."""
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
+    def made_for(self, pod_uid: str) -> bool:
+        """Whether it was made from a template for a pod."""
+        return any(owner.controller and owner.uid == pod_uid for owner in self.metadata.owner_references or ())
+
 
 class DeviceClassSpec(Record, frozen=True):
     selectors: list[DeviceSelector] | None = None
+    config: list[dict[str, Any]] | None = None
 
 
 class DeviceClass(Record, frozen=True):
@@ -162,6 +171,7 @@ class Device(Record, frozen=True):
     taints: list[Taint] | None = None
     consumes_counters: list[Any] | None = None
     allow_multiple_allocations: bool | None = None
+    binding_conditions: list[str] | None = None
 
 
 class Pool(Record, frozen=True):
@@ -188,29 +198,12 @@ class ResourceSlice(Record, frozen=True):
 R = TypeVar("R", bound=Record)
 
 
-#: the uid of a pod, and the name of one of its claims
-PodClaim: TypeAlias = tuple[str, str]
-
-
-def owning_pod(plain: Mapping[str, Any]) -> PodClaim | None:
-    """For what a claim was made from a template; None when it was not."""
-    metadata = plain.get("metadata") or {}
-    name: str = (metadata.get("annotations") or {}).get(_POD_CLAIM) or ""
-    owners = metadata.get("ownerReferences") or () if name else ()
-    return next(((owner.get("uid") or "", name) for owner in owners if owner.get("controller")), None)
-
-
 class DeviceObjects:
     """The objects of one session; what cannot be read is left out."""
 
     def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
         self._plain = plain
         self._read: dict[tuple[str, str], Record | None] = {}
-        self._made_for: Mapping[PodClaim, str] | None = None
-
-    def know_made_for(self, made_for: Mapping[PodClaim, str]) -> None:
-        """What `generated_claim` would otherwise look for among all claims."""
-        self._made_for = made_for
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """A claim, None when there is none of that name."""
@@ -219,14 +212,6 @@ class DeviceObjects:
     def claim_of(self, key: str) -> ResourceClaim | None:
         """A claim by its key."""
         return self._get(ResourceClaim, key)
-
-    def generated_claim(self, pod_uid: str, pod_claim: str) -> ResourceClaim | None:
-        """The claim that was made from a template for a pod's claim of some name; None when there is none yet."""
-        if self._made_for is None:
-            claims = self._plain.get("ResourceClaim", {}).items()
-            self._made_for = {pod: key for key, plain in claims if (pod := owning_pod(plain)) is not None}
-        key = self._made_for.get((pod_uid, pod_claim))
-        return None if key is None else self._get(ResourceClaim, key)
 
     def device_class(self, name: str) -> DeviceClass | None:
         """A class, None when there is none of that name."""

@@ -1,0 +1,99 @@
+"""What is written into a claim whose devices were picked: its `status.allocation`, as kube-scheduler writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stromboli.api.objects import NodeSelector, NodeSelectorTerm, Requirement
+from stromboli.kube.dra.allocator import Taken
+from stromboli.kube.dra.inventory import Devices, Offer
+from stromboli.kube.dra.objects import DeviceClaim, DeviceObjects, ResourceClaim
+
+Plain: TypeAlias = dict[str, Any]
+
+
+def allocation_of(claim: ResourceClaim, taken: Sequence[Taken], devices: Devices, objects: DeviceObjects) -> Plain:
+    """The allocation of a claim for which some devices were picked, in order of its requests."""
+    chosen = {each.choice.name: each.choice.device_class for each in taken}
+    results = [_result(each, devices.offers[each.device]) for each in taken]
+    config = [*_of_classes(chosen, objects), *_of_claim(claim.spec.devices, set(chosen))]
+    out: Plain = {"devices": _without_empty({"results": results, "config": config})}
+    selector = reaching(taken, devices)
+    return out if selector is None else {**out, "nodeSelector": _selector(selector)}
+
+
+def reaching(taken: Sequence[Taken], devices: Devices) -> NodeSelector | None:
+    """The nodes that reach all of some devices that were picked together; None for all."""
+    offers = [devices.offers[each.device] for each in taken]
+    node = next((offer.node for offer in offers if offer.node), None)
+    if node is not None:
+        named = Requirement("metadata.name", "In", [node])
+        return NodeSelector([NodeSelectorTerm(match_fields=[named])])
+    # A slice or device has one term.
+    terms = [offer.selector.node_selector_terms for offer in offers if offer.selector is not None]
+    first = [term[0] for term in terms if term]
+    expressions = _distinct(each for term in first for each in term.match_expressions or ())
+    fields = _distinct(each for term in first for each in term.match_fields or ())
+    if not expressions and not fields:
+        return None
+    return NodeSelector([NodeSelectorTerm(match_expressions=expressions, match_fields=fields)])
+
+
+def _result(taken: Taken, offer: Offer) -> Plain:
+    out = {
+        "request": taken.choice.name,
+        "driver": offer.id.driver,
+        "pool": offer.id.pool,
+        "device": offer.id.device,
+        "adminAccess": taken.choice.admin,
+        "tolerations": msgspec.to_builtins(taken.choice.tolerations),
+    }
+    return _without_empty(out)
+
+
+def _of_classes(chosen: dict[str, str], objects: DeviceObjects) -> Iterator[Plain]:
+    """The parameters of each class once, with all requests that it was chosen for."""
+    for name in dict.fromkeys(chosen.values()):
+        device_class = objects.device_class(name)
+        requests = [request for request, of in chosen.items() if of == name]
+        for config in (device_class.spec.config if device_class else None) or ():
+            yield {**config, "source": "FromClass", "requests": requests}
+
+
+def _of_claim(claim: DeviceClaim, chosen: set[str]) -> Iterator[Plain]:
+    """Those of the claim itself, where they are for what was chosen."""
+    for config in claim.config or ():
+        named = config.get("requests")
+        if not named:
+            yield {**config, "source": "FromClaim"}
+        for request in claim.requests or () if named else ():
+            chosen_here = {name for name in chosen if name.partition("/")[0] == request.name}
+            if not {request.name, *chosen_here}.isdisjoint(named or ()):
+                yield {**config, "source": "FromClaim"}
+
+
+def _selector(selector: NodeSelector) -> Plain:
+    terms = [
+        _without_empty({"matchExpressions": _plain(t.match_expressions), "matchFields": _plain(t.match_fields)})
+        for t in selector.node_selector_terms or ()
+    ]
+    return {"nodeSelectorTerms": terms}
+
+
+def _plain(requirements: Sequence[Requirement] | None) -> list[Plain]:
+    return [_without_empty(msgspec.to_builtins(each)) for each in requirements or ()]
+
+
+def _without_empty(fields: Plain) -> Plain:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _distinct(requirements: Iterator[Requirement]) -> list[Requirement]:
+    found: list[Requirement] = []
+    for each in requirements:
+        if each not in found:
+            found.append(each)
+    return found

@@ -1,0 +1,86 @@
+"""What becomes of a claim, as plain data, when a pod comes to use it and when that pod goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from stromboli.api.decisions import ClaimUse
+from stromboli.api.errors import StromboliError
+
+Plain: TypeAlias = Mapping[str, Any]
+
+#: keeps a claim from being deleted while it has devices
+FINALIZER = "resource.kubernetes.io/delete-protection"
+#: pods that can share a claim, by the API's validation
+MOST_PODS = 256
+
+
+class StaleClaimError(StromboliError):
+    """A claim is not what it was when it was decided that a pod uses it."""
+
+
+def reserved(claim: Plain, use: ClaimUse, pod: str, uid: str) -> dict[str, Any]:
+    """The claim with its allocation, and reserved for one more pod."""
+    status = claim.get("status") or {}
+    consumers = list(status.get("reservedFor") or ())
+    if not is_reserved(claim, uid):
+        consumers.append({"resource": "pods", "name": pod, "uid": uid})
+    return {**claim, "status": {"allocation": use.allocation, **_known(status), "reservedFor": consumers}}
+
+
+def released(claim: Plain, uid: str) -> dict[str, Any]:
+    """The claim without one of its pods; after the last one it has no devices either."""
+    status = dict(claim.get("status") or {})
+    consumers = [each for each in status.pop("reservedFor", None) or () if each.get("uid") != uid]
+    if consumers:
+        status["reservedFor"] = consumers
+    elif is_reserved(claim, uid):
+        status.pop("allocation", None)
+        status.pop("devices", None)
+    return {**claim, "status": status}
+
+
+def is_reserved(claim: Plain, uid: str) -> bool:
+    """Whether a claim is reserved for a pod."""
+    return any(each.get("uid") == uid for each in (claim.get("status") or {}).get("reservedFor") or ())
+
+
+def is_allocated(claim: Plain) -> bool:
+    """Whether a claim has devices."""
+    return (claim.get("status") or {}).get("allocation") is not None
+
+
+def finalizers(claim: Plain, *, protected: bool) -> list[str] | None:
+    """The finalizers with or without that of allocated claims; None when they are as they should be."""
+    known: Sequence[str] = (claim.get("metadata") or {}).get("finalizers") or ()
+    if (FINALIZER in known) == protected:
+        return None
+    return [*known, FINALIZER] if protected else [each for each in known if each != FINALIZER]
+
+
+def check(claim: Plain, use: ClaimUse, uid: str, *, ours: bool) -> None:
+    """Whether a pod may use a claim as it was decided; `ours` says whether its devices are promised to it by us.
+
+    Raises StaleClaimError.
+    """
+    metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
+    if metadata.get("uid") != use.uid or metadata.get("deletionTimestamp"):
+        raise StaleClaimError(f"resourceclaim {use.key} is being deleted")
+    if is_allocated(claim):
+        if devices(status["allocation"]) != devices(use.allocation):
+            raise StaleClaimError(f"resourceclaim {use.key} was given other devices in the meantime")
+    elif not ours:
+        raise StaleClaimError(f"resourceclaim {use.key} lost its devices in the meantime")
+    if len(status.get("reservedFor") or ()) >= MOST_PODS and not is_reserved(claim, uid):
+        raise StaleClaimError(f"resourceclaim {use.key} is in use by as many pods as can share it")
+
+
+def devices(allocation: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The devices of an allocation, and what each is for."""
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return [tuple(each.get(name) or "" for name in ("request", "driver", "pool", "device")) for each in results]
+
+
+def _known(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if value is not None}

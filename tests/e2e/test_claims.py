@@ -1,0 +1,338 @@
+"""Devices by ResourceClaims: allocated as kube-scheduler does it, before a pod is bound, and for nobody who is not."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import eventually
+from tests.e2e.audit import Audit
+from tests.e2e.conftest import Start
+from tests.e2e.world import CORE, Object, World, pod
+
+pytestmark = pytest.mark.e2e
+
+_API = "/apis/resource.k8s.io/v1"
+_PATCH = {"headers": {"Content-Type": "application/merge-patch+json"}}
+DRIVER = "gpu.example.com"
+
+
+class Devices:
+    """Device classes, slices and claims of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.claims = f"{_API}/namespaces/{world.namespace}/resourceclaims"
+
+    def clear(self) -> None:
+        self.world.api.delete(f"{_API}/resourceslices").raise_for_status()
+        self.world.api.delete(f"{_API}/deviceclasses").raise_for_status()
+
+    def device_class(self, name: str, driver: str = DRIVER, **spec: Any) -> None:
+        selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+        manifest = {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+        self.world.create(f"{_API}/deviceclasses", manifest)
+
+    def slice(self, pool: str, devices: Sequence[Object], driver: str = DRIVER, **where: Any) -> None:
+        pool_of = {"name": pool, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "pool": pool_of, "devices": list(devices), **(where or {"nodeName": pool})}
+        self.world.create(f"{_API}/resourceslices", {"metadata": {"name": f"{driver}-{pool}"}, "spec": spec})
+
+    def claim(self, name: str, *requests: Object, **devices: Any) -> None:
+        spec = {"devices": {"requests": list(requests or (request(),)), **devices}}
+        self.world.create(self.claims, {"metadata": {"name": name}, "spec": spec})
+
+    def get(self, name: str) -> Object:
+        return self.world.get(f"{self.claims}/{name}")
+
+    def allocated(self) -> dict[str, list[str]]:
+        """The devices of each claim that has some, as POOL/DEVICE."""
+        found = {
+            claim["metadata"]["name"]: claim.get("status", {}).get("allocation")
+            for claim in self.world.items(self.claims)
+        }
+        return {
+            name: [f"{result['pool']}/{result['device']}" for result in allocation["devices"]["results"]]
+            for name, allocation in found.items()
+            if allocation
+        }
+
+    def users(self, name: str) -> list[str]:
+        return sorted(each["name"] for each in self.get(name).get("status", {}).get("reservedFor", ()))
+
+    def untouched(self) -> bool:
+        """Whether no claim has devices, or anything else by us."""
+        found = self.world.items(self.claims)
+        return not any(claim.get("status") or claim["metadata"].get("finalizers") for claim in found)
+
+    def gang(self, name: str, pods: int, cpu: str = "1") -> None:
+        """A gang of pods with a claim each."""
+        self.world.group(name, pods)
+        for number in range(pods):
+            self.claim(f"{name}-{number}")
+        self.world.pods([using(f"{name}-{number}", group=name, cpu=cpu) for number in range(pods)])
+
+
+@pytest.fixture
+def devices(world: World) -> Iterator[Devices]:
+    found = Devices(world)
+    yield found
+    found.clear()
+
+
+@pytest.fixture
+def gpus(devices: Devices) -> Devices:
+    """Two nodes, and a device on the first."""
+    devices.world.nodes(2, cpu="32")
+    devices.device_class("gpu")
+    devices.slice("node-0", [{"name": "gpu-0"}])
+    return devices
+
+
+def request(name: str = "r", **exactly: Any) -> Object:
+    return {"name": name, "exactly": {"deviceClassName": "gpu", **exactly}}
+
+
+def using(name: str, claim: str = "", *, group: str = "", template: str = "", **spec: Any) -> Object:
+    """A pod that uses a claim, by default the one of its name."""
+    source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim or name}
+    return pod(name, group, resourceClaims=[{"name": "devices", **source}], **spec)
+
+
+def given(devices: Devices) -> list[str]:
+    """All devices that claims have."""
+    return [device for found in devices.allocated().values() for device in found]
+
+
+@contextmanager
+def disturbed(devices: Devices, names: Sequence[str]) -> Iterator[None]:
+    """Claims that somebody else changes all the time, while the context lasts."""
+    done = threading.Event()
+
+    def disturb() -> None:
+        with devices.world.cluster.client() as api:
+            for number in itertools.count():
+                labels = {"metadata": {"labels": {"change": str(number)}}}
+                api.patch(f"{devices.claims}/{names[number % len(names)]}", json=labels, **_PATCH)  # type: ignore[arg-type]
+                if done.wait(0.002):
+                    return
+
+    disturbing = threading.Thread(target=disturb)
+    disturbing.start()
+    try:
+        yield
+    finally:
+        done.set()
+        disturbing.join()
+
+
+def cordon(world: World, on: bool) -> None:
+    for node in world.items(f"{CORE}/nodes"):
+        path = f"{CORE}/nodes/{node['metadata']['name']}"
+        world.api.patch(path, json={"spec": {"unschedulable": on}}, **_PATCH).raise_for_status()  # type: ignore[arg-type]
+
+
+def why(world: World, name: str) -> str:
+    found = world.get(f"{CORE}/namespaces/{world.namespace}/pods/{name}")["status"].get("conditions", ())
+    return next((c.get("message", "") for c in found if c["type"] == "PodScheduled" and c["status"] == "False"), "")
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+def cases() -> Iterator[tuple[str, Mapping[str, Any], Sequence[Object], Mapping[str, Any]]]:
+    """By name, with a driver for each: where its devices are, what is asked for, and what else the claim says."""
+    opaque = {"driver": DRIVER, "parameters": {"level": 1, "none": None, "deep": {"list": [1, "a"]}}}
+    for_s = {"requests": ["s"], "opaque": opaque}
+    alternatives = [
+        {"name": "many", "deviceClassName": "", "count": 9},
+        {"name": "two", "deviceClassName": "", "count": 2},
+    ]
+    on_nodes = {
+        "nodeSelector": {
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-0", "node-1"]}
+                    ]
+                }
+            ]
+        }
+    }
+    tolerations = [{"key": "worn", "operator": "Exists", "effect": "NoSchedule"}]
+    local = {"nodeName": "node-0"}
+    yield "one", local, [request()], {}
+    yield "several", local, [request("r", count=2), request("s")], {}
+    yield "all", local, [request("r", allocationMode="All")], {}
+    yield (
+        "alternatives",
+        local,
+        [{"name": "r", "firstAvailable": alternatives}],
+        {"config": [{"requests": ["r/two"], "opaque": opaque}]},
+    )
+    yield "configured", local, [request("r"), request("s")], {"config": [{"opaque": opaque}, for_s]}
+    yield "tolerant", local, [request("r", tolerations=tolerations)], {}
+    yield "admin", local, [request("r", adminAccess=True)], {}
+    yield "some-nodes", on_nodes, [request()], {}
+    yield "all-nodes", {"allNodes": True}, [request()], {}
+    constraint = {"requests": ["r"], "matchAttribute": "example.com/board"}
+    yield "constrained", local, [request("r", count=2)], {"constraints": [constraint]}
+
+
+def test_allocations_are_those_of_kube_scheduler(world: World, devices: Devices, start: Start) -> None:
+    """Claims of many kinds: kube-scheduler allocates them, then we do; every field is the same but the time."""
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    world.api.patch(f"{CORE}/namespaces/{world.namespace}", json=label, **_PATCH).raise_for_status()  # type: ignore[arg-type]
+    world.nodes(1, cpu="32")
+    parts = [
+        {"name": f"gpu-{number}", "attributes": {"example.com/board": {"string": f"b{min(1, number)}"}}}
+        for number in range(3)
+    ]
+    names = []
+    for name, where, requests, more in cases():
+        names.append(name)
+        driver = f"{name}.example.com"
+        config = {"config": [{"opaque": {"driver": driver, "parameters": {"of": "class"}}}]}
+        devices.device_class(name, driver, **(config if name == "configured" else {}))
+        devices.slice("pool", parts, driver, **where)
+        devices.claim(name, *(of_class(each, name) for each in requests), **more)
+
+    world.cluster.start_scheduler()
+    theirs = allocations(devices, names, "default-scheduler")
+    start()
+    ours = allocations(devices, names, "stromboli")
+    assert set(theirs) == set(names)
+    for name in names:
+        assert ours[name] == theirs[name], name
+
+
+def of_class(asked: Object, name: str) -> Object:
+    """A request for devices of another class."""
+    if "exactly" in asked:
+        return {**asked, "exactly": {**asked["exactly"], "deviceClassName": name}}
+    return {**asked, "firstAvailable": [{**each, "deviceClassName": name} for each in asked["firstAvailable"]]}
+
+
+def allocations(devices: Devices, names: Sequence[str], scheduler: str) -> dict[str, Object]:
+    """What claims look like when a scheduler has bound their pods, which then go."""
+    world = devices.world
+    world.pods([using(f"{scheduler}-{name}", name, scheduler=scheduler, cpu="1m") for name in names])
+    eventually(lambda: len(world.placed()) == len(names))
+    found = {}
+    for name in names:
+        claim = devices.get(name)
+        status = claim["status"]
+        assert status["allocation"].pop("allocationTimestamp")
+        (consumer,) = status["reservedFor"]
+        assert consumer.pop("uid")
+        assert consumer.pop("name") == f"{scheduler}-{name}"
+        found[name] = {"status": status, "finalizers": claim["metadata"]["finalizers"]}
+    for name in names:
+        path = f"{CORE}/namespaces/{world.namespace}/pods/{scheduler}-{name}"
+        world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(devices.untouched)
+    return found
+
+
+# -- who gets what -----------------------------------------------------------------------------------------------------
+
+
+def test_two_pods_want_one_device(world: World, gpus: Devices, start: Start) -> None:
+    """The second says why it waits, and has its turn when the first is gone."""
+    start()
+    gpus.claim("first")
+    gpus.claim("second")
+    world.pods([using("first")])
+    eventually(lambda: world.placed() == {"first": "node-0"})
+    world.pods([using("second")])
+    eventually(lambda: "cannot allocate all claims" in why(world, "second"))
+    assert gpus.allocated() == {"first": ["node-0/gpu-0"]}
+    path = f"{CORE}/namespaces/{world.namespace}/pods/first"
+    world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(lambda: world.placed() == {"second": "node-0"})
+    assert gpus.allocated() == {"second": ["node-0/gpu-0"]}
+
+
+def test_a_gang_shares_a_claim(world: World, gpus: Devices, start: Start) -> None:
+    start()
+    gpus.claim("shared")
+    world.group("train", 3)
+    world.pods([using(f"train-{number}", "shared", group="train") for number in range(3)])
+    eventually(lambda: len(world.placed()) == 3)
+    assert gpus.users("shared") == ["train-0", "train-1", "train-2"]
+    assert set(world.placed().values()) == {"node-0"}
+
+
+def test_claims_are_made_from_templates(world: World, gpus: Devices, start: Start) -> None:
+    start()
+    templates = f"{_API}/namespaces/{world.namespace}/resourceclaimtemplates"
+    spec = {"spec": {"devices": {"requests": [request()]}}}
+    world.create(templates, {"metadata": {"name": "a-gpu"}, "spec": spec})
+    world.pods([using("lone", template="a-gpu")])
+    eventually(lambda: world.placed() == {"lone": "node-0"})
+    (claim,) = world.items(gpus.claims)
+    assert gpus.users(claim["metadata"]["name"]) == ["lone"]
+
+
+def test_a_gang_that_lacks_a_device_gets_none(world: World, gpus: Devices, start: Start, audit: Audit) -> None:
+    gpus.slice("node-1", [{"name": "gpu-0"}])
+    start()
+    gpus.gang("train", 3)
+    eventually(lambda: bool(world.condition("train", "Unschedulable")))
+    assert gpus.untouched()
+    assert [write for write in audit.writes("admin", "stromboli") if write.path.startswith(gpus.claims)] == []
+    gpus.slice("late", [{"name": "gpu-0"}], allNodes=True)
+    eventually(lambda: len(world.placed()) == 3)
+    assert sorted(given(gpus)) == ["late/gpu-0", "node-0/gpu-0", "node-1/gpu-0"]
+
+
+# -- in between --------------------------------------------------------------------------------------------------------
+
+
+def test_somebody_else_changes_the_claims_all_the_time(world: World, gpus: Devices, start: Start) -> None:
+    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+    start("--binds-per-second", "50")
+    with disturbed(gpus, [f"train-{number}" for number in range(20)]):
+        gpus.gang("train", 20)
+        eventually(lambda: len(world.placed()) == 20, 60)
+    assert len(gpus.allocated()) == len(set(given(gpus))) == 20
+    assert all(gpus.users(name) == [name] for name in gpus.allocated())
+
+
+def test_the_service_is_killed_between_allocation_and_binding(world: World, gpus: Devices, start: Start) -> None:
+    """What it had allocated is given back, since the gang finds no place afterwards; and then it finds one."""
+    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+    first = start("--binds-per-second", "20")
+    gpus.gang("train", 20)
+    eventually(lambda: len(gpus.allocated()) >= 8)
+    first.end(signal.SIGKILL)
+    assert world.placed() == {}, "it was killed too late"
+    assert len(gpus.allocated()) >= 8
+
+    cordon(world, True)
+    start()
+    eventually(gpus.untouched)
+    assert world.placed() == {}
+    cordon(world, False)
+    eventually(lambda: len(world.placed()) == 20)
+    assert len(set(given(gpus))) == 20
+
+
+def test_the_next_one_goes_on_with_what_was_allocated(world: World, gpus: Devices, start: Start) -> None:
+    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+    first = start("--binds-per-second", "20")
+    gpus.gang("train", 20)
+    eventually(lambda: len(gpus.allocated()) >= 8)
+    first.end(signal.SIGKILL)
+    before = gpus.allocated()
+    start()
+    eventually(lambda: len(world.placed()) == 20)
+    after = gpus.allocated()
+    assert {name: after[name] for name in before} == before
+    assert all(gpus.users(name) == [name] for name in after)

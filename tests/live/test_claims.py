@@ -1,0 +1,205 @@
+"""Resource claims are written before their pods are bound, and given back when a pod is not bound after all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stromboli.api import keys
+from stromboli.engine import Engine
+from stromboli.live import claims
+from tests.kube.test_dra import allocation, claim, device, device_class, resource_slice
+from tests.live.cluster import Cluster
+from tests.live.conftest import StartService, until
+
+_GROUP = "/apis/resource.k8s.io/v1"
+_CLAIMS = f"{_GROUP}/namespaces/default/resourceclaims"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+@pytest.fixture
+def cluster(cluster: Cluster) -> Cluster:
+    """Two nodes, of which n0 has two devices."""
+    cluster.create(f"{_GROUP}/deviceclasses", device_class())
+    cluster.create(f"{_GROUP}/resourceslices", resource_slice("n0", device("gpu-0"), device("gpu-1")))
+    return cluster
+
+
+def claimed(cluster: Cluster, name: str, *, group: str = "", claim_name: str = "", **spec: Any) -> None:
+    """A pod and its claim, or one of the claims that are there."""
+    if not claim_name:
+        cluster.create(_CLAIMS, claim(name, metadata={"uid": None}))
+    named = [{"name": "gpu", "resourceClaimName": claim_name or name}]
+    cluster.pod(name, group, resourceClaims=named, **spec)
+
+
+def status(cluster: Cluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.get(f"{_CLAIMS}/{name}").get("status") or {}
+    return found
+
+
+def devices(cluster: Cluster) -> dict[str, list[str]]:
+    """The devices of each claim."""
+    return {
+        each["metadata"]["name"]: [
+            result["device"]
+            for result in ((each.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results", ())
+        ]
+        for each in cluster.items(_CLAIMS)
+    }
+
+
+def users(cluster: Cluster, name: str) -> list[str]:
+    return [each["name"] for each in status(cluster, name).get("reservedFor") or ()]
+
+
+def is_untouched(cluster: Cluster, name: str) -> bool:
+    found = cluster.get(f"{_CLAIMS}/{name}")
+    return not found["metadata"].get("finalizers") and not any((found.get("status") or {}).values())
+
+
+def engine(text: str | None) -> Engine:
+    return Engine()
+
+
+async def test_a_pod_is_bound_once_its_claim_is_reserved_for_it(cluster: Cluster, start: StartService) -> None:
+    await start(engine)
+    claimed(cluster, "p")
+    await until(lambda: cluster.pods() == {"p": "n0"})
+    assert devices(cluster) == {"p": ["gpu-0"]}
+    assert users(cluster, "p") == ["p"]
+    assert cluster.get(f"{_CLAIMS}/p")["metadata"]["finalizers"] == [FINALIZER]
+    writes = [path for method, path, _ in cluster.proxy.answers if method in ("PUT", "POST") and "/p" in path]
+    assert [path for path in writes if "events" not in path and "podgroups" not in path] == [
+        f"{_CLAIMS}/p",
+        f"{_CLAIMS}/p/status",
+        "/api/v1/namespaces/default/pods/p/binding",
+    ]
+
+
+async def test_pods_that_share_a_claim_are_all_entered(cluster: Cluster, start: StartService) -> None:
+    await start(engine)
+    cluster.group("train", 3)
+    claimed(cluster, "t0", group="train")
+    claimed(cluster, "t1", group="train", claim_name="t0")
+    claimed(cluster, "t2", group="train", claim_name="t0")
+    await until(lambda: cluster.all_bound(3))
+    assert set(cluster.pods().values()) == {"n0"}
+    assert sorted(users(cluster, "t0")) == ["t0", "t1", "t2"]
+    claimed(cluster, "late", claim_name="t0")
+    await until(lambda: cluster.all_bound(4))
+    assert sorted(users(cluster, "t0")) == ["late", "t0", "t1", "t2"]
+    assert devices(cluster) == {"t0": ["gpu-0"]}
+
+
+@pytest.mark.parametrize("where", ["/resourceclaims/p", "/resourceclaims/p/status"])
+async def test_a_claim_that_others_change_meanwhile_is_read_anew(
+    cluster: Cluster, start: StartService, where: str
+) -> None:
+    await start(engine)
+    cluster.fail("PUT", where, 409)
+    claimed(cluster, "p")
+    await until(lambda: cluster.all_bound(1))
+    assert cluster.count("GET", "/resourceclaims/p", 200) == 1
+    assert users(cluster, "p") == ["p"]
+
+
+async def test_a_claim_that_somebody_else_allocated_sends_the_pod_there(cluster: Cluster, start: StartService) -> None:
+    cluster.create(f"{_GROUP}/resourceslices", resource_slice("n1", device("gpu-0")))
+    await start(engine)
+    with cluster.held("PUT", "/resourceclaims/p"):
+        claimed(cluster, "p")
+        await until(lambda: any("/resourceclaims/p" in path for path, _ in cluster.proxy.requests))
+        cluster.patch(f"{_CLAIMS}/p/status", {"status": allocation("n1", "gpu-0")})
+    await until(lambda: cluster.pods() == {"p": "n1"})
+    assert users(cluster, "p") == ["p"]
+    assert status(cluster, "p")["allocation"]["devices"]["results"][0]["pool"] == "n1"
+
+
+@pytest.mark.parametrize("fault", ["lost", "overloaded"])
+async def test_a_write_without_an_answer_is_looked_up(cluster: Cluster, start: StartService, fault: str) -> None:
+    await start(engine)
+    if fault == "lost":
+        cluster.lose("PUT", "/resourceclaims/p/status")
+    else:
+        cluster.fail("PUT", "/resourceclaims/p/status", 503)
+    claimed(cluster, "p")
+    await until(lambda: cluster.all_bound(1))
+    assert users(cluster, "p") == ["p"]
+
+
+async def test_a_gang_of_which_one_claim_is_refused_holds_nothing(cluster: Cluster, start: StartService) -> None:
+    """And it gets all of it, once that claim can be written."""
+    await start(engine)
+    cluster.fail("PUT", "/resourceclaims/t1/status", 403, times=1_000)
+    cluster.group("train", 2)
+    for name in ("t0", "t1"):
+        claimed(cluster, name, group="train")
+    await until(lambda: "FailedBinding" in cluster.reasons())
+    await until(lambda: cluster.count("PUT", "/t0/status", 200) >= 2)
+    assert cluster.count("POST", "/binding") == 0
+    cluster.proxy.faults.clear()
+    await until(lambda: cluster.all_bound(2))
+    assert users(cluster, "t0") == ["t0"]
+    assert users(cluster, "t1") == ["t1"]
+
+
+async def test_a_claim_is_given_back_when_the_binding_is_refused(cluster: Cluster, start: StartService) -> None:
+    service = await start(engine)
+    with cluster.held("POST", "/pods/p/binding", status=422):
+        claimed(cluster, "p")
+        await until(lambda: users(cluster, "p") == ["p"])
+        cluster.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
+        await until(lambda: service.state.nodes.record("n0").unschedulable)  # type: ignore[union-attr]
+    await until(lambda: is_untouched(cluster, "p"))
+    assert cluster.pods() == {"p": ""}
+
+
+async def test_a_device_that_is_being_given_is_given_to_nobody_else(cluster: Cluster, start: StartService) -> None:
+    """Neither before the API server has it, nor while the watch does not tell."""
+    service = await start(engine)
+    claimed(cluster, "first")
+    await until(lambda: cluster.all_bound(1))
+    with cluster.held("PUT", "/resourceclaims/second"):
+        claimed(cluster, "second")
+        await until(lambda: keys.key("default", "second") in service.state.assumed)
+        claimed(cluster, "third")
+        await until(lambda: service.state.record("default/third") is not None)
+        claimed(cluster, "fourth", claim_name="second")
+        await until(lambda: "default/fourth" in service.state.assumed)
+        assert "default/third" not in service.state.assumed
+    await until(lambda: set(users(cluster, "second")) == {"second", "fourth"})
+    await until(lambda: cluster.pods() == {"first": "n0", "second": "n0", "third": "", "fourth": "n0"})
+    assert devices(cluster) == {"first": ["gpu-0"], "second": ["gpu-1"], "third": []}
+
+
+async def test_what_a_former_leader_reserved_for_a_pod_that_waits_is_given_back(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not what is used by pods that have a node, or of which another scheduler thinks."""
+    monkeypatch.setattr(claims, "LATE", 0.1)
+    for name, changes in (("p", {"cpu": "100"}), ("run", {"nodeName": "n0"}), ("other", {"schedulerName": "else"})):
+        claimed(cluster, name, **changes)
+        uid = cluster.get(f"/api/v1/namespaces/default/pods/{name}")["metadata"]["uid"]
+        reserved = {"reservedFor": [{"resource": "pods", "name": name, "uid": uid}]}
+        cluster.patch(f"{_CLAIMS}/{name}", {"metadata": {"finalizers": [FINALIZER]}})
+        cluster.patch(f"{_CLAIMS}/{name}/status", {"status": {**allocation("n0", f"{name}-gpu"), **reserved}})
+    cluster.create(_CLAIMS, claim("begun", metadata={"uid": None, "finalizers": [FINALIZER]}))
+    await start(engine)
+    await until(lambda: is_untouched(cluster, "p") and is_untouched(cluster, "begun"))
+    assert users(cluster, "run") == ["run"]
+    assert users(cluster, "other") == ["other"]
+
+
+async def test_a_release_that_fails_is_tried_again(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_AGAIN", 0.05)
+    await start(engine)
+    cluster.fail("POST", "/pods/p/binding", 422, times=1_000)
+    claimed(cluster, "p", cpu="1")
+    cluster.fail("PUT", "/resourceclaims/p/status", 403)
+    await until(lambda: cluster.count("POST", "/binding", 422) > 0)
+    cluster.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
+    await until(lambda: is_untouched(cluster, "p"))
