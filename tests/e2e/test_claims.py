@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.controlplane.cluster import eventually
+from tests.controlplane.cluster import Cluster, eventually
 from tests.e2e.audit import Audit
 from tests.e2e.conftest import Start
-from tests.e2e.world import CORE, Object, World, pod
+from tests.e2e.service import Service
+from tests.e2e.world import CORE, Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -336,3 +338,38 @@ def test_the_next_one_goes_on_with_what_was_allocated(world: World, gpus: Device
     after = gpus.allocated()
     assert {name: after[name] for name in before} == before
     assert all(gpus.users(name) == [name] for name in after)
+
+
+def test_an_older_cluster_has_another_version(
+    new_cluster: Callable[..., Cluster], definitions: list[Object], tmp_path: Path
+) -> None:
+    """There is no controller-manager, whose claim controller would look for v1."""
+    with new_cluster(
+        apiserver_args=["--runtime-config=resource.k8s.io/v1=false,resource.k8s.io/v1beta1=true"]
+    ) as older:
+        world = World(older, "older")
+        with older.client() as api:
+            define(api, definitions)
+        world.begin()
+        world.nodes(1, cpu="8")
+        beta = "/apis/resource.k8s.io/v1beta1"
+        world.create(f"{beta}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {}})
+        pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+        body = {"attributes": {"model": {"string": "a"}}}
+        spec = {"driver": DRIVER, "nodeName": "node-0", "pool": pool, "devices": [{"name": "gpu-0", "basic": body}]}
+        world.create(f"{beta}/resourceslices", {"metadata": {"name": "gpus"}, "spec": spec})
+        claims = f"{beta}/namespaces/older/resourceclaims"
+        wanted = {
+            "name": "r",
+            "deviceClassName": "gpu",
+            "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "a"'}}],
+        }
+        world.create(claims, {"metadata": {"name": "p"}, "spec": {"devices": {"requests": [wanted]}}})
+        world.pods([using("p")])
+        service = Service(older.kubeconfig(), tmp_path / "log").wait_ready()
+        try:
+            eventually(lambda: world.placed() == {"p": "node-0"})
+        finally:
+            service.end()
+        (result,) = world.get(f"{claims}/p")["status"]["allocation"]["devices"]["results"]
+        assert (result["pool"], result["device"]) == ("node-0", "gpu-0")

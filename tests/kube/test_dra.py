@@ -372,3 +372,16 @@ def test_a_minimum_by_role_counts_the_first_pod_of_each(limit: str, phase: str) 
     claims = [claim("a0"), claim("a1", request(count=5))]
     _, session = run(*SLICES, group, *claims, *workers, policy=QUOTA, **{"deviceclass/gpu": limit})
     assert session.view.jobs["default/a"].phase == phase
+
+
+# -- older versions of the API ---------------------------------------------------------------------------------------
+
+
+def test_v1beta1_says_the_same_in_another_place() -> None:
+    older = resource_slice("n1", {"name": "gpu-0", "basic": {k: v for k, v in H100.items() if k != "name"}})
+    inline = {"name": "r", "deviceClassName": "gpu", "selectors": [{"cel": {"expression": f'{A}.model == "h100"'}}]}
+    assert run(device_class(), older, claim("c", inline), pod("p", "c"))[0] == {"p": "n1"}
+    assert run(device_class(), older, claim("c", {**inline, "count": 2}), pod("p", "c"))[0] == {}
+    subs = [{**inline, "name": "two", "count": 2}, {**inline, "name": "one"}]
+    first = claim("c", {"name": "r", "firstAvailable": subs})
+    assert run(device_class(), older, first, pod("p", "c"))[0] == {"p": "n1"}

@@ -24,12 +24,14 @@ MODELS = {
         )
     },
 }
+#: models of older versions that say the same in other fields, which are read as well
+OLDER = {"V1Device": "V1beta1Device", "V1DeviceRequest": "V1beta1DeviceRequest"}
 #: fields that the client takes for text and that hold quantities
 QUANTITIES = frozenset(
     (
         *("allocatable", "allocatedResources", "capacity", "consumedCapacity", "default", "divisor", "hard", "limits"),
         *("max", "min", "overhead", "quantity", "requests", "sizeLimit", "step", "used", "V1Counter.value"),
-        "V1DeviceCapacity.value",
+        *("V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),
     )
 )
 SCALARS = {"str": "text", "int": "integer", "bool": "boolean", "datetime": "time", "object": "any", "float": "any"}
@@ -50,7 +52,8 @@ def table() -> dict[str, Any]:
 
 def _fields(model: str) -> dict[str, str]:
     found = getattr(kubernetes.client, model)
-    return {name: _type(model, name, found.openapi_types[key]) for key, name in sorted(found.attribute_map.items())}
+    own = {name: _type(model, name, found.openapi_types[key]) for key, name in found.attribute_map.items()}
+    return dict(sorted(({**_fields(OLDER[model]), **own} if model in OLDER else own).items()))
 
 
 def _type(model: str, field: str, written: str) -> str:

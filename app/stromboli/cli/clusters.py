@@ -185,11 +185,15 @@ async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[
     lists: list[dict[str, Any]] = []
     async with connected(kubeconfig, context) as kube:
         for source in SOURCES:
-            try:
-                kind = f"{source.kind}List"
-                lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(source.path, {})]
-            except ApiError as error:
-                refused(source.kind, error.status)
+            for path in source.paths:
+                try:
+                    kind = f"{source.kind}List"
+                    lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(path, {})]
+                except ApiError as error:
+                    if error.status == 404 and path != source.paths[-1]:
+                        continue
+                    refused(source.kind, error.status)
+                break
     return msgspec.json.encode({"kind": "List", "items": lists})
 
 

@@ -69,8 +69,10 @@ class _Release:
 class Claims:
     """Writes claims over the binder's connections, at a bounded rate."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, *, workers: int, rate: float) -> None:
+    def __init__(self, kube: Kube, mirror: Mirror, place: Callable[[], str], *, workers: int, rate: float) -> None:
+        """`place` says where claims are, such as `/apis/resource.k8s.io/v1/resourceclaims`."""
         self._kube = kube
+        self._place = place
         self._state = mirror.state
         self._limit = asyncio.Semaphore(workers)
         self._bucket = TokenBucket(rate)
@@ -291,7 +293,7 @@ class Claims:
 
     async def _read(self, key: str) -> Claim:
         try:
-            return self._answered(key, await self._kube.persist("GET", _path(key)))
+            return self._answered(key, await self._kube.persist("GET", self._path(key)))
         except ApiError as error:
             if error.status == 404:
                 raise StaleClaimError(f"resourceclaim {key} not found") from None
@@ -301,8 +303,11 @@ class Claims:
         self, key: str, claim: Claim, subresource: str, wanted: Callable[[], bool] = lambda: True
     ) -> Claim:
         await self._bucket.wait()
-        body = msgspec.json.encode({"apiVersion": "resource.k8s.io/v1", "kind": KIND, **claim})
-        content = await self._kube.persist("PUT", _path(key) + subresource, body, wanted=wanted)
+        path = self._path(key)
+        # What is listed does not say what it is.
+        _, _, group, version, *_ = path.split("/")
+        body = msgspec.json.encode({**claim, "apiVersion": f"{group}/{version}", "kind": KIND})
+        content = await self._kube.persist("PUT", path + subresource, body, wanted=wanted)
         return self._answered(key, content)
 
     def _answered(self, key: str, content: bytes) -> Claim:
@@ -317,10 +322,10 @@ class Claims:
     def _lock(self, key: str) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
 
-
-def _path(key: str) -> str:
-    namespace, _, name = key.partition("/")
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+    def _path(self, key: str) -> str:
+        namespace, _, name = key.partition("/")
+        api, _, plural = self._place().rpartition("/")
+        return f"{api}/namespaces/{namespace}/{plural}/{name}"
 
 
 def _with_finalizers(claim: Claim, finalizers: list[str]) -> Claim:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -59,6 +60,19 @@ class Source:
     #: without it no session begins
     required: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
+    #: where else it may be: other versions, to be tried in turn
+    others: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where it may be."""
+        return (self.path, *self.others)
+
+
+def _devices(kind: str, plural: str) -> Source:
+    """A kind of which older clusters have other versions; what is read of them tells the versions apart."""
+    path, *others = (f"/apis/resource.k8s.io/{version}/{plural}" for version in ("v1", "v1beta2", "v1beta1"))
+    return Source(kind, path, others=tuple(others))
 
 
 SOURCES = (
@@ -74,9 +88,9 @@ SOURCES = (
     Source("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
     Source("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Source("ResourceQuota", "/api/v1/resourcequotas"),
-    Source("ResourceClaim", "/apis/resource.k8s.io/v1/resourceclaims"),
-    Source("ResourceSlice", "/apis/resource.k8s.io/v1/resourceslices"),
-    Source("DeviceClass", "/apis/resource.k8s.io/v1/deviceclasses"),
+    _devices("ResourceClaim", "resourceclaims"),
+    _devices("ResourceSlice", "resourceslices"),
+    _devices("DeviceClass", "deviceclasses"),
     Source("Numatopology", "/apis/nodeinfo.volcano.sh/v1alpha1/numatopologies"),
     Source("NodeShard", "/apis/shard.volcano.sh/v1alpha1/nodeshards"),
 )
@@ -118,6 +132,11 @@ class Reflector:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
+        #: where it is, as far as that is known
+        self.path = source.path
+        self._places = deque((*source.others, source.path))
+        #: in how many places it was not, in a row
+        self._misses = 0
         self.synced = asyncio.Event()
         self._kube = kube
         self._mirror = mirror
@@ -171,7 +190,7 @@ class Reflector:
         self._observer.relist(self.source.kind, why)
         listing = self._mirror.listing(self.source.kind)
         version, count = "", 0
-        async for page in self._kube.pages(self.source.path, self.source.params, self._page_size):
+        async for page in self._kube.pages(self.path, self.source.params, self._page_size):
             version = version or page.version
             for item in page.items or ():
                 count += 1
@@ -184,12 +203,19 @@ class Reflector:
         dropped = listing.complete()
         log.info("listed", kind=self.source.kind, why=why, objects=count, dropped=len(dropped))
         self._in_step = self._clock()
+        self._misses = 0
         self.synced.set()
         return version
 
     def _refused(self, error: ApiError) -> tuple[str, float]:
         """Why to list again, and the seconds to wait at least."""
         source = self.source
+        if error.status == 404:
+            self.path = self._places.popleft()
+            self._places.append(self.path)
+            self._misses += 1
+            if self._misses % len(self._places):
+                return "version", 0.0
         if error.status == 404 and not source.required:
             # The API server does not have this kind, so there is nothing of it.
             self._mirror.listing(source.kind).complete()
@@ -256,7 +282,7 @@ class Reflector:
             "resourceVersion": version,
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),
         }
-        async with self._kube.watch(self.source.path, params, _SILENCE) as answer:
+        async with self._kube.watch(self.path, params, _SILENCE) as answer:
             if answer.status >= 400:
                 if answer.status == 401:
                     await self._kube.credentials.log_in_again()

@@ -104,7 +104,10 @@ class Service:
         mirror.complain(self._tell_of_problem)
         self._recall = Recall(self._writer_kube, mirror)
         workers, rate = settings.bind_connections, settings.binds_per_second
-        self._claims = Claims(self._binder_kube, mirror, workers=workers, rate=rate)
+        reflectors = {source.kind: Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
+        self._reflectors = list(reflectors.values())
+        claimed = reflectors["ResourceClaim"]
+        self._claims = Claims(self._binder_kube, mirror, lambda: claimed.path, workers=workers, rate=rate)
         self._binder = Binder(
             self._binder_kube,
             mirror,
@@ -132,7 +135,6 @@ class Service:
         inherit = settings.inherit_owner_annotations
         self._pod_groups = PodGroupMaker(self._writer_kube, mirror, self._events, inherit=inherit)
         self._operator = QueueOperator(self._credentials, self._queues.seen)
-        self._reflectors = [Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)]
         self._contact = Contact(self._kube)
         self._usage: UsageStore | None = None
         if usage is not None:

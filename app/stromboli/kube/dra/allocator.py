@@ -315,8 +315,8 @@ def _concerns(constraint: Constraint, wish: Wish, choice: Choice) -> bool:
 
 def _choices(number: int, claim: ResourceClaim, request: Request, objects: DeviceObjects) -> list[Choice]:
     try:
-        if request.exactly is not None:
-            return [_choice(number, request.name, request.exactly, objects)]
+        if request.asked is not None:
+            return [_choice(number, request.name, request.asked, objects)]
         if request.first_available:
             return [_choice(number, f"{request.name}/{sub.name}", sub, objects) for sub in request.first_available]
         raise ClaimError(f"request {request.name} asks for nothing that is supported")

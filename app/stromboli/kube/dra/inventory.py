@@ -21,7 +21,7 @@ from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel import Variables
 from stromboli.kube.dra.cel.device import Path, value_at
 from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
-from stromboli.kube.dra.objects import Attribute, Device, DeviceObjects, ResourceSlice, SliceSpec
+from stromboli.kube.dra.objects import Attribute, DeviceBody, DeviceObjects, ResourceSlice, SliceSpec
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.snapshot import Snapshot
@@ -176,9 +176,9 @@ class Devices:
     def _add(self, resource_slice: ResourceSlice) -> None:
         spec = resource_slice.spec
         for device in spec.devices or ():
-            place = device if spec.per_device_node_selection else spec
-            number = DeviceId(spec.driver, spec.pool.name, device.name)
-            if device.consumes_counters or device.binding_conditions or number in self.numbers:
+            body, number = device.body, DeviceId(spec.driver, spec.pool.name, device.name)
+            place = body if spec.per_device_node_selection else spec
+            if body.consumes_counters or body.binding_conditions or number in self.numbers:
                 continue
             row = len(self.offers)
             if place.node_name:
@@ -188,7 +188,7 @@ class Devices:
             else:
                 continue
             self.numbers[number] = row
-            self.offers.append(_offer(number, device, place))
+            self.offers.append(_offer(number, body, place))
 
 
 def devices_of(snapshot: Snapshot, objects: DeviceObjects) -> Devices:
@@ -253,7 +253,7 @@ class Inventory:
         return np.ones(len(self._facts), np.bool_) if selector is None else selected_nodes(selector, self._facts)
 
 
-def _offer(number: DeviceId, device: Device, place: Device | SliceSpec) -> Offer:
+def _offer(number: DeviceId, device: DeviceBody, place: DeviceBody | SliceSpec) -> Offer:
     driver, attributes, capacity = number.driver, Domains(), Domains()
     for name, attribute in (device.attributes or {}).items():
         _put(attributes, driver, name, _attribute(attribute))

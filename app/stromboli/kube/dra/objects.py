@@ -69,10 +69,16 @@ class DeviceRequest(Record, frozen=True):
             raise ClaimError(str(error)) from None
 
 
-class Request(Record, frozen=True):
-    name: str
+class Request(DeviceRequest, frozen=True):
+    """In v1beta1 it says itself what exactly it asks for."""
+
     exactly: DeviceRequest | None = None
     first_available: list[DeviceRequest] | None = None
+
+    @property
+    def asked(self) -> DeviceRequest | None:
+        """What exactly it asks for; None when it has alternatives."""
+        return self.exactly or (self if self.device_class_name else None)
 
 
 class Constraint(Record, frozen=True):
@@ -161,8 +167,7 @@ class Capacity(Record, frozen=True):
     value: str | int | float = 0
 
 
-class Device(Record, frozen=True):
-    name: str
+class DeviceBody(Record, frozen=True):
     attributes: dict[str, Attribute] | None = None
     capacity: dict[str, Capacity] | None = None
     node_name: str | None = None
@@ -172,6 +177,18 @@ class Device(Record, frozen=True):
     consumes_counters: list[Any] | None = None
     allow_multiple_allocations: bool | None = None
     binding_conditions: list[str] | None = None
+
+
+class Device(DeviceBody, frozen=True, kw_only=True):
+    """In v1beta1 what it is lies a level deeper."""
+
+    name: str
+    basic: DeviceBody | None = None
+
+    @property
+    def body(self) -> DeviceBody:
+        """What it is."""
+        return self.basic or self
 
 
 class Pool(Record, frozen=True):

@@ -83,7 +83,7 @@ class ClaimedDevices:
     def _amounts(self, claim: ResourceClaim) -> Amounts:
         out: Amounts = {}
         for request in claim.spec.devices.requests or ():
-            asked = request.exactly
+            asked = request.asked
             if asked is not None and asked.device_class_name and not asked.all_devices:
                 out.setdefault(asked.device_class_name, Amount()).add(self._amount(asked))
         return out
