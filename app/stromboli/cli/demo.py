@@ -265,7 +265,7 @@ async def _submit_hopeless(kube: Kube) -> None:
     for name, queue, requests, selector in (
         ("needs-gpu", "c", {"nvidia.com/gpu": "1"}, {}),
         ("too-large", "c", {"cpu": f"{_CPU_PER_NODE + 2}"}, {}),
-        ("wants-ssd", "c", {}, {"disk": "ssd"}),
+        ("wants-ssd", "c", {"cpu": "0"}, {"disk": "ssd"}),
         ("old-report", "archive", {}, {}),
         ("misspelt", "cc", {}, {}),
     ):
