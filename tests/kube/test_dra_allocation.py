@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.api.decisions import Bind, ClaimUse
+from stromboli.api.decisions import Bind, ClaimUse, Evict
 from stromboli.explain.rehearsal import advance
 from stromboli.kube.dra.reservation import StaleClaimError, check, finalizers, released, reserved
 from tests import builders
@@ -194,3 +194,15 @@ def test_what_would_be_reserves_claims_as_the_cluster_does() -> None:
     decisions = builders.decide(cluster, POLICY).decisions
     (bind,) = (each for each in decisions if isinstance(each, Bind))
     assert bind.claims[0].allocation["devices"]["results"] == [result("r", "gpu-1")]
+
+
+def test_what_would_be_takes_devices_back_from_pods_that_are_evicted() -> None:
+    cluster = builders.state(builders.node("n0"), builders.queue("default"), builders.pod_group("g"))
+    running = {**allocation("n0", "gpu-0"), "reservedFor": [consumer("run")]}
+    for obj in (device_class(), resource_slice("n0", device("gpu-0")), claim("c", status=running), claim("d")):
+        cluster.upsert(obj["kind"], obj)
+    for each in (pod("run", "c", node="n0"), pod("p", "d")):
+        cluster.upsert("Pod", each)
+    assert builders.decide(cluster, POLICY).session.bound == {}
+    advance(cluster, [Evict("default", "run", "uid-run", "n0", "preempt")], builders.NOON)
+    assert builders.decide(cluster, POLICY).session.bound == {"default/p": "n0"}

@@ -45,8 +45,7 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
                 status = objects.PodStatus(phase="Pending", nominated_node_name=node)
                 state.upsert("Pod", pod_of(_known(state, decision.key), "", status))
             case Evict():
-                _release(state, _known(state, decision.key))
-                state.delete("Pod", decision.key)
+                _remove(state, decision.key)
             case SetPodGroupStatus(status=shown):
                 pod_group = state.pod_group(decision.key)
                 assert isinstance(pod_group, crds.PodGroup)
@@ -61,12 +60,14 @@ def _reserve(state: ClusterState, bind: Bind) -> None:
             state.upsert("ResourceClaim", reserved(claim, use, bind.name, bind.uid))
 
 
-def _release(state: ClusterState, pod: PodRecord) -> None:
-    """Take from the claims of a pod that is gone what nobody else uses."""
-    for key in claim_keys(pod):
-        claim = state.objects["ResourceClaim"].get(key)
+def _remove(state: ClusterState, key: str) -> None:
+    """Take away a pod, and from its claims what nobody else uses."""
+    pod = _known(state, key)
+    for name in claim_keys(pod):
+        claim = state.objects["ResourceClaim"].get(name)
         if claim is not None:
             state.upsert("ResourceClaim", released(claim, pod.uid))
+    state.delete("Pod", key)
 
 
 def _known(state: ClusterState, key: str) -> PodRecord:
@@ -193,7 +194,7 @@ class Rehearsal:
                 break
             advance(state, result.decisions, self._now)
             for key in leaving:
-                state.delete("Pod", key)
+                _remove(state, key)
         return future
 
 

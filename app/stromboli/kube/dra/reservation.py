@@ -53,7 +53,8 @@ def is_allocated(claim: Plain) -> bool:
 
 def finalizers(claim: Plain, *, protected: bool) -> list[str] | None:
     """The finalizers with or without that of allocated claims; None when they are as they should be."""
-    known: Sequence[str] = (claim.get("metadata") or {}).get("finalizers") or ()
+    found = (claim.get("metadata") or {}).get("finalizers")
+    known: Sequence[str] = found if isinstance(found, list) else ()
     if (FINALIZER in known) == protected:
         return None
     return [*known, FINALIZER] if protected else [each for each in known if each != FINALIZER]
