@@ -73,6 +73,7 @@ class Claims:
         """`place` says where claims are, such as `/apis/resource.k8s.io/v1/resourceclaims`."""
         self._kube = kube
         self._place = place
+        self._mirror = mirror
         self._state = mirror.state
         self._limit = asyncio.Semaphore(workers)
         self._bucket = TokenBucket(rate)
@@ -217,7 +218,9 @@ class Claims:
         leaving = self._leaving[item.pod]
         leaving.discard(item)
         if not leaving:
+            # Until now what was decided for it did not count.
             del self._leaving[item.pod]
+            self._mirror.changed()
 
     async def _release(self, item: _Release) -> None:
         key = item.claim

@@ -233,6 +233,11 @@ def _standing(state: ClusterState, kind: str, key: str) -> Any:
     if kind == "Queue":
         queue: Queue | None = state.queues.get(key)
         return None if queue is None else (queue.metadata.uid, queue.spec, queue.status.state)
+    if kind == "ResourceClaim":
+        claim = state.objects[kind].get(key)
+        return (
+            None if claim is None else (_uid(claim), claim.get("spec"), (claim.get("status") or {}).get("allocation"))
+        )
     return None
 
 

@@ -146,11 +146,10 @@ class NodeOrder(Plugin):
 
     def varies(self, pod: PodRecord) -> bool:
         weights, pod_class = self.arguments, pod.pod_class
-        if weights.selector_spread and is_spread(pod):
-            return True
-        return not pod_class.plain and bool(
+        return bool(
             (weights.pod_affinity and preferred_terms(pod_class))
             or (weights.pod_topology_spread and has_constraints(pod_class, "ScheduleAnyway"))
+            or (weights.selector_spread and is_spread(pod))
         )
 
     def on_allocate(self, operation: Operation) -> None:

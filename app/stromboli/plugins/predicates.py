@@ -136,10 +136,9 @@ class Predicates(Plugin):
 
     def varies(self, pod: PodRecord) -> bool:
         enabled, pod_class = self.arguments, pod.pod_class
-        if enabled.pod_affinity and self._inter_pod.concerns(pod):
-            return True
-        return not pod_class.plain and (
+        return (
             (enabled.node_ports and host_ports(pod_class) is not None)
+            or (enabled.pod_affinity and self._inter_pod.concerns(pod))
             or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
             or (enabled.node_volume_limits and self._volume_limits.concerns(pod))
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
@@ -190,7 +189,7 @@ class Predicates(Plugin):
 
     def _by_placed_pods(self, pod: PodRecord) -> Filters:
         enabled = self.arguments
-        ports = host_ports(pod.pod_class) if enabled.node_ports and not pod.pod_class.plain else None
+        ports = host_ports(pod.pod_class) if enabled.node_ports else None
         if ports:
             yield Passing("node(s) didn't have free ports for the requested pod ports"), self._ports.free(ports)
         if enabled.pod_affinity:

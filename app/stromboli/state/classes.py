@@ -46,8 +46,6 @@ class PodClass:
     namespace: str
     #: equal for classes whose selectors, node affinity and tolerations are: what they say of nodes is the same
     terms: bytes
-    #: names no ports, volumes, devices or other pods: by itself it says nothing of what else is on a node
-    plain: bool
     #: persistent volume claims it mounts
     claims: tuple[str, ...] = ()
     #: for rules: what they derive from the class alone, by a key of their own
@@ -66,7 +64,6 @@ _VACANT = PodClass(
     reads=ClassReads({}, {}, {}),
     namespace="",
     terms=b"",
-    plain=True,
 )
 
 
@@ -184,7 +181,6 @@ def _make(
         reads=read,
         namespace=namespace,
         terms=terms,
-        plain=not _depends_on_namespace(spec, claims) and not _has_ports(spec),
         claims=claims,
     )
 
@@ -227,10 +223,6 @@ def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
 
 def _claims(spec: objects.PodSpec) -> list[str]:
     return [v.persistent_volume_claim.claim_name for v in spec.volumes or () if v.persistent_volume_claim]
-
-
-def _has_ports(spec: objects.PodSpec) -> bool:
-    return any(container.ports for container in (*(spec.containers or ()), *(spec.init_containers or ())))
 
 
 def _depends_on_namespace(spec: objects.PodSpec, claims: tuple[str, ...]) -> bool:
