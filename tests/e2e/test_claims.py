@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +340,27 @@ def test_the_next_one_goes_on_with_what_was_allocated(world: World, gpus: Device
     after = gpus.allocated()
     assert {name: after[name] for name in before} == before
     assert all(gpus.users(name) == [name] for name in after)
+
+
+def test_a_leader_that_stood_still_gives_no_devices_away_once_another_leads(
+    world: World, gpus: Devices, start: Start, audit: Audit
+) -> None:
+    """It is stopped amid its allocations; the successor, who is told apart by its user, completes or redoes them."""
+    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+    arguments = ("--leader-elect", "--binds-per-second", "20")
+    leader = start(*arguments)
+    start(*arguments, kubeconfig=world.cluster.kubeconfig("kwok"))
+    gpus.gang("train", 20)
+    eventually(lambda: len(gpus.allocated()) >= 8)
+    os.kill(leader.pid, signal.SIGSTOP)
+    assert world.placed() == {}, "it was stopped too late"
+    eventually(lambda: len(world.placed()) == 20, 60)
+    resumed = datetime.now(UTC)
+    os.kill(leader.pid, signal.SIGCONT)
+    eventually(lambda: not leader.running)
+    assert [write for write in audit.writes("admin", "stromboli") if write.received > resumed] == []
+    assert len(gpus.allocated()) == len(set(given(gpus))) == 20
+    assert all(gpus.users(name) == [name] for name in gpus.allocated())
 
 
 def test_an_older_cluster_has_another_version(

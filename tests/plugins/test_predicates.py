@@ -148,11 +148,6 @@ def test_a_running_pod_keeps_others_away() -> None:
         {"affinity": near("web", anti=True)},
         {"topologySpreadConstraints": spread()},
         {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
-        {
-            "initContainers": [
-                {"name": "s", "restartPolicy": "Always", "ports": [{"containerPort": 80, "hostPort": 80}]}
-            ]
-        },
     ],
 )
 def test_pods_whose_nodes_depend_on_other_pods_vary(spec: dict[str, Any]) -> None:
