@@ -8,14 +8,14 @@ import pytest
 
 from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.environment import OFFLINE, Admitted, Environment
 from stromboli.framework.explain import pending_reasons
 from tests import builders
 from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins.queues import BOTH, admitted, asks, why
 
 #: what a leader begins with
-LIVE = Environment(admitted={})
+LIVE = Environment(admitted=Admitted())
 
 
 def enqueue(
@@ -156,3 +156,10 @@ def test_a_job_of_a_queue_that_is_not_there_is_none(compatibility: Any) -> None:
     result = enqueue(asks("lost", None, "nowhere"), gang("lost", 1), compatibility=compatibility)
     assert admitted(result) == []
     assert why(result, "lost-0").message == "there is no queue nowhere"
+
+
+def test_who_was_admitted_is_known_of_a_cluster_that_was_read_anew() -> None:
+    first = enqueue(asks("job", "1"), environment=LIVE).environment
+    again = enqueue(asks("other", None), asks("job", "1", phase="Inqueue"), environment=first)
+    assert again.session.view.jobs["default/job"].claims
+    assert again.environment.admitted == first.admitted != LIVE.admitted

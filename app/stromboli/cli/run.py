@@ -24,7 +24,7 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
 from stromboli.framework.churn import Churn
-from stromboli.framework.environment import Environment
+from stromboli.framework.environment import Admitted, Environment
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
 from stromboli.http import listen as open_socket
@@ -224,7 +224,7 @@ class _Scheduler:
     """The service and its HTTP side, put together."""
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
-        environment = Environment(extender=HttpExtenderTransport(), admitted={}, churn=Churn())
+        environment = Environment(extender=HttpExtenderTransport(), admitted=Admitted(), churn=Churn())
         engine_of = partial(Engine, registry=registry, compatibility=compatibility)
         sessions = Successive(engine_of(), environment, time.perf_counter)
 

@@ -7,27 +7,36 @@ beyond what its pods hold, until `enqueue` admits it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import numpy as np
 
-from stromboli.framework.environment import Admission
-from stromboli.framework.job import Job
+from stromboli.api.crds import PodGroup
+from stromboli.framework.environment import Admission, Admitted
+from stromboli.framework.jobs import Jobs
 
-_ADMITTED = frozenset(("Inqueue", "Running", "Unknown"))
+_ADMITTED = ("Inqueue", "Running", "Unknown")
 
 
 class Admissions:
     """The jobs of a session that were admitted; those without minResources lay claim to nothing anyway."""
 
-    def __init__(self, jobs: Mapping[str, Job], before: Mapping[str, Admission]) -> None:
-        """Sets of each job whether it lays claim to its minResources, by what earlier sessions admitted."""
-        self._jobs = [job for job in jobs.values() if job.min_resources is not None]
-        for job in self._jobs:
-            job.claims = before.get(job.key) == _as_it_is(job)
+    def __init__(self, jobs: Jobs, before: Admitted) -> None:
+        """Tells the jobs whether they lay claim to their minResources, by what earlier sessions admitted."""
+        self._jobs = jobs
+        self._as_they_are, self._numbers = jobs.said("admission", _as_it_is)
+        self._claims = before.among(self._as_they_are)[self._numbers] | ~jobs.has_min_resources
+        jobs.set_claims(self._claims)
 
-    def after_session(self) -> dict[str, Admission]:
+    def after_session(self) -> Admitted:
         """What the next session has to know."""
-        return {job.key: _as_it_is(job) for job in self._jobs if job.claims and job.phase in _ADMITTED}
+        jobs = self._jobs
+        admitted = self._claims & jobs.in_phase(*_ADMITTED)
+        for job in jobs.made:
+            admitted[job.index] = job.claims and job.phase in _ADMITTED
+        mask = np.zeros(len(self._as_they_are), np.bool_)
+        mask[self._numbers[admitted & jobs.has_min_resources]] = True
+        return Admitted(self._as_they_are, mask)
 
 
-def _as_it_is(job: Job) -> Admission:
-    return Admission(job.pod_group.metadata.uid, job.queue.name, job.pod_group.spec.min_resources or {})
+def _as_it_is(group: PodGroup) -> Admission:
+    spec = group.spec
+    return Admission(group.key, group.metadata.uid, spec.queue or "default", tuple((spec.min_resources or {}).items()))

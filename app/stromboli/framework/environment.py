@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from stromboli.api.crds import ResourceList
+import numpy as np
+
 from stromboli.api.errors import StromboliError
+from stromboli.api.resources import Mask
 from stromboli.framework.churn import Churn
 from stromboli.framework.kept import KeptPlaces, KeptRoom
 
@@ -53,9 +55,38 @@ class Sharding:
 class Admission:
     """What a job was admitted with. In another queue, or with other minResources, it has to be admitted anew."""
 
+    key: str
     uid: str
     queue: str
-    min_resources: ResourceList
+    min_resources: tuple[tuple[str, str | int | float], ...]
+
+
+class Admitted:
+    """Some of many admissions. `values` may become more, in place, and is the same list from session to session."""
+
+    __slots__ = ("_mask", "_values")
+
+    def __init__(self, values: Sequence[Admission] = (), mask: Mask | None = None) -> None:
+        """`mask` says which of the values, shape (values,)."""
+        self._values = values
+        self._mask = np.zeros(0, np.bool_) if mask is None else mask
+
+    def among(self, values: Sequence[Admission]) -> Mask:
+        """Which of some admissions are meant, shape (values,)."""
+        if values is self._values:
+            mask = np.zeros(len(values), np.bool_)
+            mask[: len(self._mask)] = self._mask
+            return mask
+        known = {self._values[number] for number in np.flatnonzero(self._mask).tolist()}
+        return np.array([value in known for value in values], np.bool_)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Admitted):
+            return NotImplemented
+        known = (self._values,) if self._values is other._values else (self._values, other._values)
+        return all(np.array_equal(self.among(values), other.among(values)) for values in known)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +103,8 @@ class Environment:
     queue_usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: HyperNode by uid of the group for which an earlier session evicted victims there
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
-    #: what earlier sessions admitted, by key of the job; None where phases are believed, as of a file that is read
-    admitted: Mapping[str, Admission] | None = None
+    #: what earlier sessions admitted; None where phases are believed, as of a file that is read
+    admitted: Admitted | None = None
     #: what is kept for pods that were moved, and for those that they made room for, by key of the job
     kept: Mapping[str, KeptPlaces] = field(default_factory=dict)
     #: room that was made for jobs and that they did not take yet, by key of the job

@@ -50,6 +50,8 @@ class Jobs(Mapping[str, Job]):
         self.queue: Rows = queue[self.rows]
         self._queues = len(queues)
         self.membership = Membership(snapshot, self.rows)
+        #: whether jobs lay claim to their minResources; None for all
+        self.claims: Mask | None = None
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -102,6 +104,12 @@ class Jobs(Mapping[str, Job]):
             mask[list(self._made)] = True
         return self.of(mask)
 
+    def set_claims(self, claims: Mask) -> None:
+        """Say which jobs lay claim to their minResources at the start."""
+        self.claims = claims
+        for index, job in self._made.items():
+            job.claims = bool(claims[index])
+
     @property
     def made(self) -> list[Job]:
         """The jobs that anybody asked for, in order."""
@@ -135,15 +143,15 @@ class Jobs(Mapping[str, Job]):
     # -- columns -----------------------------------------------------------------------------------------------------
 
     def said(self, key: Hashable, read: Callable[[PodGroup], T]) -> tuple[Sequence[T], Rows]:
-        """What a function reads of PodGroups: the distinct values, and the number of that of each job."""
+        """What a function reads of PodGroups: the distinct values, which may become more, and each job's number."""
         column = self._snapshot.group_facts.column(key, read)
         numbers: Rows = column.numbers[self.rows].astype(np.intp)
-        return column.values[:], numbers
+        return column.values, numbers
 
     def holds(self, key: Hashable, read: Callable[[PodGroup], bool]) -> Mask:
         """Of which jobs something holds by their PodGroups."""
         values, numbers = self.said(key, read)
-        mask: Mask = np.array(values, np.bool_)[numbers]
+        mask: Mask = np.array(values[:], np.bool_)[numbers]
         return mask
 
     def in_phase(self, *phases: str) -> Mask:

@@ -229,6 +229,7 @@ class View:
             state_of=self.pods.state.__getitem__,
             make_groups=self._make_groups,
             conditions=pod_group.status.conditions,
+            claims=jobs.claims is None or bool(jobs.claims[index]),
         )
 
     def _make_groups(self, job: Job) -> Groups:
