@@ -64,6 +64,7 @@ _SPREAD = {
     "labelSelector": {"matchLabels": {f"key-{number}": "" for number in range(256)}},
 }
 _MANY = 257
+_PATTERN = {"type": "Node", "selector": {"regexMatch": {"pattern": "a"}}}
 _TERM: dict[str, Any] = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 _NODES = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM] * 129}}}
 _PODS = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}] * _MANY}}
@@ -276,6 +277,7 @@ def test_no_value_of_any_field_keeps_others_from_being_scheduled(at: tuple[str, 
         ("Pod", ("spec", "nodeSelector"), {f"k{n}": "" for n in range(_MANY)}, "selects nodes by 257 conditions"),
         ("Pod", ("spec", "tolerations"), [{"operator": "Exists"}] * _MANY, "holds 257 tolerations, more than 256"),
         ("PodGroup", ("spec", "subGroupPolicy"), [{"name": "a"}] * _MANY, "has 257 entries, more than 256"),
+        ("HyperNode", ("spec", "members"), [_PATTERN] * _MANY, "selects nodes by 257 patterns and conditions"),
         ("Node", ("status", "capacity", "example.com/x"), "1e400", "is not a Kubernetes quantity"),
         ("Queue", ("spec", "weight"), 2**40, "input should be less than"),
         ("PodGroup", ("status", "conditions"), [{"type": "x", "lastTransitionTime": "0000-01-01T00:00:00Z"}], "year"),

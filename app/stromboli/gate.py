@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stromboli.api import duration, objects, readers
-from stromboli.api.crds import KINDS, PodGroup
+from stromboli.api.crds import KINDS, HyperNode, Member, PodGroup
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
 from stromboli.api.resources import amount, is_scheduled
 from stromboli.api.validation import field_path, shown
@@ -26,7 +26,7 @@ Reader: TypeAlias = Callable[[str], object]
 Path: TypeAlias = tuple[int | str, ...]
 
 #: A pod may ask so many things about other pods, as many about nodes, and tolerate as many taints; a group may divide
-#: its pods in as many ways. Each is asked of all.
+#: its pods in as many ways, and a HyperNode select nodes by as many. Each is asked of all.
 _MOST_CONDITIONS = 256
 _LONGEST = 64
 #: what must be readable of kinds that rules and plugins read as plain data
@@ -101,6 +101,9 @@ def read(kind: str, obj: Any) -> Any:
         if isinstance(obj, PodGroup) and len(obj.spec.sub_group_policy) > _MOST_CONDITIONS:
             problem = f"has {len(obj.spec.sub_group_policy)} entries, more than {_MOST_CONDITIONS}"
             raise InvalidObjectError(f"PodGroup {obj.key}", "spec.subGroupPolicy", problem)
+        if isinstance(obj, HyperNode) and (asked := sum(map(_asked_of_nodes, obj.spec.members))) > _MOST_CONDITIONS:
+            problem = f"selects nodes by {asked} patterns and conditions, more than {_MOST_CONDITIONS}"
+            raise InvalidObjectError(f"HyperNode {obj.key}", "spec.members", problem)
     elif kind in _SHAPES:
         _check_shape(kind, obj)
     return obj
@@ -240,6 +243,13 @@ def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | No
                 yield term.label_selector
                 if term.namespace_selector is not None:
                     yield term.namespace_selector
+
+
+def _asked_of_nodes(member: Member) -> int:
+    """What a member of a HyperNode asks of every node."""
+    labels = member.selector.label_match
+    of_labels = 0 if labels is None else len(labels.match_labels) + len(labels.match_expressions)
+    return of_labels + (member.selector.regex_match is not None)
 
 
 def _described(obj: objects.Pod | objects.Node) -> str:

@@ -204,6 +204,17 @@ def test_pods_of_other_jobs_fill_hyper_nodes_up() -> None:
     assert lowest_only["c0"] == 37.5
 
 
+@pytest.mark.parametrize("tier", [3, 400, 2**31 - 1])
+@pytest.mark.parametrize("fading", [0, 0.5, 1, 1.5])
+def test_tiers_that_no_hyper_node_has_cost_nothing(tier: int, fading: float) -> None:
+    """However much they count together, a node of the fuller rack scores as much as one of the empty rack, or more."""
+    state = cluster(builders.pod("j-0", "j", cpu="1"), builders.pod("x", node="c0", cpu="4"))
+    state.upsert("HyperNode", hyper_node("ab", tier, "HyperNode", "a", "b"))
+    found = node_scores(state, "j-0", **{"hypernode.binpack.normal-pod.fading": fading})
+    assert found is not None
+    assert 0 < found["d0"] <= found["c0"] <= 100
+
+
 def test_there_is_nothing_to_choose_without_hyper_nodes() -> None:
     state = builders.state(
         builders.queue("default"),

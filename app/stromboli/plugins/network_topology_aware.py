@@ -8,6 +8,8 @@ already; pods of jobs that do not care fill HyperNodes up, so that whole ones st
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +27,8 @@ from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
+#: so many tiers without HyperNodes are counted one by one
+_FADED = 64
 #: points that tell nodes of different HyperNodes apart
 _OF_NODES = frozenset(("batch_node_order", "neighbourhoods", "identity", "on_allocate", "on_deallocate"))
 
@@ -74,6 +78,8 @@ class NetworkTopologyAware(Plugin):
         self._weights = np.array([weights[view.dimensions[c]] for c in self._columns], np.float64)
         self._fading = _or_default(arguments.fading, 0.8)
         self._max_evicting = arguments.max_evicting if arguments.max_evicting > 0 else 8
+        self._tiers: list[int] = np.unique(tree.tiers).tolist()
+        self._steps = _weights(self._tiers, self._fading)
         if len(tree) == 1:
             # All nodes are as close together as any.
             self.silent = _OF_NODES
@@ -221,7 +227,7 @@ class NetworkTopologyAware(Plugin):
         if pod.job not in self._view.jobs or self._scale == 0 or len(self._tree) == 1:
             return None
         if self._alike is None:
-            columns = np.stack([self._at(tier) for tier in range(self._lowest_tier, self._top_tier + 1)])
+            columns = np.stack([self._at(tier) for tier in self._tiers])
             self._alike = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
         return self._alike
 
@@ -244,11 +250,12 @@ class NetworkTopologyAware(Plugin):
         """How full the HyperNodes of nodes are with a pod, over all tiers, 0 to 1; outside of any counts as full."""
         fullness = self._fullness(self._view.request(pod), slice(None))
         total, total_weight = np.zeros(len(rows)), 0.0
-        for tier in range(self._lowest_tier, self._top_tier + 1):
-            # tier 0 counts as tier 1 when fading is 0, as there is no other value for it
-            weight = self._fading ** max(tier - 1, 0) if self._fading == 0 else self._fading ** (tier - 1)
-            hyper_nodes = self._at(tier)[rows]
-            total += weight * np.where(hyper_nodes == NOWHERE, 1.0, fullness[hyper_nodes])
+        for tier, weight in self._steps:
+            if tier is None:
+                total += weight
+            else:
+                hyper_nodes = self._at(tier)[rows]
+                total += weight * np.where(hyper_nodes == NOWHERE, 1.0, fullness[hyper_nodes])
             total_weight += weight
         return total / total_weight
 
@@ -257,6 +264,38 @@ class NetworkTopologyAware(Plugin):
         if found is None:
             found = self._of_tier[tier] = self._tree.of_tier(tier)
         return found
+
+
+def _weights(tiers: list[int], fading: float) -> list[tuple[int | None, float]]:
+    """What each tier counts, from the lowest to the top; None stands for tiers between them that no HyperNode has."""
+    try:
+        steps = list(_faded(tiers, fading, 1))
+    except OverflowError:
+        steps = []
+    if any(weight for _, weight in steps):
+        return steps
+    # Too large or too small for a number: what the others count beside the one that counts most.
+    return list(_faded(tiers, fading, tiers[-1] if fading > 1 else tiers[0]))
+
+
+def _faded(tiers: list[int], fading: float, first: int) -> Iterator[tuple[int | None, float]]:
+    """The same where tier `first` counts 1."""
+    yield tiers[0], _weight(tiers[0], fading, first)
+    for below, tier in pairwise(tiers):
+        near = min(tier, below + _FADED)
+        for missing in range(below + 1, near):
+            yield None, _weight(missing, fading, first)
+        if near < tier:
+            # A geometric series, from the end where it is largest.
+            most, ratio = (near, fading) if fading <= 1 else (tier - 1, 1 / fading)
+            series = tier - near if ratio == 1 else (1 - ratio ** (tier - near)) / (1 - ratio)
+            yield None, _weight(most, fading, first) * series
+        yield tier, _weight(tier, fading, first)
+
+
+def _weight(tier: int, fading: float, first: int) -> float:
+    # Tier 0 counts as tier 1 when fading is 0, as there is no other value for it.
+    return fading ** max(tier - first, 0) if fading == 0 else fading ** (tier - first)
 
 
 def _or_default(value: float, default: float) -> float:
