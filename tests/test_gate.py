@@ -253,6 +253,7 @@ ENGINE = Engine(
 @example(("Node", ("metadata", "annotations", "volcano.sh/gpu-unhealthy-ids")), "²")
 @example(("Node", ("metadata", "annotations", "volcano.sh/oversubscription-cpu")), "-9223372036854775808")
 @example(("ResourceQuota", ("status", "used")), "null")
+@example(("Pod", ("spec", "containers", 0, "ports", 0, "containerPort")), 2**64)
 def test_no_value_of_any_field_keeps_others_from_being_scheduled(at: tuple[str, Field], value: Any) -> None:
     kind, path = at
     world = World()

@@ -65,7 +65,7 @@ class NodeSelector(Record, frozen=True):
 
 
 class PreferredSchedulingTerm(Record, frozen=True):
-    weight: int
+    weight: readers.Integer
     preference: NodeSelectorTerm
 
 
@@ -91,7 +91,7 @@ class PodAffinityTerm(Record, frozen=True):
 
 
 class WeightedPodAffinityTerm(Record, frozen=True):
-    weight: int
+    weight: readers.Integer
     pod_affinity_term: PodAffinityTerm
 
 
@@ -116,11 +116,11 @@ class Toleration(Record, frozen=True):
 
 
 class TopologySpreadConstraint(Record, frozen=True):
-    max_skew: int
+    max_skew: readers.Integer
     topology_key: str
     when_unsatisfiable: str
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: readers.Integer | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -130,8 +130,8 @@ class TopologySpreadConstraint(Record, frozen=True):
 
 
 class ContainerPort(Record, frozen=True):
-    container_port: int = 0
-    host_port: int | None = 0
+    container_port: readers.Integer = 0
+    host_port: readers.Integer | None = 0
     host_ip: str | None = field(default="", name="hostIP")
     protocol: str | None = "TCP"
 
@@ -182,7 +182,7 @@ class SchedulingGroup(Record, frozen=True):
 class PodSpec(Record, frozen=True):
     scheduler_name: str | None = "default-scheduler"
     node_name: str | None = ""
-    priority: int | None = None
+    priority: readers.Integer | None = None
     priority_class_name: str | None = ""
     preemption_policy: str | None = None
     containers: list[Container] | None = None
@@ -248,7 +248,7 @@ class NodeSpec(Record, frozen=True):
 
 class ContainerImage(Record, frozen=True):
     names: list[str] | None = None
-    size_bytes: int | None = 0
+    size_bytes: readers.Integer | None = 0
 
 
 class NodeStatus(Record, frozen=True):
@@ -265,7 +265,7 @@ class Node(Record, frozen=True):
 
 class PriorityClass(Record, frozen=True):
     metadata: Metadata
-    value: int = 0
+    value: readers.Integer = 0
     global_default: bool | None = False
     preemption_policy: str | None = None
 
@@ -275,7 +275,7 @@ class BudgetSpec(Record, frozen=True):
 
 
 class BudgetStatus(Record, frozen=True):
-    disruptions_allowed: int | None = 0
+    disruptions_allowed: readers.Integer | None = 0
     disrupted_pods: dict[str, Any] | None = None
 
 

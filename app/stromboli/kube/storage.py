@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.api import keys, objects
+from stromboli.api import keys, objects, readers
 from stromboli.api.objects import LabelSelector, NodeSelector, Record, ResourceList
 from stromboli.api.quantity import units
 from stromboli.state.snapshot import Snapshot
@@ -153,7 +153,7 @@ class StorageClass(Record, frozen=True):
 
 
 class DriverLimit(Record, frozen=True):
-    count: int | None = None
+    count: readers.Integer | None = None
 
 
 class Driver(Record, frozen=True):

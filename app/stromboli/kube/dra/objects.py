@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import field
 
-from stromboli.api import keys, quantity
+from stromboli.api import keys, quantity, readers
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
 
@@ -34,7 +34,7 @@ class CapacityRequirements(Record, frozen=True):
 
 
 class DeviceToleration(Toleration, frozen=True, omit_defaults=True):
-    toleration_seconds: int | None = None
+    toleration_seconds: readers.Integer | None = None
 
 
 class DeviceRequest(Record, frozen=True):
@@ -44,7 +44,7 @@ class DeviceRequest(Record, frozen=True):
     name: str = ""
     selectors: list[DeviceSelector] | None = None
     allocation_mode: str | None = None
-    count: int | None = None
+    count: readers.Integer | None = None
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] | None = None
     capacity: CapacityRequirements | None = None
@@ -158,13 +158,13 @@ class Attribute(Record, frozen=True):
     """A value of one of four types."""
 
     string: str | None = None
-    integer: int | None = field(default=None, name="int")
+    integer: readers.Integer | None = field(default=None, name="int")
     boolean: bool | None = field(default=None, name="bool")
     version: str | None = None
 
 
 class Capacity(Record, frozen=True):
-    value: str | int | float = 0
+    value: str | readers.Integer | float = 0
 
 
 class DeviceBody(Record, frozen=True):
@@ -193,8 +193,8 @@ class Device(DeviceBody, frozen=True, kw_only=True):
 
 class Pool(Record, frozen=True):
     name: str
-    generation: int = 0
-    resource_slice_count: int = 1
+    generation: readers.Integer = 0
+    resource_slice_count: readers.Integer = 1
 
 
 class SliceSpec(Record, frozen=True):
