@@ -65,6 +65,7 @@ _SPREAD = {
 }
 _MANY = 257
 _PATTERN = {"type": "Node", "selector": {"regexMatch": {"pattern": "a"}}}
+_PORTS = [{"containerPort": 1, "hostPort": number + 1} for number in range(_MANY)]
 _TERM: dict[str, Any] = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 _NODES = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM] * 129}}}
 _PODS = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}] * _MANY}}
@@ -277,6 +278,12 @@ def test_no_value_of_any_field_keeps_others_from_being_scheduled(at: tuple[str, 
         ("Pod", ("spec", "affinity"), _NODES, "selects nodes by 258 conditions, more than 256"),
         ("Pod", ("spec", "nodeSelector"), {f"k{n}": "" for n in range(_MANY)}, "selects nodes by 257 conditions"),
         ("Pod", ("spec", "tolerations"), [{"operator": "Exists"}] * _MANY, "holds 257 tolerations, more than 256"),
+        (
+            "Pod",
+            ("spec", "containers"),
+            [{"ports": _PORTS[:200]}, {"ports": _PORTS[200:]}],
+            "asks for 257 ports of its node",
+        ),
         ("PodGroup", ("spec", "subGroupPolicy"), [{"name": "a"}] * _MANY, "has 257 entries, more than 256"),
         ("HyperNode", ("spec", "members"), [_PATTERN] * _MANY, "selects nodes by 257 patterns and conditions"),
         ("Node", ("status", "capacity", "example.com/x"), "1e400", "is not a Kubernetes quantity"),

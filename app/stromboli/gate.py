@@ -25,8 +25,8 @@ Reader: TypeAlias = Callable[[str], object]
 """Reads an annotation; None or a ValueError means that it cannot be read."""
 Path: TypeAlias = tuple[int | str, ...]
 
-#: A pod may ask so many things about other pods, as many about nodes, and tolerate as many taints; a group may divide
-#: its pods in as many ways, and a HyperNode select nodes by as many. Each is asked of all.
+#: A pod may ask so many things about other pods, as many about nodes, tolerate as many taints and take as many ports of
+#: its node; a group may divide its pods in as many ways, and a HyperNode select nodes by as many. Each is asked of all.
 _MOST_CONDITIONS = 256
 _LONGEST = 64
 #: what must be readable of kinds that rules and plugins read as plain data
@@ -140,12 +140,17 @@ def _check_pod(pod: objects.Pod) -> None:
     meta, spec = pod.metadata, pod.spec
     if spec.overhead:
         _check_amounts(pod, ("spec", "overhead"), spec.overhead)
+    ports = 0
     for container in spec.containers or ():
         if container.resources is not None:
             _check_container(pod, "containers", container, container.resources)
+        if container.ports:
+            ports += len(container.ports)
     for container in spec.init_containers or ():
         if container.resources is not None:
             _check_container(pod, "initContainers", container, container.resources)
+        if container.ports:
+            ports += len(container.ports)
     _check_time(pod, "metadata.creationTimestamp", meta.creation_timestamp)
     _check_time(pod, "status.startTime", pod.status.start_time)
     if spec.affinity is not None or spec.topology_spread_constraints or spec.node_selector:
@@ -153,6 +158,8 @@ def _check_pod(pod: objects.Pod) -> None:
     if len(spec.tolerations or ()) > _MOST_CONDITIONS:
         problem = f"holds {len(spec.tolerations or ())} tolerations, more than {_MOST_CONDITIONS}"
         raise InvalidObjectError(_described(pod), "spec.tolerations", problem)
+    if ports > _MOST_CONDITIONS:
+        _check_ports(pod)
 
 
 def _check_container(
@@ -195,6 +202,14 @@ def _amount_problem(name: str, value: objects.Quantity) -> str:
     except InvalidQuantityError as error:
         return str(error)
     return f"should not be negative, but is {shown(value)}" if negative else ""
+
+
+def _check_ports(pod: objects.Pod) -> None:
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    of_nodes = sum(bool(port.host_port) for each in containers for port in each.ports or ())
+    if of_nodes > _MOST_CONDITIONS:
+        problem = f"asks for {of_nodes} ports of its node, more than {_MOST_CONDITIONS}"
+        raise InvalidObjectError(_described(pod), "spec.containers", problem)
 
 
 def _check_time(pod: objects.Pod, path: str, time: str | None) -> None:
