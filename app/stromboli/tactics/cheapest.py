@@ -501,9 +501,13 @@ class Purchase:
     def _spare(self, rows: Rows) -> None:
         """Give back, the dearest first, what the pods can do without, and place them anew."""
         self._promises.discard()
-        nodes = self._session.view.nodes
+        if self._refused:
+            rows = rows[~np.isin(rows, list(self._refused))]
+        before, gone = self._placed, self._gone
+        #: what was given back, and how to undo that
+        given: list[tuple[Statement, list[Operation]]] = []
         place = {node: at for at, node in enumerate(rows.tolist())}
-        room = nodes.future_idle(rows)
+        room = self._session.view.nodes.future_idle(rows)
         for unit, statement in sorted(self._gone, key=lambda gone: _dear(gone[0]), reverse=True):
             less = room.copy()
             for operation in statement.operations:
@@ -516,10 +520,16 @@ class Purchase:
             statement.discard()
             if self._within_share():
                 room = less
+                given.append((statement, evictions))
                 self._gone = [gone for gone in self._gone if gone[0] is not unit]
             else:
                 statement.recover(evictions)
-        self._place_anew(rows, room)
+        if self._place_anew(rows, room):
+            return
+        for statement, evictions in reversed(given):
+            statement.recover(evictions)
+        self._gone = gone
+        self._promise(before)
 
     def _within_share(self) -> bool:
         """Whether the queue may take all the pods that found places, as things stand on the statements."""
@@ -534,8 +544,8 @@ class Purchase:
         trial.discard()
         return not left
 
-    def _place_anew(self, rows: Rows, room: Matrix) -> None:
-        """Promise the pods places again: the nodes where they were first in front."""
+    def _place_anew(self, rows: Rows, room: Matrix) -> bool:
+        """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one."""
         before = [node for _, node in self._placed]
         copies = dict(zip(rows.tolist(), copies_that_fit(self._request, room).tolist(), strict=True))
         nodes = [node for node in dict.fromkeys(before) for _ in range(int(min(max(0, copies[node]), len(before))))]
@@ -545,10 +555,17 @@ class Purchase:
             if node not in before:
                 nodes += [node] * int(min(max(0, copies[node]), len(before)))
         pods = [pod for pod, _ in self._placed]
-        self._placed = list(zip(pods, nodes[: len(pods)], strict=True))
-        self._promises = self._session.statement()
-        for pod, node in self._placed:
+        return self._promise(list(zip(pods, nodes[: len(pods)], strict=True)))
+
+    def _promise(self, places: list[tuple[PodRecord, int]]) -> bool:
+        """Promise pods places; False, and none is promised, if a plugin refuses one."""
+        self._placed, self._promises = places, self._session.statement()
+        for pod, node in places:
+            if self._session.ask.refusal(pod, node) is not None:
+                self._promises.discard()
+                return False
             self._promises.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
+        return True
 
 
 def _dear(unit: _Unit) -> tuple[Any, ...]:
