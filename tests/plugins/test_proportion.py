@@ -223,3 +223,11 @@ def test_what_was_admitted_before_is_exported_as_claimed(compatibility: Any) -> 
     job = asks("job", "3", "a")
     job.status.phase = "Inqueue"
     assert cpus(divide(queue("a"), job, compatibility=compatibility), "inqueue") == {"default": 0, "a": 3}
+
+
+@pytest.mark.parametrize(("capability", "helps"), [("3", True), ("0", True), ("2", False)])
+def test_more_nodes_help_where_no_capability_ends_a_share(capability: str, helps: bool) -> None:
+    """Two queues deserve 2 of 4 CPUs each; a capability of 0 is none."""
+    result = divide(queue("a", capability={"cpu": capability}), queue("b"), *wants("a"), *wants("b"), cpu="4")
+    assert bound(result) == {"a": 2, "b": 2}
+    assert why(result, "a-9").scalable == helps

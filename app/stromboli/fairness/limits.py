@@ -10,6 +10,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, Vector
+from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
@@ -93,5 +94,4 @@ def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
 
 def _grows(view: View, queue: str, bound: Vector, columns: list[int]) -> bool:
     """Whether a bound grows with the cluster: it is below what the queue is limited to."""
-    capability = view.vector(view.queues[queue].spec.capability, unset=np.inf)
-    return bool((bound < capability)[columns].any())
+    return bool((bound < shares.capability(view, view.queues[queue]))[columns].any())
