@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders import node, pod_group
+from tests.builders import node, pod, pod_group
 from tests.plugins.sessions import decide, policy
 
 
@@ -49,3 +49,12 @@ def test_other_namespaces_and_jobs_without_minimum_are_free() -> None:
     )
     assert jobs == {"free", "bare"}
     assert outcome(pod_group("bare", phase="Pending"), quotas=[quota(closed, {})])[0] == {"bare"}
+
+
+def test_what_a_gang_holds_is_not_counted_again() -> None:
+    """It lost a pod and is admitted anew: its pods are in what is used."""
+    quotas = [quota({"requests.cpu": "4"}, {"requests.cpu": "4"})]
+    held = [pod(f"train-{number}", "train", node="n1") for number in range(3)]
+    train = pod_group("train", 4, phase="Pending", minResources={"requests.cpu": "4"})
+    assert outcome(train, quotas=quotas)[1] == {"train": "ResourceQuotaExceeded"}
+    assert outcome(train, held, quotas=quotas)[1] == {}

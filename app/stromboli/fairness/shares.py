@@ -89,6 +89,12 @@ def claim(view: View, job: Job) -> Vector | None:
     return reserved(view, job, beyond_allocated=True)
 
 
+def admission_request(view: View, job: Job) -> Vector:
+    """What a job asks to be admitted with: its minResources, under strict rules without what it holds already."""
+    assert job.min_resources is not None
+    return np.maximum(job.min_resources - job.allocated, 0) if view.rules.admission else job.min_resources
+
+
 def capability(view: View, queue: Queue) -> Vector:
     """What a queue is limited to, shape (dimensions,); infinite where nothing is said, as for cpu or memory of 0."""
     amounts = view.vector(queue.spec.capability, np.inf)

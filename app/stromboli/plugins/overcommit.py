@@ -46,11 +46,9 @@ class Overcommit(Plugin):
     def job_enqueueable(self, job: Job) -> Verdict:
         if job.min_resources is None:
             return Vote.Permit
-        wanted = self._inqueue + job.min_resources
-        columns = shares.exceeded(wanted, self._idle, job.min_resources)
-        if not columns:
-            return Vote.Permit
-        return self._refusal(job.min_resources, columns)
+        request = shares.admission_request(self._view, job)
+        columns = shares.exceeded(self._inqueue + request, self._idle, request)
+        return self._refusal(request, columns) if columns else Vote.Permit
 
     def _refusal(self, asked: Vector, columns: list[int]) -> Reason:
         view, stage, word = self._view, Stage.Admission, "ClusterOvercommitted"

@@ -161,7 +161,7 @@ class Proportion(Plugin):
             return Vote.Permit
         row = self._row[job.queue.name]
         held = self._allocated[row] + self._inqueue[row] - self._elastic[row]
-        request, limit = job.min_resources, self._limit[row]
+        request, limit = shares.admission_request(self._view, job), self._limit[row]
         columns = shares.exceeded(held + request, limit, request)
         if not columns:
             return Vote.Permit

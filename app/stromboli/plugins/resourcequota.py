@@ -42,10 +42,14 @@ class ResourceQuota(Plugin):
             metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
             quota = Quota(metadata.get("name", ""), _amounts(status.get("hard")), _amounts(status.get("used")))
             self._quotas[metadata.get("namespace") or "default"].append(quota)
+        #: whether a job that holds places is known to be in what is used
+        self._knows_pods = view.rules.admission
         #: what the jobs admitted in this session ask for, by namespace
         self._admitted: defaultdict[str, defaultdict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
 
     def job_enqueueable(self, job: Job) -> Verdict:
+        if self._knows_pods and job.allocated_count:
+            return Vote.Permit
         asked = _amounts(job.pod_group.spec.min_resources)
         admitted = self._admitted[job.namespace]
         for quota in self._quotas.get(job.namespace, ()):
@@ -60,6 +64,8 @@ class ResourceQuota(Plugin):
         return Vote.Permit
 
     def job_enqueued(self, job: Job) -> None:
+        if self._knows_pods and job.allocated_count:
+            return
         for name, amount in _amounts(job.pod_group.spec.min_resources).items():
             self._admitted[job.namespace][name] += amount
 

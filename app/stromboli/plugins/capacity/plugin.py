@@ -277,7 +277,7 @@ class Capacity(Plugin):
         devices = self._least_devices(job)
         for account in self._accounts[job.queue.name].path:
             if job.min_resources is not None:
-                over = self._over_admission(account, job.min_resources)
+                over = self._over_admission(account, shares.admission_request(self._view, job))
                 if over is not None:
                     return over
             shortage = account.devices.over_admission(devices)
