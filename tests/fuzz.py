@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -43,7 +42,7 @@ def places(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[int |
 
 def changed(original: Any, changes: list[Change]) -> Any:
     """A copy with a few places changed."""
-    value = json.loads(json.dumps(original))
+    value = copy.deepcopy(original)
     for number, name, hostile in changes:
         found = list(places(value))
         if not found:

@@ -75,6 +75,8 @@ class Engine:
         Raises PolicyError.
         """
         self.registry = registry or discover()
+        #: the policy as it is written, and what outweighs what it says
+        self.text, self.compatibility = policy, compatibility
         known_actions, known_plugins = self.registry.argument_models()
         self.policy: Policy = load_policy(
             policy,

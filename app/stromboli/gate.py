@@ -109,6 +109,11 @@ def read(kind: str, obj: Any) -> Any:
     return obj
 
 
+def shape(kind: str) -> Any:
+    """The struct with all that rules and plugins read of a kind that stays plain data; None where nobody says."""
+    return _SHAPES.get(kind)
+
+
 def unread(kind: str, obj: Any) -> list[str]:
     """The annotations of an object that are not what they should be, each with its problem, in order."""
     known = _ANNOTATIONS.get(kind)

@@ -25,7 +25,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session import Session
-from stromboli.http_schema import answers
+from stromboli.http_schema import answers, file
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
@@ -150,8 +150,8 @@ class Questions:
         return session, rehearsal
 
 
-def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
-    """`/api/v1`; without `reviews` only loopback is answered."""
+def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], bytes] | None = None) -> APIRouter:
+    """`/api/v1`; without `reviews` only loopback is answered. `journal` gives the newest sessions, if they are kept."""
     router, questions = APIRouter(prefix="/api/v1", tags=["explain"]), Questions(source)
 
     @router.get("/explain/job/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 503))
@@ -199,6 +199,20 @@ def api_routes(source: Source, reviews: Reviews | None) -> APIRouter:
             )
         except (UnicodeDecodeError, StromboliError) as error:
             raise HTTPException(400, str(error)) from None
+
+    @router.get("/journal", responses=file("The journal of this replica.", 401, 403, 404, 503))
+    async def recorded(request: Request) -> Response:
+        """The newest sessions with all that they saw, for `stromboli replay`. Needs `list` on all pods and on nodes."""
+        who = await caller(request, reviews)
+        # It holds all that sessions look at, wherever it is.
+        for resource in ("pods", "nodes"):
+            await who.demand("list", "", resource)
+        if journal is None:
+            raise HTTPException(404, "no journal is kept: --journal-memory is 0")
+        content = await asyncio.to_thread(journal)
+        if not content:
+            raise HTTPException(404, "no session was recorded: this replica has run none")
+        return Response(content, media_type="application/octet-stream")
 
     return router
 

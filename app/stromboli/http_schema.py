@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -43,7 +44,17 @@ def answers(answer: type, *refusals: int) -> Responses:
     """What a route answers, and with which codes it refuses."""
     of = {"schema": {"$ref": f"#/components/schemas/{answer.__name__}"}}
     given: Responses = {200: {"description": _first_line(answer), "content": {"application/json": of}}}
-    return given | {code: {"description": _REFUSALS[code]} for code in refusals}
+    return given | _refused(refusals)
+
+
+def file(what: str, *refusals: int) -> Responses:
+    """The same of a route that answers with bytes."""
+    given: Responses = {200: {"description": what, "content": {"application/octet-stream": {}}}}
+    return given | _refused(refusals)
+
+
+def _refused(codes: Iterable[int]) -> Responses:
+    return {code: {"description": _REFUSALS[code]} for code in codes}
 
 
 def describe(app: FastAPI) -> None:

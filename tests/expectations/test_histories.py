@@ -95,6 +95,8 @@ sizes = st.tuples(st.integers(2, 8), st.integers(4, 16), st.sampled_from([0, 0, 
 class Histories(RuleBasedStateMachine):
     """A cluster that changes."""
 
+    make_world = World
+
     @initialize(
         key=st.sampled_from(sorted(POLICIES)),
         nodes=st.lists(sizes, min_size=1, max_size=2),
@@ -118,7 +120,7 @@ class Histories(RuleBasedStateMachine):
         drawn = iter(specs)
         queues = {name: {} if name == "root" else _spec(next(drawn), parent) for name, parent in parents.items()}
         sized = {f"n{i}": size for i, size in enumerate(nodes)}
-        self.world = World(POLICIES[key], sized, queues, patience=patience)
+        self.world = self.make_world(POLICIES[key], sized, queues, patience=patience)
         for each in first:
             self._add(each)
         self._session()

@@ -158,6 +158,9 @@ class World:
                 job.replace_pods()
 
     def state(self) -> Any:
+        return builders.state(*self.objects())
+
+    def objects(self) -> list[Any]:
         objs: list[Any] = [*CLASSES]
         objs += [_node(name, Size(*size)) for name, size in self.nodes.items()]
         for name, spec in self.queues.items():
@@ -173,7 +176,7 @@ class World:
             _pod(job.name, name, _request(job), VALUES[job.priority], node, deleted=True)
             for name, (job, node, _) in self.leaving.items()
         ]
-        return builders.state(*objs)
+        return objs
 
     def _pod_group(self, job: Job) -> crds.PodGroup:
         least = {name: amount * job.least for name, amount in asked(job).items()}

@@ -25,6 +25,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "why": "why:why",
         "whatif": "whatif:whatif",
         "ui": "ui:ui",
+        "record": "record:record",
+        "replay": "replay:replay",
         "doctor": "doctor:doctor",
         "crds": "crds:crds",
     },

@@ -11,12 +11,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import msgspec
 import typer
@@ -199,6 +200,15 @@ async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[
 
 def ask(url: str, path: str, *, token: str = "", ca_file: Path | None = None, body: bytes | None = None) -> Any:
     """The service's answer. Raises RemoteError."""
+    with fetched(url, path, token=token, ca_file=ca_file, body=body) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def fetched(
+    url: str, path: str, *, token: str = "", ca_file: Path | None = None, body: bytes | None = None
+) -> Iterator[BinaryIO]:
+    """The service's answer, to be read while the context lasts. Raises RemoteError."""
     address = f"{url.rstrip('/')}/api/v1/{path}"
     if not address.startswith(("http://", "https://")):
         raise RemoteError(f"--url: {url!r} is not an address such as {DEFAULT_URL}")
@@ -212,10 +222,10 @@ def ask(url: str, path: str, *, token: str = "", ca_file: Path | None = None, bo
             urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=tls)] if tls else [])
         )
         with opener.open(urllib.request.Request(address, body, headers), timeout=_PATIENCE) as answer:
-            return json.load(answer)
+            yield answer
     except urllib.error.HTTPError as error:
         raise RemoteError(_refusal(error.read()) or f"{url}: {error.code} {error.reason}", error.code) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
         hint = " (--url names a service, --context a cluster)" if url == DEFAULT_URL else ""
         raise RemoteError(f"{url}: {why}{hint}") from None

@@ -30,6 +30,7 @@ from stromboli.framework.session import Session
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
 from stromboli.http_api import LiveCluster, api_routes
+from stromboli.journal import Folder, Journal, RecordedSessions, RecordedState
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
@@ -44,6 +45,7 @@ from stromboli.plugins.fairshare import FairShare
 from stromboli.plugins.fairshare.usage import UsageHistory
 from stromboli.policy.document import DEFAULT_POLICY, Policy
 from stromboli.policy.rules import Compatibility
+from stromboli.state.cluster import ClusterState
 from stromboli.tracing import from_environment
 
 log = Logger(__name__)
@@ -52,6 +54,8 @@ _LEVELS = ("debug", "info", "warning", "error")
 #: seconds for which the event loop may stand still, and those that the end may take once the service has ended
 _PATIENCE = 60.0
 _GRACE = 10.0
+#: seconds for what the journal still has to write
+_FLUSH = 3.0
 
 
 def run(
@@ -68,6 +72,11 @@ def run(
     state_dir: Annotated[
         Path | None, typer.Option(help="Folder in which the last good policy is kept, for a start with a bad one.")
     ] = None,
+    journal_memory: Annotated[
+        int, typer.Option(help="Bytes of the newest sessions that are kept for `stromboli record`; 0 keeps none.")
+    ] = 32 << 20,
+    journal_dir: Annotated[Path | None, typer.Option(help="Folder in which they outlive the process, too.")] = None,
+    journal_disk: Annotated[int, typer.Option(help="Bytes that they may take there.")] = 1 << 30,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
     plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
     listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
@@ -111,6 +120,9 @@ def run(
             extender_scheduler_names=tuple(extender_scheduler_name or ()),
             policy=policy,
             state_dir=state_dir,
+            journal_memory=journal_memory,
+            journal_dir=journal_dir,
+            journal_disk=journal_disk,
             listen=listen,
             tls_cert_file=tls_cert_file,
             tls_private_key_file=tls_private_key_file,
@@ -220,13 +232,27 @@ class _Usage:
         self._sessions.environment = replace(environment, left={**environment.left, FairShare.name: history})
 
 
+def _recorded(
+    settings: Settings, engine: Engine, environment: Environment
+) -> tuple[Journal | None, ClusterState | None, Successive]:
+    """Sessions, the state that they are to be on, and their journal, if one is kept. Raises OSError."""
+    if not settings.journal_memory and settings.journal_dir is None:
+        return None, None, Successive(engine, environment, time.perf_counter)
+    folder = Folder(settings.journal_dir, settings.journal_disk) if settings.journal_dir else None
+    state = RecordedState(settings.scheduler_names, settings.extender_scheduler_names, engine.registry.reads)
+    journal = Journal(
+        state, settings.journal_memory, folder, lambda error: log.recurring("journal not written", error, traced=True)
+    )
+    return journal, state, RecordedSessions(journal, state, engine, environment)
+
+
 class _Scheduler:
     """The service and its HTTP side, put together."""
 
     def __init__(self, settings: Settings, registry: Registry, compatibility: Compatibility | None) -> None:
         environment = Environment(extender=HttpExtenderTransport(), admitted=Admitted(), churn=Churn())
         engine_of = partial(Engine, registry=registry, compatibility=compatibility)
-        sessions = Successive(engine_of(), environment, time.perf_counter)
+        self._journal, state, sessions = _recorded(settings, engine_of(), environment)
 
         def load(text: str | None) -> Successive:
             sessions.engine = engine_of(text or DEFAULT_POLICY)
@@ -237,7 +263,7 @@ class _Scheduler:
         self._spans = from_environment()
         observer = Observers(watcher, self._spans) if self._spans else watcher
         watcher.service = self._service = Service(
-            settings, load, observer, credentials, reads=registry.reads, usage=_Usage(sessions)
+            settings, load, observer, credentials, reads=registry.reads, usage=_Usage(sessions), state=state
         )
         self._reviews = Kube(credentials)
         reviews = AccessReviews(self._reviews)
@@ -251,7 +277,11 @@ class _Scheduler:
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
             more=[
-                api_routes(LiveCluster(self._service, sessions, engine_of, watcher.last), reviews),
+                api_routes(
+                    LiveCluster(self._service, sessions, engine_of, watcher.last),
+                    reviews,
+                    self._journal.content if self._journal else None,
+                ),
                 board_routes(watcher, reviews, settings.lease_namespace),
             ],
         )
@@ -279,6 +309,8 @@ class _Scheduler:
             await self._reviews.close()
             if self._spans:
                 self._spans.close()
+            if self._journal is not None:
+                await asyncio.to_thread(self._journal.flush, _FLUSH)
 
     def _tell(self, loads: node_load.Loads) -> None:
         self._sessions.node_usage = loads

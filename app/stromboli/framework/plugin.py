@@ -85,6 +85,8 @@ class Plugin:
     reads: ClassVar[Reads] = Reads()
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
+    #: dataclasses that `leave` returns, or that are in it, beside plain data: a journal can keep them
+    left_types: ClassVar[tuple[type, ...]] = ()
     #: whether what it says about victims protects them: then it is heard whatever its tier, and decides nothing for
     #: lower ones
     protects: ClassVar[bool] = False

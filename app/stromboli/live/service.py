@@ -79,17 +79,19 @@ class Service:
         credentials: Credentials | None = None,
         reads: Reads = NOTHING_ELSE,
         usage: UsageMemory | None = None,
+        state: ClusterState | None = None,
     ) -> None:
         """`load` makes an engine from the text of a policy, or the built-in one; it raises PolicyError. `reads` is
         what its plugins read of pods.
 
-        `usage` is where sessions remember what queues held, to be kept beyond this process.
+        `usage` is where sessions remember what queues held, to be kept beyond this process. `state` is an empty one
+        to be used, by default one of its own.
 
         A policy file that cannot be used is waited for. Raises CredentialsError, and PolicyError for the built-in one.
         """
         self.settings = settings
         self.observer = observer = observer or Observer()
-        self.state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names, reads)
+        self.state = state or ClusterState(settings.scheduler_names, settings.extender_scheduler_names, reads)
         self._load = load
         self._credentials = credentials or Credentials.load(settings.kubeconfig, settings.context)
         self._kube = Kube(self._credentials)

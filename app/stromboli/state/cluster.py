@@ -7,7 +7,8 @@ bindings that are decided but not yet confirmed. The class is not thread-safe: w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from stromboli.api.resources import UNKNOWN, Dimensions
 from stromboli.state.classes import ClassTable
 from stromboli.state.columns import Facts, KeptColumns
 from stromboli.state.jobs import JobTable
+from stromboli.state.layout import Layout, asking_for_more, stand_in, vacant
 from stromboli.state.nodes import NodeTable
 from stromboli.state.offers import Offers
 from stromboli.state.pod_facts import PodFacts
@@ -99,6 +101,38 @@ class ClusterState:
         out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
         out.assumed, out.refused = self.assumed.copy(), self.refused.copy()
         return out
+
+    # -- layout ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def laid_out(self, layout: Layout) -> Iterator[None]:
+        """While it is empty: what is put into it meanwhile gets the rows of a layout, pods in order of their rows."""
+        self.give_columns(layout.resources)
+        free = [vacant(row) for row in range(max(len(layout.jobs), len(layout.pods)))]
+        for row, key in enumerate(layout.jobs):
+            self.jobs.row(key or free[row])
+        held = [self.classes.acquire(pod or stand_in(number)) for number, pod in enumerate(layout.classes)]
+        # A row that is to be filled is taken and given back: it is the lowest that is free when its turn comes.
+        for row in range(len(layout.pods)):
+            self.pods.new_row(free[row])
+        for row, used in enumerate(layout.pods):
+            if used:
+                self.pods.release(free[row])
+        yield
+        for row, used in enumerate(layout.pods):
+            if not used:
+                self.pods.release(free[row])
+        for pod_class in held:
+            self.classes.release(pod_class)
+        for row, key in enumerate(layout.jobs):
+            if not key:
+                self.jobs.delete(free[row])
+        self._offer(layout.resources, ())
+        if UNKNOWN in layout.resources:
+            # Pods asked for it once, and the column stays until others change.
+            pod_class = self.classes.acquire(asking_for_more())
+            self._fit_columns()
+            self.classes.release(pod_class)
 
     # -- events --------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,12 @@ class JobTable:
             self._put(row, None)
         return row
 
+    @property
+    def keys(self) -> list[str]:
+        """The key of each job by its row, empty for a free one."""
+        rows = {row: key for key, row in self.by_key.items()}
+        return [rows.get(row, "") for row in range(len(self.pod_groups))]
+
     def upsert(self, pod_group: PodGroup) -> None:
         """A PodGroup was added or changed."""
         self._put(self.row(pod_group.key), pod_group)

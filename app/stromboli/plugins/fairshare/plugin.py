@@ -29,7 +29,7 @@ from stromboli.plugins.fairshare.order import PlaceInTree
 from stromboli.plugins.fairshare.reclaim import Reclaim, can_reclaim
 from stromboli.plugins.fairshare.spec import Amounts, preemptible
 from stromboli.plugins.fairshare.tree import parting, saturation
-from stromboli.plugins.fairshare.usage import UsageHistory
+from stromboli.plugins.fairshare.usage import Bucket, UsageHistory
 from stromboli.state.pods import PodRecord
 
 
@@ -52,6 +52,7 @@ class FairShare(Plugin):
     Arguments: ClassVar[type[BaseModel]] = FairShareArguments
     #: what queues held over time; None at first
     left: UsageHistory | None
+    left_types = (UsageHistory, Bucket)
 
     def open(self, view: View) -> None:
         self._view = view

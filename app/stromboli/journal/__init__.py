@@ -1,0 +1,19 @@
+"""Record and replay: what sessions saw and decided, kept and run again."""
+
+from stromboli.journal.recorder import Journal, RecordedSessions
+from stromboli.journal.replay import Report, replay
+from stromboli.journal.ring import Folder, segments
+from stromboli.journal.tape import RecordedState
+from stromboli.journal.wire import JournalError, read
+
+__all__ = [
+    "Folder",
+    "Journal",
+    "JournalError",
+    "RecordedSessions",
+    "RecordedState",
+    "Report",
+    "read",
+    "replay",
+    "segments",
+]

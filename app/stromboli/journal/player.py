@@ -1,0 +1,65 @@
+"""Makes a state go through what a journal holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stromboli.journal import wire
+from stromboli.journal.events import Counted, Event, Gone, Put, Reader
+from stromboli.journal.wire import JournalError
+from stromboli.state.cluster import ClusterState
+from stromboli.state.layout import Layout
+from stromboli.state.reads import Reads
+
+
+class Player:
+    """A cluster at one moment of a journal. Raises JournalError for what cannot have happened."""
+
+    def __init__(self, began: wire.Began, reads: Reads) -> None:
+        self.state = ClusterState(began.scheduler_names, began.extender_scheduler_names, reads)
+        self._reader = Reader()
+
+    def begin(self, layout: wire.Layout, changes: Sequence[wire.Change]) -> None:
+        """Know what was known when a segment began."""
+        reader = self._reader
+        pods = [change for change in changes if isinstance(change, wire.Pod)]
+        for change in changes:
+            if isinstance(change, wire.Class):
+                reader.event(change)
+        used = _flags(len(pods), set(layout.free_pods), "free_pods")
+        by_class = {change.number: change for change in pods}
+        occupied = _flags(len(by_class), set(layout.free_classes), "free_classes")
+        representatives = [
+            reader.representative(by_class[number]) if in_use and number in by_class else None
+            for number, in_use in enumerate(occupied)
+        ]
+        with self.state.laid_out(Layout(layout.resources, layout.jobs, used, representatives)):
+            self.apply(changes)
+
+    def apply(self, changes: Iterable[wire.Change]) -> None:
+        """Something happens."""
+        for change in changes:
+            event = self._reader.event(change)
+            if event is not None:
+                self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        state = self.state
+        try:
+            match event:
+                case Put(kind, _, obj):
+                    state.upsert(kind, obj)
+                case Gone(kind, key):
+                    state.delete(kind, key)
+                case Counted(key, node):
+                    state.assume(key, node) if node else state.forget(key)
+        except Exception as error:
+            raise JournalError(f"{event.key!r} cannot be used: {wire.told(error)}") from None
+
+
+def _flags(count: int, free: set[int], what: str) -> list[bool]:
+    """Which of some numbers are in use, when those are free."""
+    size = count + len(free)
+    if any(not 0 <= number < size for number in free):
+        raise JournalError(f"{what} names what there is not")
+    return [number not in free for number in range(size)]

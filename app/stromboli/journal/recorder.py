@@ -1,0 +1,220 @@
+"""Hands what sessions see and decide to a thread that writes it down; sessions never wait for that.
+
+When the thread cannot keep up, what waits for it is bounded: sessions are left out, and a new segment begins.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from stromboli.engine import Clock, Engine, SessionResult, Successive
+from stromboli.framework.environment import Environment, ExtenderError, ExtenderTransport
+from stromboli.journal import wire
+from stromboli.journal.outcome import Outcome
+from stromboli.journal.redaction import Redaction
+from stromboli.journal.ring import Folder, Ring
+from stromboli.journal.tape import RecordedState
+from stromboli.journal.writer import Recorded, Writer
+from stromboli.state.snapshot import Snapshot
+
+#: sessions that may wait to be written
+_MOST_WAITING = 1_000
+#: seconds for which sessions wait for others, for all together are written in less time
+_SOON = 1.0
+
+
+class Journal:
+    """The newest sessions of this process, for whoever wants to replay them."""
+
+    def __init__(
+        self,
+        state: RecordedState,
+        largest: int,
+        folder: Folder | None = None,
+        report: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """Keep `largest` bytes in memory.
+
+        `report` is told when the folder cannot be written, which the next segment tries again, and when a session
+        cannot, with which recording ends.
+        """
+        self._state = state
+        self._ring = Ring(largest)
+        self._folder = folder
+        self._report = report
+        #: whether the file of the segment is whole so far
+        self._filed = False
+        self._writer = Writer(
+            uuid.uuid4().hex[:12],
+            sorted(state.scheduler_names),
+            sorted(state.extender_scheduler_names),
+            Redaction(state.reads),
+            self._put,
+        )
+        self._waiting: queue.SimpleQueue[Recorded | threading.Event] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._works = True
+        #: CPU seconds that writing took
+        self.cpu = 0.0
+        state.wants_whole = True
+
+    def record(self, session: Recorded) -> None:
+        """Hand a session over."""
+        if self._thread.ident is None:
+            self._thread.start()
+        if not self._works:
+            self._state.rest()
+        elif self._waiting.qsize() >= _MOST_WAITING:
+            self._state.rest()
+            self._state.wants_whole = True
+        else:
+            self._waiting.put(session)
+
+    def content(self) -> bytes:
+        """The journal as it is now, empty when there was no session. Waits until what was handed over is written."""
+        self.flush()
+        return self._ring.content()
+
+    def flush(self, patience: float = 10.0) -> None:
+        """Return when all that was handed over is written, or after some seconds."""
+        if self._thread.is_alive():
+            written = threading.Event()
+            self._waiting.put(written)
+            written.wait(patience)
+
+    def _work(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            deadline = time.monotonic() + _SOON
+            while not isinstance(batch[-1], threading.Event):
+                try:
+                    batch.append(self._waiting.get(timeout=max(0.0, deadline - time.monotonic())))
+                except queue.Empty:
+                    break
+            began = time.thread_time()
+            self._write([item for item in batch if isinstance(item, Recorded)])
+            self.cpu += time.thread_time() - began
+            for item in batch:
+                if isinstance(item, threading.Event):
+                    item.set()
+
+    def _write(self, sessions: Sequence[Recorded]) -> None:
+        try:
+            for session in sessions:
+                self._writer.write(session)
+        except Exception as error:
+            # A mistake of ours: that is no reason to schedule nothing.
+            self._works = False
+            self._report(error)
+        self._writer.flush()
+        if self._works and self._writer.is_full:
+            self._state.wants_whole = True
+
+    def _put(self, frame: bytes, began: wire.Began | None) -> None:
+        self._ring.add(frame, begins=began is not None)
+        if self._folder is None or not (self._filed or began):
+            return
+        try:
+            if began is not None:
+                self._folder.begin(began)
+            self._folder.add(frame)
+            self._filed = True
+        except OSError as error:
+            # What lacks a part is worthless from there on.
+            self._filed = False
+            self._report(error)
+
+
+class RecordedSessions(Successive):
+    """Sessions one after the other on a state, each of them recorded."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: RecordedState,
+        engine: Engine,
+        environment: Environment,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._answers: list[wire.Answer] = []
+        if environment.extender is not None:
+            environment = replace(environment, extender=_Overheard(environment.extender, self._answers))
+        super().__init__(engine, environment, clock)
+        self._journal = journal
+        self._state = state
+        #: what the session that was handed over last left
+        self._left: Environment | None = None
+
+    def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
+        """Run one session at `now`, in seconds since the epoch."""
+        self._answers.clear()
+        engine, before, began = self.engine, self.environment, time.perf_counter()
+        try:
+            result = super().decide(snapshot, now=now)
+        except Exception as error:
+            self._record(snapshot, now, engine, before, None, f"{type(error).__name__}: {error}", began)
+            raise
+        self._record(snapshot, now, engine, before, result, "", began)
+        return result
+
+    def _record(
+        self,
+        snapshot: Snapshot,
+        now: float,
+        engine: Engine,
+        before: Environment,
+        result: SessionResult | None,
+        failed: str,
+        began: float,
+    ) -> None:
+        took, taken = time.perf_counter() - began, self._state.take(snapshot)
+        if taken is None:
+            self._left = None
+            return
+        whole, happened = taken
+        after = self.environment
+        told = replace(before, node_usage=after.node_usage, queue_usage=after.queue_usage)
+        if result is None:
+            told = replace(before, node_usage=self.node_usage, queue_usage=self.queue_usage)
+        self._journal.record(
+            Recorded(
+                now=now,
+                whole=whole,
+                happened=happened,
+                engine=engine,
+                environment=told,
+                refused=snapshot.refused,
+                follows=before is self._left,
+                answers=self._answers.copy(),
+                outcome=None if result is None else Outcome.of(result.session, result.decisions),
+                failed=failed,
+                took=took,
+            )
+        )
+        self._left = after
+
+
+class _Overheard:
+    """Passes on what an extender is asked, and keeps what it says. Sessions ask it in one thread only."""
+
+    def __init__(self, extender: ExtenderTransport, answers: list[wire.Answer]) -> None:
+        self._extender = extender
+        self._answers = answers
+
+    def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """The decoded answer to a request. Raises ExtenderError."""
+        path = urlsplit(url).path
+        try:
+            answer = self._extender.post(url, payload, timeout)
+        except ExtenderError as error:
+            self._answers.append(wire.Answer(path, None, str(error)))
+            raise
+        self._answers.append(wire.Answer(path, dict(answer)))
+        return answer

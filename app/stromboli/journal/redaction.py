@@ -1,0 +1,103 @@
+"""What of the cluster and of policies goes into a journal: what scheduling reads, and nothing else.
+
+Of pods, nodes and the kinds that rules read only the fields are known here that the core has, so there is no
+environment, command or argument to be left out. Annotations hold whole manifests now and then: those that are read are
+named here, and by what plugins declare to read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from stromboli import gate
+from stromboli.api import objects
+from stromboli.api.crds import KubeObject, dumped
+from stromboli.state.reads import Reads
+
+T = TypeVar("T")
+
+#: the condition that says why a pod has no node, or since when it has one
+_READ_CONDITION = "PodScheduled"
+#: annotations that are read of objects other than pods, by the part before the slash
+_DOMAINS = ("volcano.sh", "scheduling.volcano.sh", "scheduling.k8s.io", "stromboli.io")
+_ANNOTATIONS = frozenset(
+    (
+        "sla-waiting-time",
+        "volume.beta.kubernetes.io/storage-class",
+        "volume.kubernetes.io/selected-node",
+        "pv.kubernetes.io/bind-completed",
+    )
+)
+_METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp", "labels")
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller")
+_PARTS = ("spec", "status")
+#: what of a policy's `metrics` is no secret
+_METRICS = ("type", "interval")
+_PASSWORD = re.compile(r"(?<=://)[^/@\s\"']+@")
+
+
+class Redaction:
+    """Leaves out what is not read."""
+
+    def __init__(self, reads: Reads) -> None:
+        """`reads` is what plugins declare."""
+        declared = reads.annotations | reads.kept
+        self._keys = _ANNOTATIONS | declared
+        self._prefixes = (*(f"{domain}/" for domain in _DOMAINS), *(key for key in declared if key.endswith("/")))
+
+    def annotations(self, given: Mapping[str, str] | None) -> dict[str, str]:
+        """Those that are read."""
+        return {
+            key: value for key, value in (given or {}).items() if key in self._keys or key.startswith(self._prefixes)
+        }
+
+    def manifest(self, kind: str, obj: Any) -> dict[str, Any]:
+        """A custom resource, or another object that is no pod and no node, as far as it is read."""
+        if isinstance(obj, KubeObject):
+            found = dumped(obj)
+        elif isinstance(obj, msgspec.Struct):
+            found = msgspec.to_builtins(obj)
+        else:
+            shape = gate.shape(kind)
+            found = obj if shape is None else msgspec.to_builtins(msgspec.convert(obj, shape, strict=False))
+            if shape is None:
+                found = {part: obj[part] for part in _PARTS if part in obj} | {"metadata": obj.get("metadata")}
+        return {**found, "metadata": self._metadata(found.get("metadata") or {})}
+
+    def _metadata(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {key: given[key] for key in _METADATA if given.get(key) is not None}
+        kept["annotations"] = self.annotations(given.get("annotations"))
+        owners = given.get("ownerReferences")
+        if owners:
+            kept["ownerReferences"] = [{key: owner[key] for key in _OWNER if key in owner} for owner in owners]
+        return kept
+
+
+def conditions(of_pod: Sequence[objects.PodCondition]) -> list[objects.PodCondition]:
+    """The conditions of a pod that are read."""
+    return [each for each in of_pod if each.type == _READ_CONDITION] if of_pod else []
+
+
+def spec(of_class: objects.PodSpec) -> objects.PodSpec:
+    """What pods of a class are placed by."""
+    volumes = of_class.volumes
+    if volumes and any(each.ephemeral for each in volumes):
+        volumes = [msgspec.structs.replace(each, ephemeral={}) if each.ephemeral else each for each in volumes]
+        of_class = msgspec.structs.replace(of_class, volumes=volumes)
+    return of_class
+
+
+def policy(text: str) -> str:
+    """A policy without the user names and passwords that it may hold."""
+    text = _PASSWORD.sub("", text)
+    document = yaml.safe_load(text)
+    metrics = document.get("metrics") if isinstance(document, dict) else None
+    if not isinstance(metrics, dict) or metrics.keys() <= set(_METRICS):
+        return text
+    document["metrics"] = {key: metrics[key] for key in _METRICS if key in metrics}
+    return yaml.safe_dump(document, sort_keys=False)

@@ -1,0 +1,221 @@
+"""Runs the sessions of a journal again, and compares what comes of them byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stromboli.api.errors import PolicyError
+from stromboli.api.validation import shown
+from stromboli.engine import Engine
+from stromboli.framework.environment import Environment, ExtenderError
+from stromboli.framework.registry import Registry
+from stromboli.journal import outcome, wire
+from stromboli.journal.outcome import Outcome
+from stromboli.journal.player import Player
+from stromboli.journal.remembered import known
+from stromboli.journal.wire import JournalError
+from stromboli.policy.rules import Compatibility
+from stromboli.state.refusals import Refusal
+
+#: lines of a difference that are shown
+_SHOWN = 20
+_COMPATIBILITIES: Mapping[str | None, Compatibility | None] = {None: None, "volcano": "volcano", "strict": "strict"}
+
+
+@dataclass(slots=True)
+class Moment:
+    """A session of a journal, and the cluster as it was then."""
+
+    #: counted from 1 over the whole journal
+    number: int
+    began: wire.Began
+    session: wire.Session
+    player: Player
+    #: the policy in force
+    engine: Engine
+    #: what the session is told; whoever runs the sessions sets what the next one is
+    environment: Environment
+    #: why pods and jobs waited
+    reasons: bytes = b""
+    #: pods whose eviction was refused, by uid
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+
+
+class Difference(msgspec.Struct):
+    """The first session that decides otherwise than it did."""
+
+    session: int
+    #: seconds since the epoch
+    at: float
+    #: `decisions`, `reasons`, or that it `failed` once only
+    what: str
+    #: what is only in the journal begins with `- `, what is only decided now with `+ `
+    lines: list[str]
+
+
+class Report(msgspec.Struct):
+    """What was replayed."""
+
+    sessions: int = 0
+    changes: int = 0
+    decisions: int = 0
+    #: of the first session and the last, seconds since the epoch
+    since: float = 0.0
+    until: float = 0.0
+    difference: Difference | None = None
+    #: what should be known of the answer
+    remarks: list[str] = []
+
+
+class Answers:
+    """Says what an HTTP extender said, in its order."""
+
+    def __init__(self) -> None:
+        self.left: Iterator[wire.Answer] = iter(())
+
+    def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """The answer that was recorded. Raises ExtenderError for one that was, and when something else is asked."""
+        found, path = next(self.left, None), urlsplit(url).path
+        if found is None or found.path != path:
+            raise ExtenderError(f"the journal has no answer to {path}")
+        if found.answer is None:
+            raise ExtenderError(found.error)
+        return found.answer
+
+
+class Engines:
+    """An engine for each policy."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._known: dict[tuple[str, str | None], Engine] = {}
+
+    def of(self, policy: str, compatibility: str | None) -> Engine:
+        """Raises JournalError for what is no policy."""
+        key = policy, compatibility
+        if key not in self._known:
+            if compatibility not in _COMPATIBILITIES:
+                raise JournalError(f"{shown(compatibility)} is no compatibility")
+            try:
+                self._known[key] = Engine(policy, registry=self.registry, compatibility=_COMPATIBILITIES[compatibility])
+            except PolicyError as error:
+                raise JournalError(f"its policy cannot be used here: {wire.told(error)}") from None
+        return self._known[key]
+
+
+def moments(entries: Iterable[wire.Entry], engines: Engines, remark: Callable[[str], None]) -> Iterator[Moment]:
+    """The sessions of a journal in order, each when the cluster is as it was then. Raises JournalError."""
+    began: wire.Began | None = None
+    layout: wire.Layout | None = None
+    parts: list[wire.Change] = []
+    moment: Moment | None = None
+    answers, number = Answers(), 0
+    for entry in entries:
+        match entry:
+            case wire.Began():
+                began, layout, moment = entry, None, None
+            case wire.Layout() if began is not None:
+                layout, parts = entry, []
+                for name in entry.remembered.lost:
+                    remark(f"what {shown(name)} remembered was not kept")
+            case wire.Part(changes) if layout is not None:
+                parts += changes
+            case wire.Session() if began is not None and layout is not None:
+                number += 1
+                if moment is None:
+                    player = Player(began, engines.registry.reads)
+                    player.begin(layout, parts)
+                    environment = known(layout.remembered, engines.registry, answers)
+                    engine = engines.of(entry.policy, began.compatibility)
+                    moment = Moment(number, began, entry, player, engine, environment)
+                _proceed(moment, number, entry, engines)
+                answers.left = iter(entry.answers)
+                yield moment
+            case _:
+                raise JournalError("a segment has no beginning")
+
+
+def _proceed(moment: Moment, number: int, session: wire.Session, engines: Engines) -> None:
+    """Go on to a session."""
+    moment.number, moment.session = number, session
+    moment.player.apply(session.changes)
+    if session.policy:
+        moment.engine = engines.of(session.policy, moment.began.compatibility)
+    if session.remembered is not None:
+        moment.environment = known(session.remembered, engines.registry, moment.environment.extender)
+    if session.node_usage is not None:
+        moment.environment = replace(moment.environment, node_usage=session.node_usage)
+    if session.queue_usage is not None:
+        moment.environment = replace(moment.environment, queue_usage=session.queue_usage)
+    if session.refused is not None:
+        moment.refused = session.refused
+    moment.player.state.refused = dict(moment.refused)
+    moment.reasons = session.reasons or moment.reasons
+
+
+def replay(entries: Iterable[wire.Entry], registry: Registry) -> Report:
+    """Run all sessions of a journal again, up to the first that differs. Raises JournalError."""
+    report, remarks = Report(), dict[str, None]()
+    for moment in moments(entries, Engines(registry), lambda text: remarks.setdefault(text)):
+        session = moment.session
+        report.sessions, report.until = moment.number, session.now
+        report.since = report.since or session.now
+        report.changes += sum(not isinstance(change, wire.Class) for change in session.changes)
+        report.difference = _difference(moment)
+        report.decisions += len(decisions_of(session.decisions))
+        if report.difference is not None:
+            break
+    report.remarks = list(remarks)
+    return report
+
+
+def _difference(moment: Moment) -> Difference | None:
+    """Run a session; how it differs from what is recorded, None when it does not."""
+    session, failed, found = moment.session, "", None
+    try:
+        result = moment.engine.decide(moment.player.state.snapshot(), now=session.now, environment=moment.environment)
+    except (Exception, SystemExit) as error:
+        failed = f"{type(error).__name__}: {error}"
+    else:
+        moment.environment = result.environment
+        found = Outcome.of(result.session, result.decisions)
+    if failed or session.failed:
+        lines = list(outcome.differences([session.failed] * bool(session.failed), [failed] * bool(failed)))
+        return None if failed == session.failed else _told(moment, "failed", lines)
+    assert found is not None
+    decided, reasons = found.decided(), found.reasons()
+    if decided != session.decisions:
+        lines = _lines(outcome.decisions, session.decisions, decided)
+        return _told(moment, "decisions", lines)
+    if reasons != moment.reasons:
+        pods = {record.row: record.key for record in moment.player.state.pods.records if record is not None}
+        return _told(moment, "reasons", _lines(lambda each: outcome.reasons(each, pods), moment.reasons, reasons))
+    return None
+
+
+def _told(moment: Moment, what: str, lines: list[str]) -> Difference:
+    shown = lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        shown.append(f"and {len(lines) - _SHOWN} lines more")
+    return Difference(moment.number, moment.session.now, what, shown)
+
+
+def _lines(words: Callable[[bytes], list[str]], recorded: bytes, now: bytes) -> list[str]:
+    try:
+        before = words(recorded)
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, IndexError, KeyError) as error:
+        raise JournalError(f"what was decided cannot be read: {wire.told(error)}") from None
+    return list(outcome.differences(before, words(now)))
+
+
+def decisions_of(decisions: bytes) -> list[Any]:
+    """The decisions of a session as they are written. Raises JournalError."""
+    try:
+        return msgspec.msgpack.decode(decisions, type=list[Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise JournalError(f"what was decided cannot be read: {wire.told(error)}") from None

@@ -1,0 +1,90 @@
+"""Where segments are kept: the newest in memory, and in a folder if there is one, each up to a size."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stromboli.journal.wire import Began
+
+#: how files of segments end
+SUFFIX = ".journal"
+
+
+@dataclass(slots=True)
+class _Segment:
+    """The frames of a segment."""
+
+    frames: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class Ring:
+    """The newest segments up to a size; the last is kept however large it is. Safe to be read by other threads."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._segments: deque[_Segment] = deque()
+        self._lock = threading.Lock()
+
+    def add(self, frame: bytes, *, begins: bool) -> None:
+        """More of the last segment, or the beginning of another one."""
+        with self._lock:
+            if begins:
+                self._segments.append(_Segment())
+            last = self._segments[-1]
+            last.frames.append(frame)
+            last.size += len(frame)
+            while len(self._segments) > 1 and self._size > self._largest:
+                self._segments.popleft()
+
+    @property
+    def _size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def content(self) -> bytes:
+        """All segments, the oldest first."""
+        with self._lock:
+            frames = [frame for segment in self._segments for frame in segment.frames]
+        return b"".join(frames)
+
+
+class Folder:
+    """A file for each segment; the oldest files go when all are larger than they may be."""
+
+    def __init__(self, path: Path, largest: int) -> None:
+        """Raises OSError when the folder cannot be made."""
+        self._path = path
+        self._largest = largest
+        self._file: Path | None = None
+        path.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, began: Began) -> None:
+        """Another segment begins."""
+        at = datetime.fromtimestamp(began.at, UTC).strftime("%Y%m%dT%H%M%S")
+        self._file = self._path / f"{at}-{began.run}-{began.number:06}{SUFFIX}"
+
+    def add(self, frame: bytes) -> None:
+        """More of the segment. Raises OSError."""
+        assert self._file is not None
+        with self._file.open("ab") as file:
+            file.write(frame)
+        self._drop()
+
+    def _drop(self) -> None:
+        found = [(each, each.stat().st_size) for each in segments(self._path)]
+        size = sum(size for _, size in found)
+        for each, of_file in found:
+            if size <= self._largest or each == self._file:
+                return
+            each.unlink(missing_ok=True)
+            size -= of_file
+
+
+def segments(folder: Path) -> Iterator[Path]:
+    """The files of a folder with journals, the oldest first."""
+    yield from sorted(each for each in folder.iterdir() if each.suffix == SUFFIX)

@@ -1,0 +1,212 @@
+"""A state that keeps what happens to it until somebody writes it down.
+
+Only references are kept, to what nobody changes: an event costs a fraction of what applying it does. What changes
+nothing that is read is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from stromboli.api import keys, objects
+from stromboli.api.pod_state import PodState
+from stromboli.state.classes import PodClass
+from stromboli.state.cluster import ClusterState
+from stromboli.state.nodes import NodeRecord
+from stromboli.state.pods import PodRecord, StateColumn
+from stromboli.state.reads import NOTHING_ELSE, Reads
+from stromboli.state.snapshot import Snapshot
+
+_BINDING, _PENDING = int(PodState.Binding), int(PodState.Pending)
+#: changes that may wait for a session; more, and the state is taken down anew
+_MOST = 500_000
+
+
+class PodSeen(Struct, frozen=True, gc=False):
+    """A pod as it is now, and its state as the API server shows it."""
+
+    record: PodRecord
+    state: int
+
+
+class PodLost(Struct, frozen=True, gc=False):
+    """The pod of a row is gone."""
+
+    row: int
+
+
+class Bound(Struct, frozen=True, gc=False):
+    """The pod of a row is counted on a node, or with an empty one no longer."""
+
+    row: int
+    node: str
+
+
+class Seen(Struct, frozen=True, gc=False):
+    """Any other object as it is now."""
+
+    kind: str
+    obj: Any
+
+
+class Lost(Struct, frozen=True, gc=False):
+    """A node or another object is gone."""
+
+    kind: str
+    key: str
+
+
+Happened: TypeAlias = PodSeen | PodLost | Bound | NodeRecord | Seen | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All that a state knows at one moment."""
+
+    resources: list[str]
+    jobs: list[str]
+    classes: list[PodClass | None]
+    #: by row, and the state of each
+    pods: list[PodRecord | None]
+    states: StateColumn
+    assumed: dict[str, str]
+    nodes: list[NodeRecord]
+    others: list[Seen]
+
+
+def shown(state: int) -> int:
+    """The state that the API server shows of a pod."""
+    return _PENDING if state == _BINDING else state
+
+
+@dataclass(slots=True)
+class _Moment:
+    """When a snapshot was taken."""
+
+    snapshot: Snapshot
+    #: how much had happened
+    count: int
+    whole: Whole | None
+
+
+class RecordedState(ClusterState):
+    """See the module's docstring. Changes are made in one thread, and taken in the one that runs sessions."""
+
+    def __init__(
+        self,
+        scheduler_names: Collection[str] = ("stromboli",),
+        extender_scheduler_names: Collection[str] = (),
+        reads: Reads = NOTHING_ELSE,
+    ) -> None:
+        super().__init__(scheduler_names, extender_scheduler_names, reads)
+        #: whether the next snapshot is to come with all that is known; until then nothing is kept
+        self.wants_whole = False
+        self._keeps = False
+        self._happened: list[Happened] = []
+        self._moment: _Moment | None = None
+
+    def snapshot(self) -> Snapshot:
+        """A copy of every column; records and classes are shared."""
+        snapshot, whole = super().snapshot(), None
+        if self.wants_whole or len(self._happened) > _MOST:
+            whole = self._whole()
+            self._happened = []
+            self.wants_whole, self._keeps = False, True
+        elif self._moment is not None:
+            # Nobody ran a session on that one.
+            whole = self._moment.whole
+        self._moment = _Moment(snapshot, len(self._happened), whole)
+        return snapshot
+
+    def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[Happened]] | None:
+        """All that was known when recording began, if it begins with this snapshot, and what happened until then.
+
+        None for a snapshot of which nothing was kept.
+        """
+        moment = self._moment
+        if moment is None or moment.snapshot is not snapshot or not self._keeps:
+            return None
+        self._moment = None
+        happened = self._happened[: moment.count]
+        del self._happened[: moment.count]
+        return moment.whole, happened
+
+    def rest(self) -> None:
+        """Keep nothing until all is wanted again."""
+        self._keeps = False
+        self._happened = []
+
+    def _whole(self) -> Whole:
+        pods = self.pods
+        others: list[Seen] = []
+        for kind, table in (
+            ("PriorityClass", self.priority_classes),
+            ("Queue", self.queues),
+            ("HyperNode", self.hyper_nodes),
+        ):
+            others += (Seen(kind, obj) for obj in table.values())
+        others += (Seen("PodGroup", group) for group in self.jobs.pod_groups if group is not None)
+        others += (Seen(kind, obj) for kind, objs in self.objects.items() for obj in objs.values())
+        return Whole(
+            self.dimensions.names.copy(),
+            self.jobs.keys,
+            [each if each.id >= 0 else None for each in self.classes.classes],
+            pods.records.copy(),
+            pods.state[: pods.size].copy(),
+            self.assumed.copy(),
+            [record for row in self.nodes.order if (record := self.nodes.records[row]) is not None],
+            others,
+        )
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def upsert(self, kind: str, obj: Any) -> None:
+        """An object was added or changed."""
+        super().upsert(kind, obj)
+        if self._keeps and kind not in ("Pod", "Node"):
+            self._happened.append(Seen(kind, obj))
+
+    def delete(self, kind: str, key: str) -> None:
+        """An object is gone; unknown keys are ignored."""
+        super().delete(kind, key)
+        if self._keeps and kind != "Pod":
+            self._happened.append(Lost(kind, key))
+
+    def assume(self, key: str, node: str) -> None:
+        """Count a pod on its node before the API server confirms the binding."""
+        super().assume(key, node)
+        if self._keeps and self.assumed.get(key) == node:
+            self._happened.append(Bound(self.pods.by_key[key], node))
+
+    def forget(self, key: str) -> None:
+        """The binding was refused or timed out: the pod is pending again."""
+        row = self.pods.by_key.get(key)
+        if self._keeps and key in self.assumed and row is not None:
+            self._happened.append(Bound(row, ""))
+        super().forget(key)
+
+    def _upsert_pod(self, pod: objects.Pod) -> None:
+        super()._upsert_pod(pod)
+        if not self._keeps:
+            return
+        row = self.pods.by_key.get(keys.key(pod.metadata.namespace or "default", pod.metadata.name))
+        record = None if row is None else self.pods.records[row]
+        if record is not None:
+            self._happened.append(PodSeen(record, shown(int(self.pods.state[record.row]))))
+
+    def _delete_pod(self, key: str) -> None:
+        row = self.pods.by_key.get(key)
+        super()._delete_pod(key)
+        if self._keeps and row is not None:
+            self._happened.append(PodLost(row))
+
+    def _upsert_node(self, node: objects.Node) -> None:
+        before = self.nodes.record(node.metadata.name)
+        super()._upsert_node(node)
+        record = self.nodes.record(node.metadata.name)
+        if self._keeps and record is not None and record is not before:
+            self._happened.append(record)

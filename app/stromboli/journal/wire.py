@@ -1,0 +1,305 @@
+"""The format of journals: what is written, how it is packed, and how far a file is trusted that is read.
+
+A journal is a sequence of segments, so files that are put together are a journal again. A segment begins with a line
+of text that names the format, and goes on in frames: the length of a frame, and its items, deflated. An item is its
+length and a message in MessagePack. The first item of a segment says who records, the second what its sessions know
+from before; parts of the cluster as it was then follow, and then its sessions in order.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from stromboli.api import objects
+from stromboli.api.errors import StromboliError
+from stromboli.framework.churn import History
+from stromboli.framework.environment import Admission, NodeUsage, Sharding
+from stromboli.framework.kept import KeptPlaces, KeptRoom
+from stromboli.state.refusals import Refusal
+
+#: changes when a journal can no longer be read by those who read the one before
+FORMAT = 1
+_NAME = b"stromboli journal "
+#: bytes of a frame as it is and deflated, and of all frames of a journal together
+_LARGEST_FRAME = 64 << 20
+_LARGEST_JOURNAL = 4 << 30
+#: before that many bytes are together, a frame is not worth its while
+FULL = 1 << 18
+_LENGTH = 4
+#: characters of what an error says
+_LONGEST = 300
+#: fast: a journal repeats itself so much that more effort saves little
+_LEVEL = 1
+
+
+class JournalError(StromboliError):
+    """A journal that cannot be read."""
+
+
+# -- changes of the cluster ------------------------------------------------------------------------------------------
+
+
+class Item(Struct, array_like=True, tag=True):
+    """Base of what is told apart by its name when it is read."""
+
+
+class Class(Item, tag="class"):
+    """What pods have in common that are placed alike; `number` may be given again when no pod has it any longer."""
+
+    number: int
+    spec: objects.PodSpec
+
+
+class PodStatus(Item, tag="pod status"):
+    """A pod goes on; `state` is a PodState that the API server shows. Times are in seconds since the epoch."""
+
+    row: int
+    state: int
+    node: str
+    nominated: str
+    #: 0 when it has not
+    started: float
+    conditions: list[objects.PodCondition]
+
+
+class Pod(PodStatus, tag="pod"):
+    """A pod is new, or not what it was."""
+
+    namespace: str
+    name: str
+    uid: str
+    #: of its class
+    number: int
+    created: float
+    priority: int | None
+    scheduler: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class PodGone(Item, tag="pod gone"):
+    """A pod is not there any longer."""
+
+    row: int
+
+
+class Assumed(Item, tag="assumed"):
+    """A binding was decided and counts."""
+
+    row: int
+    node: str
+
+
+class Forgotten(Item, tag="forgotten"):
+    """A binding that was decided does not count any longer."""
+
+    row: int
+
+
+class Node(Item, tag="node"):
+    """A node is new or changed."""
+
+    node: objects.Node
+
+
+class Object(Item, tag="object"):
+    """Any other object is new or changed."""
+
+    kind: str
+    manifest: dict[str, Any]
+
+
+class Gone(Item, tag="gone"):
+    """A node or another object is not there any longer."""
+
+    kind: str
+    key: str
+
+
+Change: TypeAlias = Class | Pod | PodStatus | PodGone | Assumed | Forgotten | Node | Object | Gone
+
+# -- what sessions know and decide -----------------------------------------------------------------------------------
+
+
+class Eviction(Struct, array_like=True):
+    """What is remembered of evictions of a job for a queue."""
+
+    job: str
+    queue: str
+    history: History
+
+
+class Remembered(Struct):
+    """What a session knows of those before and of the world outside."""
+
+    node_usage: dict[str, NodeUsage] = {}
+    queue_usage: dict[str, dict[str, float]] = {}
+    sharding: Sharding | None = None
+    nominated_hyper_nodes: dict[str, str] = {}
+    #: None where phases are believed
+    admitted: dict[str, Admission] | None = None
+    kept: dict[str, KeptPlaces] = {}
+    room: dict[str, KeptRoom] = {}
+    #: None where nobody watches evictions
+    churn: list[Eviction] | None = None
+    #: what plugins and actions left, by name, see `plain`
+    left: dict[str, Any] = {}
+    #: whose could not be kept
+    lost: list[str] = []
+
+
+class Answer(Struct, array_like=True):
+    """What an HTTP extender said: to a request for a path an answer, or why there is none."""
+
+    path: str
+    answer: dict[str, Any] | None
+    error: str = ""
+
+
+class Began(Item, tag="began"):
+    """Who records a segment, and since when."""
+
+    #: of the process
+    run: str
+    #: of the segment
+    number: int
+    at: float
+    version: str
+    scheduler_names: list[str]
+    extender_scheduler_names: list[str]
+    #: `volcano` or `strict`, where it outweighs policies
+    compatibility: str | None
+
+
+class Layout(Item, tag="layout"):
+    """How a state numbers what it knows; the pods follow in order of their rows."""
+
+    resources: list[str]
+    #: key of the PodGroup of each row, empty for a row that is free
+    jobs: list[str]
+    #: rows of pods and numbers of classes that are free and lower than one that is not
+    free_pods: list[int]
+    free_classes: list[int]
+    #: whether parts of the cluster follow until `Laid`
+    remembered: Remembered
+
+
+class Part(Item, tag="part"):
+    """Changes that make a part of the cluster as it was when the segment began."""
+
+    changes: list[Change]
+
+
+class Session(Item, tag="session"):
+    """One session: what happened since the one before, what it was told, and what came of it."""
+
+    now: float
+    changes: list[Change]
+    #: the policy from this session on; empty when it is the one before
+    policy: str
+    #: what it was told, where that is not what the session before left
+    remembered: Remembered | None
+    node_usage: dict[str, NodeUsage] | None
+    queue_usage: dict[str, dict[str, float]] | None
+    #: pods whose eviction was refused a moment ago, by uid; None when they are the same
+    refused: dict[str, Refusal] | None
+    answers: list[Answer]
+    #: the decisions, see `outcome`
+    decisions: bytes
+    #: why pods and jobs wait; empty when that is what it was
+    reasons: bytes
+    #: what it failed with; then it decided nothing
+    failed: str
+    #: seconds that it took
+    took: float
+
+
+Entry: TypeAlias = Began | Layout | Part | Session
+
+encoder = msgspec.msgpack.Encoder()
+_entries: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+
+
+def told(error: BaseException) -> str:
+    """What an error says, as far as there is room for it in a line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def heading() -> bytes:
+    """The first line of a segment."""
+    return _NAME + str(FORMAT).encode() + b"\n"
+
+
+def item(entry: Entry) -> bytes:
+    """An item of a frame."""
+    encoded = encoder.encode(entry)
+    return len(encoded).to_bytes(_LENGTH) + encoded
+
+
+def frame(items: Iterable[bytes]) -> bytes:
+    """Items, deflated together."""
+    deflated = zlib.compress(b"".join(items), _LEVEL)
+    return len(deflated).to_bytes(_LENGTH) + deflated
+
+
+def read(source: str, file: BinaryIO) -> Iterator[Entry]:
+    """What is in a journal. Raises JournalError, with `source` for what is read."""
+    left = _LARGEST_JOURNAL
+    try:
+        for content in _frames(source, file):
+            left -= len(content)
+            if left < 0:
+                raise JournalError(f"{source}: holds more than {_LARGEST_JOURNAL >> 30} GiB")
+            yield from _items(content)
+    except (msgspec.MsgspecError, RecursionError, zlib.error, ValueError, OverflowError) as error:
+        raise JournalError(f"{source}: is damaged: {told(error)}") from None
+
+
+def _frames(source: str, file: BinaryIO) -> Iterator[bytes]:
+    begun = False
+    while start := file.read(_LENGTH):
+        if start == _NAME[:_LENGTH]:
+            _check_heading(source, start + file.readline(len(_NAME) + 16))
+            begun = True
+            continue
+        if not begun:
+            raise JournalError(f"{source}: is no journal of stromboli")
+        length = int.from_bytes(start)
+        if len(start) < _LENGTH or length > _LARGEST_FRAME:
+            raise JournalError(f"{source}: is damaged: no frame begins where one should")
+        deflated = file.read(length)
+        if len(deflated) < length:
+            # Whoever wrote it was ended in the middle: what is whole counts.
+            return
+        inflater = zlib.decompressobj()
+        content = inflater.decompress(deflated, _LARGEST_FRAME)
+        if inflater.unconsumed_tail or not inflater.eof:
+            raise JournalError(f"{source}: is damaged: a frame has no end")
+        yield content
+    if not begun:
+        raise JournalError(f"{source}: is empty")
+
+
+def _check_heading(source: str, line: bytes) -> None:
+    version = line.removeprefix(_NAME).removesuffix(b"\n")
+    if not line.startswith(_NAME) or not line.endswith(b"\n") or not version.isdigit():
+        raise JournalError(f"{source}: is no journal of stromboli")
+    if int(version) != FORMAT:
+        raise JournalError(f"{source}: has format {int(version)}, and only {FORMAT} is read here")
+
+
+def _items(content: bytes) -> Iterator[Entry]:
+    at, view = 0, memoryview(content)
+    while at < len(content):
+        length = int.from_bytes(view[at : at + _LENGTH])
+        at += _LENGTH
+        if at + length > len(content):
+            raise ValueError("an item is cut off")
+        yield _entries.decode(view[at : at + length])
+        at += length

@@ -1,0 +1,74 @@
+"""What happened on a real API server is replayed from the journal, over an end that nobody announced."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stromboli.journal import read, segments
+from stromboli.journal.replay import decisions_of
+from stromboli.journal.wire import Session
+from tests.cli.conftest import stromboli
+from tests.controlplane.cluster import eventually
+from tests.e2e.conftest import Start
+from tests.e2e.world import World, pod
+
+pytestmark = pytest.mark.e2e
+
+POLICY = """
+actions: "enqueue, allocate, preempt, reclaim, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: drf}, {name: predicates}, {name: capacity}, {name: nodeorder}, {name: binpack}]
+"""
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+def job(world: World, name: str, pods: int, least: int, queue: str, **spec: str) -> None:
+    """A job that starts with some of its pods."""
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
+    world.create(world._groups, kind | {"spec": {"minMember": least, "queue": queue, **spec}})
+    world.pods([pod(f"{name}-{number}", name, **spec) for number in range(pods)])
+
+
+def evicting(folder: Path) -> Iterator[str]:
+    """The action of each eviction that was decided."""
+    for path in segments(folder):
+        with path.open("rb") as file:
+            for entry in read(path.name, file):
+                if isinstance(entry, Session):
+                    yield from (fields["action"] for name, fields in decisions_of(entry.decisions) if name == "Evict")
+
+
+def test_preemption_reclaim_and_a_restart_are_replayed_equal(world: World, start: Start, tmp_path: Path) -> None:
+    policy, folder = tmp_path / "policy.yaml", tmp_path / "journal"
+    policy.write_text(POLICY)
+    options = ("--policy", str(policy), "--journal-dir", str(folder))
+    world.api.post(PRIORITIES, json={"metadata": {"name": "replayed"}, "value": 100})
+    world.nodes(5, cpu="8")
+    for name in ("one", "other"):
+        world.queue(name, deserved={"cpu": "20", "memory": "640Gi"})
+    first = start(*options)
+    job(world, "low", 36, 1, "one")
+    eventually(lambda: world.bound() == {"low": 36})
+    job(world, "urgent", 8, 8, "one", priorityClassName="replayed")
+    eventually(lambda: world.bound()["urgent"] == 8)
+    # Its last second is not written yet, and a frame may be written in part.
+    first.end(signal.SIGKILL)
+
+    second = start(*options)
+    job(world, "theirs", 24, 16, "other")
+    eventually(lambda: world.bound()["theirs"] >= 16)
+    world.delete_group("low")
+    answer = stromboli("record", "--url", str(second.http.base_url), "-o", tmp_path / "second")
+    assert answer.exit_code == 0, answer.stderr
+    second.end()
+
+    for journal in (tmp_path / "second", folder):
+        replayed = stromboli("replay", journal)
+        assert (replayed.exit_code, "all as recorded" in replayed.stdout) == (0, True), replayed.output
+    assert len(list(folder.iterdir())) == 2
+    assert {"preempt", "reclaim"} <= set(evicting(folder))

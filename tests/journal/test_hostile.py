@@ -1,0 +1,122 @@
+"""Files that nobody recorded: a line that says what is wrong, or a replay, in bounded time and memory.
+
+`STROMBOLI_FUZZ=10000` tries as many.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.engine import Engine
+from stromboli.journal import wire
+from stromboli.policy.document import DEFAULT_POLICY
+from tests import builders
+from tests.cli.conftest import stromboli
+from tests.fuzz import CHANGES, Change, changed, tried
+from tests.journal.recording import Recording
+
+TRIED = tried(25)
+HEADING = wire.heading()
+
+
+@cache
+def recorded() -> tuple[list[Any], ...]:
+    """The items of a small journal, as plain data."""
+    text = DEFAULT_POLICY.replace("allocate, backfill", "allocate, preempt, stalegangeviction, backfill")
+    recording = Recording(
+        Engine(text.replace("name: proportion", "name: fairshare\n    arguments: {usage.window: 1h}"))
+    )
+    volume = {"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"capacity": {"storage": "1Gi"}}}
+    objs = [builders.node("n", cpu="2"), builders.queue("default"), builders.pod_group("train", 2)]
+    pods = [builders.pod(f"train-{number}", "train") for number in range(3)]
+    recording.follow([*objs, *pods])
+    recording.state.upsert("PersistentVolume", volume)
+    recording.session()
+    recording.state.assume("default/train-0", "n")
+    recording.follow([*objs, builders.pod("train-0", "train", node="n"), pods[1]])
+    recording.session(builders.NOON + 1)
+    recording.state.forget("default/train-0")
+    recording.session(builders.NOON + 2)
+    return tuple(msgspec.to_builtins(entry, builtin_types=(bytes,)) for entry in recording.entries())
+
+
+def journal(items: Iterable[Any]) -> bytes:
+    encoded = map(msgspec.msgpack.encode, items)
+    return HEADING + wire.frame(len(item).to_bytes(4) + item for item in encoded)
+
+
+def answered(path: Path, content: bytes, *options: object) -> str:
+    """What a command says of a file: a result, or one line, and remarks above it."""
+    path.write_bytes(content)
+    result = stromboli("replay", path, *options)
+    assert result.exit_code in (0, 1, 2), (result.exception, result.output)
+    if result.exit_code == 2:
+        *_, line = lines = result.stderr.splitlines()
+        assert max(map(len, lines)) < 1_000
+        return line
+    return result.stdout
+
+
+def test_what_was_recorded_is_replayed(tmp_path: Path) -> None:
+    assert "3 sessions" in answered(tmp_path / "file", journal(recorded()))
+
+
+@given(CHANGES, st.booleans())
+@TRIED
+def test_fuzzed_values(tmp_path: Path, changes: list[Change], compared: bool) -> None:
+    policy = tmp_path / "policy.conf"
+    policy.write_text(DEFAULT_POLICY)
+    options = ("--policy", policy, "--diff") if compared else ()
+    answered(tmp_path / "file", journal(changed(list(recorded()), changes)), *options)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4), st.booleans())
+@TRIED
+def test_fuzzed_bytes(tmp_path: Path, flips: list[tuple[int, int]], deflated: bool) -> None:
+    whole = journal(recorded())
+    content = bytearray(whole if deflated else zlib.decompress(whole[len(HEADING) + 4 :]))
+    for at, value in flips:
+        content[at % len(content)] = value
+    answered(tmp_path / "file", bytes(content) if deflated else HEADING + wire.frame([bytes(content)]))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"kind: Pod\n", "is no journal of stromboli"),
+        (b"stromboli journal 2\n", "has format 2, and only 1 is read here"),
+        (b"stromboli journal " + b"9" * 10_000, "is no journal of stromboli"),
+        (HEADING + (1 << 30).to_bytes(4), "is damaged: no frame begins where one should"),
+        (HEADING + wire.frame([bytes(65 << 20)]), "is damaged: a frame has no end"),
+        (HEADING + wire.frame([b"\xff\xff\xff\xff"]), "is damaged: an item is cut off"),
+    ],
+)
+def test_what_is_no_journal(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "file"
+    assert answered(path, content) == f"{path}: {says}"
+
+
+def test_what_was_not_written_to_its_end_counts_up_to_there(tmp_path: Path) -> None:
+    whole = journal(recorded()[:-1]) + journal(recorded()[-1:])[len(HEADING) :]
+    assert "2 sessions" in answered(tmp_path / "file", whole[:-1])
+
+
+def test_there_is_no_such_file(tmp_path: Path) -> None:
+    result = stromboli("replay", tmp_path / "none")
+    assert (result.exit_code, "No such file" in result.stderr) == (2, True)
+
+
+def test_what_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    deep = b"\x91" * 100_000 + b"\xc0"
+    content = HEADING + wire.frame([len(deep).to_bytes(4) + deep])
+    assert "is damaged" in answered(tmp_path / "file", content)

@@ -1,0 +1,249 @@
+"""What `stromboli record` writes and `stromboli replay` says."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from stromboli.api.objects import Metadata, PriorityClass
+from stromboli.engine import Engine
+from stromboli.framework.churn import Churn, History
+from stromboli.framework.environment import OFFLINE, Admission, Environment, NodeUsage, Sharding
+from stromboli.framework.kept import KeptPlaces, KeptRoom
+from stromboli.journal import Folder, wire
+from stromboli.journal.plain import NotPlainError, plain, value_of
+from stromboli.journal.remembered import known, written
+from stromboli.plugins.fairshare.usage import Bucket, Memory, UsageHistory
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.simulation.scripted_extender import ScriptedExtender
+from stromboli.state.refusals import Refusal
+from tests.builders import NOON, node, pod, pod_group, queue
+from tests.cli.conftest import stromboli
+from tests.journal.recording import Recording
+from tests.plugins.sessions import policy
+
+
+@pytest.fixture
+def recording() -> Recording:
+    """A pod is placed on one of two nodes, another one waits."""
+    recording = Recording(Engine())
+    recording.follow([node("a", cpu="2"), node("b", cpu="1"), queue("default"), pod_group("train"), pod_group("big")])
+    recording.session()
+    for each in (pod("train-0", "train", cpu="2"), pod("big-0", "big", cpu="4")):
+        recording.state.upsert("Pod", each)
+    recording.session(NOON + 1)
+    return recording
+
+
+def written_to(path: Path, entries: list[wire.Entry]) -> Path:
+    path.write_bytes(wire.heading() + wire.frame(map(wire.item, entries)))
+    return path
+
+
+def test_what_is_decided_again_is_said_in_a_line(recording: Recording, tmp_path: Path) -> None:
+    result = stromboli("replay", written_to(tmp_path / "file", recording.entries()))
+    line = "2 sessions from 2023-11-14T22:13:20Z to 2023-11-14T22:13:21Z: 2 changes, 7 decisions, all as recorded\n"
+    assert (result.exit_code, result.stdout) == (0, line)
+
+
+def test_the_first_difference_is_shown(recording: Recording, tmp_path: Path) -> None:
+    entries = recording.entries()
+    for entry in entries:
+        if isinstance(entry, wire.Session):
+            # Somebody binds elsewhere than this version would.
+            entry.decisions = entry.decisions.replace(b"\xa4node\xa1a", b"\xa4node\xa1b")
+    result = stromboli("replay", written_to(tmp_path / "file", entries))
+    assert result.exit_code == 1
+    first, *lines = result.stdout.splitlines()[1:]
+    assert first == "session 2 at 2023-11-14T22:13:21Z ends otherwise (decisions: - recorded, + now)"
+    (recorded, now) = lines
+    assert recorded.startswith("- Bind ")
+    assert now.startswith("+ Bind ")
+    assert '"node":"b"' in recorded
+    assert '"node":"a"' in now
+    plain = msgspec.json.decode(stromboli("replay", tmp_path / "file", "-o", "json").stdout)
+    assert (plain["difference"]["session"], plain["difference"]["what"]) == (2, "decisions")
+
+
+def test_a_reason_that_differs_is_shown(recording: Recording, tmp_path: Path) -> None:
+    entries = recording.entries()
+    for entry in entries:
+        if isinstance(entry, wire.Session):
+            entry.reasons = entry.reasons.replace(b"NeverFits", b"NeverFeet")
+    result = stromboli("replay", written_to(tmp_path / "file", entries))
+    assert result.exit_code == 1
+    assert "(reasons: - recorded, + now)" in result.stdout
+    assert "- job default/big: NeverFeet: no node is large enough in cpu" in result.stdout
+    assert "+ job default/big: NeverFits: no node is large enough in cpu" in result.stdout
+
+
+def test_who_recorded_is_told_when_it_was_another_version(recording: Recording, tmp_path: Path) -> None:
+    entries = recording.entries()
+    assert isinstance(entries[0], wire.Began)
+    entries[0].version = "0.0.1"
+    result = stromboli("replay", written_to(tmp_path / "file", entries))
+    assert result.exit_code == 0
+    assert result.stderr.startswith("recorded by stromboli '0.0.1', this is ")
+
+
+def test_other_policies_and_sessions_that_failed_are_replayed(recording: Recording) -> None:
+    recording.sessions.engine = Engine(policy("capacity"))
+    recording.session(NOON + 2)
+    recording.sessions.engine = broken = Engine()
+    broken._actions = {}
+    with pytest.raises(KeyError):
+        recording.session(NOON + 3)
+    recording.sessions.engine = Engine()
+    recording.session(NOON + 4)
+    (difference,) = [recording.replayed().difference]
+    assert difference is not None
+    assert (difference.session, difference.what, difference.lines) == (4, "failed", ["- KeyError: 'enqueue'"])
+
+
+def test_an_http_extender_answers_as_it_did() -> None:
+    verbs = {"extender.urlPrefix": "http://user:hunter2@extender/v1", "extender.predicateVerb": "predicate"}
+    rules = [{"pods": ".*", "nodes": ["a"], "message": "broken", "code": 2}]
+    world = Environment(extender=ScriptedExtender.parse({"predicate": rules}))
+    recording = Recording(Engine(policy("extender", verbs)), world)
+    recording.follow([node("a"), node("b"), queue("default"), pod_group("train"), pod("train-0", "train")])
+    assert recording.session().session.bound == {"default/train-0": "b"}
+    assert recording.replayed().difference is None
+    assert b"hunter2" not in msgspec.msgpack.encode(recording.entries())
+
+
+def test_what_was_measured_is_told_again() -> None:
+    recording = Recording(Engine(policy("usage", {"thresholds": {"cpu": 80, "mem": 80}})))
+    recording.follow([node("a"), node("b"), queue("default"), pod_group("train"), pod("train-0", "train")])
+    recording.session()
+    recording.sessions.node_usage = {"a": NodeUsage(90, 10, NOON), "b": NodeUsage(10, 10, NOON)}
+    recording.session(NOON + 1)
+    (told,) = [
+        entry.node_usage for entry in recording.entries() if isinstance(entry, wire.Session) and entry.node_usage
+    ]
+    assert told["a"].cpu == 90
+    assert recording.replayed().difference is None
+
+
+def test_who_could_not_be_evicted_is_left_alone_again() -> None:
+    text = DEFAULT_POLICY.replace("allocate, backfill", "allocate, preempt, backfill")
+    recording = Recording(Engine(text))
+    high = PriorityClass(metadata=Metadata(name="high"), value=100)
+    urgent = pod("urgent-0", "urgent", cpu="2", priority=100)
+    low = (pod_group("low"), *(pod(f"low-{number}", "low", node=name, cpu="2") for number, name in enumerate("ab")))
+    recording.follow(
+        [
+            *(node("a", cpu="2"), node("b", cpu="2"), queue("default"), high, *low),
+            *(pod_group("urgent", priorityClassName="high"), urgent),
+        ]
+    )
+    (first,) = recording.session().session.evicted
+    recording.sessions.environment = Environment()
+    recording.state.refused[f"uid-{first.rpartition('/')[2]}"] = Refusal("default/low", "default/urgent", "a budget")
+    (second,) = recording.session(NOON + 1).session.evicted
+    assert first != second
+    assert recording.replayed().difference is None
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def test_old_segments_go_and_the_rest_is_replayed(recording: Recording, tmp_path: Path) -> None:
+    small = Recording(Engine(), largest=1, folder=Folder(tmp_path, 4_000))
+    small.follow([node("a"), queue("default"), *(pod_group(f"group-{number}") for number in range(20))])
+    for number in range(5):
+        small.state.wants_whole = True
+        small.session(NOON + number)
+        small.session(NOON + number + 0.5)
+    entries = small.entries()
+    assert [entry.number for entry in entries if isinstance(entry, wire.Began)] == [5]
+    assert [entry.now for entry in entries if isinstance(entry, wire.Session)] == [NOON + 4, NOON + 4.5]
+    assert small.replayed().difference is None
+    files = sorted(tmp_path.iterdir())
+    assert 0 < len(files) < 5
+    assert sum(file.stat().st_size for file in files) <= 4_000
+    assert "all as recorded" in stromboli("replay", tmp_path).stdout
+    assert stromboli("record", "-f", tmp_path, "-o", tmp_path / "one").exit_code == 0
+    assert stromboli("replay", tmp_path / "one").stdout == stromboli("replay", tmp_path).stdout
+
+
+def test_a_folder_that_cannot_be_written_stops_no_session(tmp_path: Path) -> None:
+    problems: list[Exception] = []
+    recording = Recording(Engine(), folder=Folder(tmp_path / "gone", 1 << 20), report=problems.append)
+    (tmp_path / "gone").rmdir()
+    recording.follow([node("a"), queue("default")])
+    recording.session()
+    assert recording.replayed().sessions == 1
+    assert isinstance(problems[0], FileNotFoundError)
+
+
+def test_what_cannot_be_written_ends_the_journal_and_no_session() -> None:
+    problems: list[Exception] = []
+    recording = Recording(Engine(), report=problems.append)
+    recording.follow([node("a"), queue("default")])
+    recording.session()
+    recording.state.upsert("NodeShard", {"metadata": {"name": "x"}, "spec": {"nodes": 1 << 70}})
+    recording.session(NOON + 1)
+    assert recording.replayed().sessions == 1
+    recording.session(NOON + 2)
+    assert len(problems) == 1
+
+
+def test_a_service_that_is_not_there_or_has_no_journal(tmp_path: Path) -> None:
+    result = stromboli("record", "-o", tmp_path / "file", "--url", "http://127.0.0.1:1")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert not list(tmp_path.iterdir())
+    result = stromboli("record", "-f", tmp_path, "-o", tmp_path / "file")
+    assert (result.exit_code, result.stderr) == (2, f"{tmp_path}: no journals are in this folder\n")
+
+
+def test_what_sessions_remember_is_kept_exactly() -> None:
+    history = UsageHistory.begin(Memory(window=3600.0), ("a", "b"), ("cpu", "memory"), NOON)
+    history = history.holds(np.array([[1 / 3, 2.0], [0.0, 1e12]]), np.array([4.0, 1e13]))
+    history = history.advanced(Memory(window=3600.0), NOON + 600)
+    told = Environment(
+        node_usage={"n": NodeUsage(0.1, 0.2, NOON)},
+        sharding=Sharding("soft", "shard"),
+        queue_usage={"a": {"cpu": 0.5}},
+        admitted={"default/a": Admission("uid", "a", {"cpu": 1, "memory": "1Gi"})},
+        nominated_hyper_nodes={"group": "rack"},
+        kept={"default/a": KeptPlaces("uid", (("n", {"cpu": 1.0}),), 3, NOON)},
+        room={"default/b": KeptRoom(NOON, {"uid": "n"})},
+        churn=Churn({("default/a", "b"): History((NOON,), 2, frozenset({"x", "y"}))}),
+        left={"fairshare": history, "tdm": 0.1, "stalegangeviction": {("default/a", "uid"): NOON}, "other": object()},
+    )
+    registry = Engine().registry
+    content = msgspec.msgpack.encode(written(told, registry))
+    remembered = msgspec.msgpack.decode(content, type=wire.Remembered)
+    assert remembered.lost == ["other"]
+    again = known(remembered, registry, None)
+    for each in fields(Environment):
+        if each.name not in ("left", "extender"):
+            assert getattr(told, each.name) != getattr(OFFLINE, each.name), f"{each.name} is not tried"
+            assert getattr(again, each.name) == getattr(told, each.name)
+    assert {name: again.left[name] for name in ("tdm", "stalegangeviction")} == {
+        name: told.left[name] for name in ("tdm", "stalegangeviction")
+    }
+    assert plain(again.left["fairshare"], (UsageHistory, Bucket)) == plain(history, (UsageHistory, Bucket))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ["object", "Popen", "true"],
+        ["array", "O", [1], b"12345678"],
+        ["array", "<f8", [1 << 40], b"12345678"],
+        ["array", "<f8", [-1], b"12345678"],
+        ["dict", "odd"],
+        ["set", ["list"]],
+        ["nothing"],
+        [],
+        {"a": 1},
+    ],
+)
+def test_files_make_nothing_but_values(content: object) -> None:
+    with pytest.raises(NotPlainError):
+        value_of(content, (UsageHistory,))
