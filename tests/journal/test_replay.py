@@ -12,7 +12,7 @@ import pytest
 from stromboli.api.objects import Metadata, PriorityClass
 from stromboli.engine import Engine
 from stromboli.framework.churn import Churn, History
-from stromboli.framework.environment import OFFLINE, Admission, Environment, NodeUsage, Sharding
+from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
 from stromboli.framework.kept import KeptPlaces, KeptRoom
 from stromboli.journal import Folder, wire
 from stromboli.journal.plain import NotPlainError, plain, value_of
@@ -208,7 +208,7 @@ def test_what_sessions_remember_is_kept_exactly() -> None:
         node_usage={"n": NodeUsage(0.1, 0.2, NOON)},
         sharding=Sharding("soft", "shard"),
         queue_usage={"a": {"cpu": 0.5}},
-        admitted={"default/a": Admission("uid", "a", {"cpu": 1, "memory": "1Gi"})},
+        admitted=Admitted([Admission("default/a", "uid", "a", (("cpu", 1), ("memory", "1Gi")))], np.array([True])),
         nominated_hyper_nodes={"group": "rack"},
         kept={"default/a": KeptPlaces("uid", (("n", {"cpu": 1.0}),), 3, NOON)},
         room={"default/b": KeptRoom(NOON, {"uid": "n"})},

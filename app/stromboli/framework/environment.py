@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -71,13 +71,16 @@ class Admitted:
         self._values = values
         self._mask = np.zeros(0, np.bool_) if mask is None else mask
 
+    def __iter__(self) -> Iterator[Admission]:
+        return (self._values[number] for number in np.flatnonzero(self._mask).tolist())
+
     def among(self, values: Sequence[Admission]) -> Mask:
         """Which of some admissions are meant, shape (values,)."""
         if values is self._values:
             mask = np.zeros(len(values), np.bool_)
             mask[: len(self._mask)] = self._mask
             return mask
-        known = {self._values[number] for number in np.flatnonzero(self._mask).tolist()}
+        known = set(self)
         return np.array([value in known for value in values], np.bool_)
 
     def __eq__(self, other: object) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stromboli.framework.churn import Churn
-from stromboli.framework.environment import Environment, ExtenderTransport
+from stromboli.framework.environment import Admitted, Environment, ExtenderTransport
 from stromboli.framework.registry import Registry
 from stromboli.journal import wire
 from stromboli.journal.plain import NotPlainError, plain, value_of
@@ -24,7 +26,7 @@ def written(environment: Environment, registry: Registry) -> wire.Remembered:
         queue_usage={queue: dict(usage) for queue, usage in environment.queue_usage.items()},
         sharding=environment.sharding,
         nominated_hyper_nodes=dict(environment.nominated_hyper_nodes),
-        admitted=None if environment.admitted is None else dict(environment.admitted),
+        admitted=None if environment.admitted is None else list(environment.admitted),
         kept=dict(environment.kept),
         room=dict(environment.room),
         churn=None
@@ -41,14 +43,14 @@ def known(remembered: wire.Remembered, registry: Registry, extender: ExtenderTra
         left = {name: value_of(content, _types(registry, name)) for name, content in remembered.left.items()}
     except NotPlainError as error:
         raise JournalError(f"what plugins remember cannot be read: {wire.told(error)}") from None
-    evictions = remembered.churn
+    admitted, evictions = remembered.admitted, remembered.churn
     return Environment(
         node_usage=remembered.node_usage,
         extender=extender,
         sharding=remembered.sharding,
         queue_usage=remembered.queue_usage,
         nominated_hyper_nodes=remembered.nominated_hyper_nodes,
-        admitted=remembered.admitted,
+        admitted=None if admitted is None else Admitted(admitted, np.ones(len(admitted), np.bool_)),
         kept=remembered.kept,
         room=remembered.room,
         churn=None if evictions is None else Churn({(each.job, each.queue): each.history for each in evictions}),

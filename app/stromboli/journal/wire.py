@@ -142,7 +142,7 @@ class Remembered(Struct):
     sharding: Sharding | None = None
     nominated_hyper_nodes: dict[str, str] = {}
     #: None where phases are believed
-    admitted: dict[str, Admission] | None = None
+    admitted: list[Admission] | None = None
     kept: dict[str, KeptPlaces] = {}
     room: dict[str, KeptRoom] = {}
     #: None where nobody watches evictions
