@@ -421,7 +421,13 @@ TOPOLOGIES: list[dict[str, Any] | None] = [
     {"mode": "hard", "highestTierAllowed": 1},
     {"mode": "hard", "highestTierAllowed": 2},
 ]
-GROUPS = [{"name": "g", "matchLabelKeys": ["g"], "subGroupSize": 2, "minSubGroups": 1}]
+GROUPS: list[dict[str, Any] | None] = [
+    None,
+    None,
+    {"subGroupSize": 2, "minSubGroups": 1},
+    {"subGroupSize": 2, "minSubGroups": 2, "networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
+    {"subGroupSize": 1, "networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
+]
 
 JOBS = st.lists(
     st.fixed_dictionaries(
@@ -432,7 +438,8 @@ JOBS = st.lists(
             "role": st.booleans(),
             "queue": st.sampled_from("ab"),
             "topology": st.sampled_from(TOPOLOGIES),
-            "groups": st.sampled_from([0, 0, 2]),
+            "groups": st.sampled_from(GROUPS),
+            "number": st.integers(2, 4),
         }
     ),
     min_size=1,
@@ -443,15 +450,15 @@ JOBS = st.lists(
 def random_cluster(
     nodes: list[int], used: list[int], going: list[bool], jobs: list[dict[str, Any]], hyper_nodes: bool
 ) -> ClusterState:
-    """Nodes in three racks of two spines, some of them busy, and jobs of identical and of different pods."""
+    """Nodes in four racks of two spines, some of them busy, and jobs of identical and of different pods."""
     cluster = builders.state(builders.queue("a", created=1), builders.queue("b", weight=2, created=2))
-    members: dict[str, list[str]] = {"r0": [], "r1": [], "r2": []}
+    members: dict[str, list[str]] = {"r0": [], "r1": [], "r2": [], "r3": []}
     for i, cpu in enumerate(nodes):
         cluster.upsert("Node", builders.node(f"n{i}", cpu=str(cpu), memory=f"{4 * cpu}Gi"))
-        members[f"r{i % 3}"].append(f"n{i}")
+        members[f"r{i % 4}"].append(f"n{i}")
         if used[i] and used[i] <= cpu:
             cluster.upsert("Pod", builders.pod(f"u{i}", node=f"n{i}", cpu=str(used[i]), deleted=going[i]))
-    spines = {"s0": ["r0", "r1"], "s1": ["r2"]}
+    spines = {"s0": ["r0", "r1"], "s1": ["r2", "r3"]}
     for tier, kind, table in ((1, "Node", members), (2, "HyperNode", spines)):
         for name, held in table.items():
             selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in held]
@@ -461,11 +468,16 @@ def random_cluster(
     for number, job in enumerate(jobs):
         name, count = f"j{number}", job["count"]
         topology = {"networkTopology": job["topology"]} if job["topology"] else {}
-        groups = {"subGroupPolicy": GROUPS} if job["groups"] else {}
+        policies = [{"name": "g", "matchLabelKeys": ["g"], **job["groups"]}] if job["groups"] else []
         cluster.upsert(
             "PodGroup",
             builders.pod_group(
-                name, min(job["minimum"], count), queue=job["queue"], created=number, **topology, **groups
+                name,
+                min(job["minimum"], count),
+                queue=job["queue"],
+                created=number,
+                subGroupPolicy=policies,
+                **topology,
             ),
         )
         for i in range(count):
@@ -475,7 +487,7 @@ def random_cluster(
                     f"{name}-{i}",
                     name,
                     cpu=job["cpus"][i % len(job["cpus"])],
-                    labels={"g": str(i % job["groups"])} if job["groups"] else {},
+                    labels={"g": str(i % job["number"])},
                     annotations={"volcano.sh/task-spec": "worker"} if job["role"] else {},
                 ),
             )
@@ -497,6 +509,7 @@ def test_a_session_decides_as_one_that_places_each_pod_alone_and_tries_every_hyp
     quick = decide(cluster)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(allocate._Search, "_highest_scores", lambda _, __, rows: np.full(len(rows), np.inf))
+        patch.setattr(allocate, "forecast", lambda _, __, rows: np.full(len(rows), np.inf))
         careful = decide(cluster, POLICY.replace("name: predicates", "name: careful\n  - name: predicates"))
     assert bound(quick) == bound(careful)
     assert pipelined(quick) == pipelined(careful)

@@ -66,6 +66,12 @@ def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
     check(RANGES["growth"]["ratio"], {wave: many[wave] / few[wave] for wave in few}, f"{feature}: {few} became {many}")
 
 
+def test_more_racks_for_sub_groups_take_no_more_steps() -> None:
+    trial = replace(FEATURES["hard topology with sub groups"].trial, pods=64, groups=1, per_node=2)
+    few, many = (calls(trial, nodes)["success"] for nodes in RANGES["racks"]["nodes"])
+    check(RANGES["racks"]["ratio"], {"success": many / few}, f"{few} became {many}")
+
+
 @pytest.mark.parametrize("feature", RANGES["members"])
 def test_more_pods_of_a_job_take_more_steps_in_proportion(feature: str) -> None:
     ranges = dict(RANGES["members"][feature])

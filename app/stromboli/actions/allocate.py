@@ -6,14 +6,16 @@ that elastic jobs grow in turns.
 
 A job whose pods must stay close together, or that has sub groups, looks for a HyperNode first: gradient by gradient it
 is tried in each HyperNode, its groups within that one, each group again in the HyperNodes below. The best solution of
-the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, so the
-search goes by falling score and stops when nothing better can come: the outcome is that of trying them all.
+the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, or
+foretold by how the first trial went (`tactics/forecast.py`), so the search goes by falling score and stops when nothing
+better can come: the outcome is that of trying them all.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +32,7 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.topology import Topology
 from stromboli.tactics import domains
+from stromboli.tactics.forecast import Turn, forecast
 from stromboli.tactics.group_placement import place_as_nominated, place_group
 from stromboli.tactics.kept_room import serve_kept
 from stromboli.tactics.lending import lend
@@ -160,6 +163,8 @@ class _Solution:
     sheet: JobWorksheet
     #: the HyperNode of each group that got places, by uid
     of_groups: dict[str, int]
+    #: how it came about; empty when a group got no places
+    turns: list[Turn]
     #: what to do again when it was withdrawn
     withdrawn: Sequence[Operation] = ()
 
@@ -187,6 +192,23 @@ class _Solution:
             sub_job = job.sub_jobs[uid]
             sub_job.allocated_hyper_node = tree.lca(sub_job.allocated_hyper_node, hyper_node)
             sub_job.nominated_hyper_node = NOWHERE
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A group that got places in a HyperNode."""
+
+    statement: Statement
+    #: of the HyperNode
+    score: float
+    #: None when other HyperNodes need not be like it
+    turn: Turn | None
+
+
+def _by_promise(candidates: Rows, highest: Vector) -> deque[tuple[int, float]]:
+    """HyperNodes with the highest score that a solution there can have, the highest first, of equals the first."""
+    order = np.lexsort((candidates, -highest))
+    return deque(zip(candidates[order].tolist(), highest[order].tolist(), strict=True))
 
 
 class _Search:
@@ -223,27 +245,30 @@ class _Search:
     def _best(self, sheet: JobWorksheet, candidates: Rows) -> _Solution | None:
         """The solution with the highest score, of equals the one in the first HyperNode."""
         best: _Solution | None = None
-        for hyper_node, highest in self._by_promise(sheet, candidates):
+        left = _by_promise(candidates, self._highest_scores(sheet, candidates))
+        foretold = not self._job.divided
+        while left:
+            hyper_node, highest = left.popleft()
             if best is not None:
                 if (highest, -hyper_node) < best.rank:
-                    continue
+                    break
                 best.withdraw()
             solution = self._try(sheet.copy(), hyper_node)
             if solution is None:
                 continue
+            if not foretold and solution.turns:
+                left, foretold = self._foretell(solution, left), True
             if best is None or solution.rank > best.rank:
                 best = solution
             else:
                 solution.withdraw()
         return best
 
-    def _by_promise(self, sheet: JobWorksheet, candidates: Rows) -> list[tuple[int, float]]:
-        """HyperNodes with the highest score that a solution there can have, the highest first."""
-        if len(candidates) <= 1:
-            return [(hyper_node, np.inf) for hyper_node in candidates.tolist()]
-        highest = self._highest_scores(sheet, candidates)
-        order = np.argsort(-highest, kind="stable")
-        return list(zip(candidates[order].tolist(), highest[order].tolist(), strict=True))
+    def _foretell(self, solution: _Solution, left: Iterable[tuple[int, float]]) -> deque[tuple[int, float]]:
+        """HyperNodes that are left to try, by the score that they will have by the turns of a solution."""
+        candidates = np.array([hyper_node for hyper_node, _ in left], np.intp)
+        solution.withdraw()
+        return _by_promise(candidates, forecast(self._session, solution.turns, candidates))
 
     def _highest_scores(self, sheet: JobWorksheet, candidates: Rows) -> Vector:
         """Bounds of the score in each HyperNode, infinite where none is known.
@@ -253,6 +278,8 @@ class _Search:
         may raise beyond that of the others.
         """
         session, job, tree = self._session, self._job, self._session.view.topology
+        if len(candidates) < 2:
+            return np.full(len(candidates), np.inf)
         lowest = bool((tree.tiers[candidates] == tree.tiers.min()).all())
         if job.divided or not (lowest or job.counts[PodState.Pending] == job.size):
             return np.full(len(candidates), np.inf)
@@ -267,14 +294,16 @@ class _Search:
         session, job = self._session, self._job
         before = {uid: sub_job.allocated_hyper_node for uid, sub_job in job.sub_jobs.items()}
         statement, score, of_groups = session.statement(), 0.0, {}
+        turns: list[Turn | None] = []
         try:
             while sheet:
                 group = sheet.pop()
                 placed = self._place_group(group, hyper_node)
+                turns.append(placed.turn if placed else None)
                 if placed is None:
                     continue
-                statement.merge(placed[0])
-                score += placed[1]
+                statement.merge(placed.statement)
+                score += placed.score
                 of_groups[group.sub_job.uid] = group.sub_job.allocated_hyper_node
                 sheet.push(group)
                 if session.ask.job_missing(job) <= 0:
@@ -283,11 +312,12 @@ class _Search:
             for uid, allocated in before.items():
                 job.sub_jobs[uid].allocated_hyper_node = allocated
         if statement and (session.ask.job_missing(job) <= 0 or session.ask.job_pipelined(job)):
-            return _Solution(hyper_node, score, statement, sheet, of_groups)
+            smooth = [turn for turn in turns if turn is not None]
+            return _Solution(hyper_node, score, statement, sheet, of_groups, smooth if smooth == turns else [])
         statement.discard()
         return None
 
-    def _place_group(self, group: Worksheet, root: int) -> tuple[Statement, float] | None:
+    def _place_group(self, group: Worksheet, root: int) -> _Placed | None:
         """Place pods of a group in the best HyperNode of the first gradient below `root` that takes them."""
         session, sub_job = self._session, group.sub_job
         nominated = sub_job.nominated_hyper_node
@@ -295,7 +325,7 @@ class _Search:
             statement = place_as_nominated(session, group)
             if statement:
                 sub_job.allocated_hyper_node = session.view.topology.lca(sub_job.allocated_hyper_node, nominated)
-                return statement, 0.0
+                return _Placed(statement, 0.0, None)
         least = domains.least_placements(session, sub_job)
         for gradient in domains.gradients(session, sub_job, root):
             candidates = domains.with_room(session, gradient, group.left(), least)
@@ -306,8 +336,9 @@ class _Search:
                 sub_job.failed_roles.clear()
                 statement = place_group(session, trial, hyper_node)
                 if statement:
+                    turn = Turn.of(statement, sub_job, least, tried=trial.at - group.at)
                     group.at = trial.at
                     sub_job.allocated_hyper_node = session.view.topology.lca(sub_job.allocated_hyper_node, hyper_node)
-                    return statement, float(scores[best])
+                    return _Placed(statement, float(scores[best]), turn)
                 candidates = np.delete(candidates, best)
         return None

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.definition import check_methods, public_methods
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.nodes import NodeView
@@ -290,12 +290,24 @@ class Plugin:
     def hyper_node_gradient(self, of: Job | SubJob, root: int, evicting: bool) -> list[Rows]:
         """HyperNodes at or below `root` to place a job or group in, the gradient to try first in front.
 
-        `evicting` is set when victims may make the room. The first plugin that takes part decides.
+        `evicting` is set when victims may make the room. The first plugin that takes part decides. `root` only limits
+        which are offered.
         """
         raise NotImplementedError
 
     def hyper_node_order(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
-        """A score for each of some HyperNodes, for all pods of a group together."""
+        """A score for each of some HyperNodes, for all pods of a group together.
+
+        Of a group that holds no place it does not depend on which others there are to choose from.
+        """
+        raise NotImplementedError
+
+    def hyper_node_order_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
+        """What `hyper_node_order` would say of each if it was the only one and pods had got places there.
+
+        `requested` is what these pods request, shape (dimensions, HyperNodes). None when that cannot be said; when
+        somebody scores HyperNodes and leaves this alone, jobs with sub groups are tried in all of them.
+        """
         raise NotImplementedError
 
     def one_by_one(self, pod: PodRecord) -> bool:

@@ -36,6 +36,7 @@ _SWITCH = {
     "one_by_one": "node_order",
     "victim_tasks": "victim",
     "neighbourhoods": "node_order",
+    "hyper_node_order_with": "hyper_node_order",
 }
 _WITHOUT_SWITCH = frozenset(
     (

@@ -9,7 +9,7 @@ import numpy as np
 
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework import answers, reasons
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.points import Points
@@ -215,6 +215,19 @@ class Questions:
             scores = answers.scores(method, method(sub_job, hyper_nodes), len(hyper_nodes))
             if scores is not None:
                 total += answers.finite(method, scores)
+        return total
+
+    def hyper_node_scores_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
+        """The same if so much, shape (dimensions, HyperNodes), had been placed in them; None if somebody cannot say."""
+        foretelling = self._points.all("hyper_node_order_with")
+        if len(foretelling) < len(self._points.all("hyper_node_order")):
+            return None
+        total = np.zeros(len(hyper_nodes))
+        for method in foretelling:
+            scores = answers.scores(method, method(sub_job, hyper_nodes, requested), len(hyper_nodes))
+            if scores is None:
+                return None
+            total += answers.finite(method, scores)
         return total
 
     # -- nodes -------------------------------------------------------------------------------------------------------

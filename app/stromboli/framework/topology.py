@@ -37,6 +37,7 @@ class Topology:
         "_lca_tiers",
         "_owner",
         "_starts",
+        "disjoint",
         "index",
         "lowest",
         "masks",
@@ -72,6 +73,8 @@ class Topology:
         #: the HyperNode and the node of each true cell of the masks, and where each HyperNode's begin
         self._owner, self._flat = np.nonzero(self.masks)
         self._starts: Rows = np.searchsorted(self._owner, np.arange(len(self.names) + 1))
+        #: whether no node is in two HyperNodes of the lowest tier
+        self.disjoint = bool((self.masks[self.tiers == self.tiers.min()].sum(axis=0) <= 1).all())
         self._holders: dict[int, Rows] = {}
         self._ancestors: dict[int, list[int]] = {NOWHERE: []}
         self._below: dict[int, Rows] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask, Rows, Vector, fits
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.nodes import NodeView
@@ -171,16 +171,23 @@ class NetworkTopologyAware(Plugin):
             scores[best] += self._tree.masks[hyper_nodes[best]][:, self._nodes_of(sub_job)].sum(axis=1) / sub_job.size
         return self._scale * scores
 
-    def _fullness(self, request: Vector, hyper_nodes: Rows | slice) -> Vector:
-        """How full HyperNodes are with a request, 0 to 1; 0 for those that cannot hold it."""
+    def hyper_node_order_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector:
+        return self._scale * self._fullness(self._request_of(sub_job), hyper_nodes, requested)
+
+    def _fullness(self, request: Vector, hyper_nodes: Rows | slice, more: Matrix | None = None) -> Vector:
+        """How full HyperNodes are with a request, and with what else is given of each, 0 to 1; 0 for too full ones."""
         asked = request[self._columns] > 0
         columns, weights = np.array(self._columns, np.intp)[asked], self._weights[asked]
         whole = self._allocatable[:, hyper_nodes][columns]
         used = self._used[:, hyper_nodes][columns] + request[columns][:, None]
+        if more is not None:
+            used += more[columns]
         if weights.sum() <= 0:
             return np.zeros(whole.shape[1])
         share = np.divide(used, whole, out=np.zeros_like(used), where=whole > 0)
-        scores: Vector = weights @ share / weights.sum()
+        # one resource after the other, so that a HyperNode's score does not depend on how many are asked about
+        scores: Vector = sum((w * of for w, of in zip(weights, share, strict=True)), np.zeros(whole.shape[1]))
+        scores /= weights.sum()
         scores[(used > whole).any(axis=0)] = 0.0
         return scores
 

@@ -49,7 +49,7 @@ def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> 
     for alike in by_class.values():
         if session.kernel.varies(alike[0]):
             return np.full(len(room), np.inf)
-        copies = _copies(session, alike[0], len(alike))
+        copies = copies_on_nodes(session, alike[0], len(alike))
         sums = tree.sums(copies)[hyper_nodes] if alone is None else copies[alone].sum()
         room += np.minimum(sums, len(alike))
     return room
@@ -101,8 +101,8 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
     )
 
 
-def _copies(session: Session, pod: PodRecord, most: int) -> Vector:
-    """How many pods like this one each node takes, `most` at most, shape (nodes,)."""
+def copies_on_nodes(session: Session, pod: PodRecord, most: float = np.inf) -> Vector:
+    """How many pods like this one each node takes, now or later, `most` at most, shape (nodes,)."""
     board = session.kernel.board(pod)
     copies = np.zeros(len(session.view.nodes))
     copies[board.rows] = np.clip(board.copies, 0, most)
