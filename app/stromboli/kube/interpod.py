@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stromboli.api import objects
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube.domains import domain_sums, has_domain
@@ -174,8 +174,8 @@ class InterPod:
         """
         facts = self._facts
 
-        def selected() -> Mask:
-            return reduce(np.logical_and, map(self._selected, terms))
+        def selected() -> Rows:
+            return reduce(np.intersect1d, map(self._selected, terms))
 
         counts = self._placed.count(terms, selected)
         labelled = [has_domain(facts, term.topology_key) for term in terms]
@@ -201,10 +201,9 @@ class InterPod:
                     found.append((term, counts))
         return found
 
-    def _selected(self, term: Term) -> Mask:
-        """The pods that a term selects, shape (pods,)."""
-        pods = self._placed.pod_facts
-        return term.selector.mask(pods) & pods.in_namespaces(lambda name: self._reaches(term, name))
+    def _selected(self, term: Term) -> Rows:
+        """The rows of the pods that a term selects."""
+        return self._placed.pod_facts.selected(term.selector, lambda name: self._reaches(term, name))
 
     def _selects(self, term: Term, pod: PodRecord) -> bool:
         return term.selector.matches(pod.labels) and self._reaches(term, pod.namespace)

@@ -73,8 +73,8 @@ class PlacedPods:
 
     # -- asked by rules ------------------------------------------------------------------------------------------
 
-    def count(self, key: Hashable, select: Callable[[], Mask], *, terminating: bool = True) -> Vector:
-        """How many of the pods that `select` finds, shape (pods,), are on each node; `key` identifies the question.
+    def count(self, key: Hashable, select: Callable[[], Rows], *, terminating: bool = True) -> Vector:
+        """How many of the pods that `select` finds, by row, are on each node; `key` identifies the question.
 
         Without `terminating`, pods that were being deleted before the session do not count.
         """
@@ -97,7 +97,7 @@ class PlacedPods:
 
     def with_trait(self, trait: Trait[T], number: int) -> Vector:
         """How many pods with one value of a trait, by its number, are on each node."""
-        return self.count((trait, number), lambda: self.traits(trait).numbers == number)
+        return self.count((trait, number), lambda: self.traits(trait).rows(number))
 
     def counted(self) -> tuple[IntColumn, IntColumn, int]:
         """The classes and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
@@ -115,8 +115,10 @@ class PlacedPods:
         placed: Rows = rows[_ON_NODE[self._pods.state[rows]] & (self._pods.node[rows] >= 0) & ~self._evicted[rows]]
         return placed
 
-    def _taken(self, selected: Mask, *, terminating: bool) -> _Count:
-        rows = self._placed(np.flatnonzero(selected))
+    def _taken(self, found: Rows, *, terminating: bool) -> _Count:
+        selected = np.zeros(len(self._evicted), np.bool_)
+        selected[found] = True
+        rows = self._placed(found)
         if not terminating:
             rows = rows[self._pods.state[rows] != PodState.Releasing]
         counts = np.bincount(self._pods.node[rows], minlength=self._nodes).astype(np.float64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.view import View
 from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods
@@ -37,13 +37,10 @@ class SelectorSpread:
             return None
         column = self._placed.pod_facts.column("job", lambda each: each.job or None)
         number = column.by_value[pod.job]
-
-        def alike() -> Mask:
-            found: Mask = column.numbers == number
-            return found
-
         counts = np.zeros(len(self._facts))
-        counts[rows] = self._placed.count(("selector spread", pod.job), alike, terminating=False)[rows]
+        counts[rows] = self._placed.count(("selector spread", pod.job), lambda: column.rows(number), terminating=False)[
+            rows
+        ]
         scores = _fewest_first(counts[rows])
         zoned = has_domain(self._facts, _ZONE)[rows]
         if zoned.any():

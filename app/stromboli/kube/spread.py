@@ -13,7 +13,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
-from stromboli.kube.domains import domain_sums, has_domain
+from stromboli.kube.domains import domain_sums, has_domain, number_of_domains
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
@@ -104,7 +104,7 @@ class Spread:
         eligible = labelled & self._included(constraint, pod)
         key = constraint.topology_key
         matching = domain_sums(self._facts, key, np.where(eligible, self._counts(constraint, pod), 0.0))
-        domains = len(np.unique(self._facts.label(key)[eligible]))
+        domains = number_of_domains(self._facts, key, eligible)
         fewest = matching[eligible].min() if domains and domains >= constraint.min_domains else 0.0
         itself = constraint.selector.matches(pod.labels)
         within: Mask = matching + itself - fewest <= constraint.max_skew
@@ -118,7 +118,7 @@ class Spread:
         else:
             eligible = labelled & self._included(constraint, pod)
             sums = domain_sums(self._facts, constraint.topology_key, np.where(eligible, counts, 0.0))
-            domains = len(np.unique(self._facts.label(constraint.topology_key)[candidates]))
+            domains = number_of_domains(self._facts, constraint.topology_key, candidates)
         return sums * math.log(domains + 2) + (constraint.max_skew - 1)
 
     def _included(self, constraint: Constraint, pod: PodRecord) -> Mask:
@@ -139,8 +139,8 @@ class Spread:
         if selector == EVERYTHING:
             return np.zeros(len(self._facts))
 
-        def selected() -> Mask:
-            return pods.in_namespaces(namespace.__eq__) & selector.mask(pods)
+        def selected() -> Rows:
+            return pods.selected(selector, namespace.__eq__)
 
         return self._placed.count((namespace, selector), selected, terminating=False)
 

@@ -26,6 +26,8 @@ Numbers = npt.NDArray[np.int32]
 _MOST_COLUMNS = 128
 #: values that no row has any longer, beyond as many as there are rows, until all are numbered anew
 _SLACK = 1_000
+#: questions for the rows of a value until sorting all rows takes less time than further ones
+_SORTED_AFTER = 8
 
 
 class Index(Protocol[V]):
@@ -65,10 +67,13 @@ class _Values(Generic[T]):
 class Column(Generic[T]):
     """The values of one snapshot's rows."""
 
-    __slots__ = ("_values", "numbers")
+    __slots__ = ("_asked", "_order", "_values", "numbers")
 
     def __init__(self, values: _Values[T], numbers: Numbers) -> None:
         self._values = values
+        #: the rows by number, once that was worth sorting them, and how often it was asked before
+        self._order: tuple[Rows, Numbers] | None = None
+        self._asked = 0
         #: the number of each row's value, -1 for none, shape (rows,)
         self.numbers = numbers
 
@@ -81,6 +86,21 @@ class Column(Generic[T]):
     def by_value(self) -> Mapping[T, int]:
         """The number of each value."""
         return self._values.numbers
+
+    def rows(self, number: int) -> Rows:
+        """The rows that have the value of a number, ascending."""
+        self._asked += 1
+        if self._order is None and self._asked > _SORTED_AFTER:
+            order = np.argsort(self.numbers, kind="stable")
+            self._order = order, self.numbers[order]
+        if self._order is None:
+            return np.flatnonzero(self.numbers == number)
+        order, numbers = self._order
+        return order[slice(*np.searchsorted(numbers, (number, number + 1)))]
+
+    def of(self, rows: Rows) -> Column[T]:
+        """The same of some rows."""
+        return Column(self._values, self.numbers[rows])
 
     def index(self, kind: type[I]) -> I:
         """An index of all values; it is made once and goes on with the values that are new."""

@@ -135,6 +135,14 @@ class Selector:
             out &= requirement.mask(facts)
         return out
 
+    @property
+    def single(self) -> Requirement | None:
+        """A requirement that only one value of a label meets; None without any."""
+        for requirement in self.requirements:
+            if requirement.operator == "In" and len(requirement.values) == 1:
+                return requirement
+        return None
+
     def narrowed(self, requirements: Iterable[Requirement]) -> Selector:
         """This selector with more requirements."""
         return Selector((*self.requirements, *requirements))
