@@ -74,8 +74,9 @@ def tried(view: View, job: Job) -> Vector | None:
     """What pods of a job got in the try that is under way, and do not hold yet; None for nothing."""
     if not job.counts[PodState.Allocated]:
         return None
-    states = view.pods.state
-    return view.requested(pod for pod in view.members(job) if states[pod.row] == PodState.Allocated)
+    rows = view.membership.rows(job.index)
+    found: Vector = view.requests(rows[view.pods.state[rows] == PodState.Allocated]).sum(axis=0)
+    return found
 
 
 def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:

@@ -20,7 +20,7 @@ from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Stor
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
-from stromboli.state.selectors import Requirement
+from stromboli.state.selectors import Requirement, derived
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE_LABELS = {
@@ -209,7 +209,6 @@ class VolumeBinding:
 
 def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
     """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass."""
-    anywhere = ~reduce(np.logical_or, [facts.label(key) >= 0 for key in _ZONE_LABELS])
     for name in pod.pod_class.claims:
         claim = storage.claim(pod.namespace, name)
         obstacle, volume = _bound_volume(name, claim, storage)
@@ -219,7 +218,13 @@ def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
             assert volume is not None
             zones = _zones((volume.metadata.labels or {}).get(key))
             if zones:
-                yield "node(s) had no available volume zone", anywhere | _in_zone(key, zones, facts)
+                allowed = derived(facts, _outside_of_zones) | _in_zone(key, zones, facts)
+                yield "node(s) had no available volume zone", allowed
+
+
+def _outside_of_zones(facts: NodeFacts) -> Mask:
+    """The nodes without labels of zones and regions."""
+    return ~reduce(np.logical_or, [facts.label(key) >= 0 for key in _ZONE_LABELS])
 
 
 def _bound_volume(

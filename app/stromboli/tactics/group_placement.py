@@ -87,7 +87,7 @@ class _GroupPlacement:
         """Place the next identical pods; False when the rest of the group need not be tried."""
         session, sheet = self._session, self._sheet
         sub_job, pod = sheet.sub_job, sheet.pods[sheet.at]
-        count, refusal = session.ask.allocatable(sub_job.job.queue, pod, missing)
+        count, refusal = session.ask.allocatable(sub_job.job.queue, pod, sheet.run_length(missing, session.kernel))
         if count == 0:
             # What is alike gets the same answer.
             for refused in sheet.take(sheet.run_length(len(sheet.pods), session.kernel)):
@@ -97,7 +97,7 @@ class _GroupPlacement:
         if pod.role and pod.role in sub_job.failed_roles:
             session.view.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
             return True
-        if self._place(pod, sheet.run_length(count, session.kernel)):
+        if self._place(pod, count):
             return True
         sheet.take(1)
         if self._everywhere:
