@@ -117,7 +117,7 @@ def test_the_condition_is_over_when_the_policy_heeds_it() -> None:
     [
         ({"deserved": {"cpu": "1"}}, "deserved", "", ""),
         ({"parent": "default"}, "parent", "parent", ""),
-        ({"dequeueStrategy": "fifo"}, "dequeueStrategy", "dequeueStrategy", "dequeueStrategy"),
+        ({"dequeueStrategy": "fifo"}, "", "", ""),
         ({"affinity": {"nodeGroupAffinity": {}}}, "affinity", "affinity", "affinity"),
         ({"parent": "root", "dequeueStrategy": "traverse", "weight": 3}, "", "", ""),
         ({"capability": {"cpu": "1"}, "guarantee": {"resource": {"cpu": "1"}}}, "", "", ""),

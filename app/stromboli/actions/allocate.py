@@ -75,9 +75,13 @@ class Allocate(Action):
             _, job = heapq.heappop(jobs)
             if session.attempt(job, partial(self._take_turn, session, job, worksheets), otherwise=False):
                 heapq.heappush(jobs, (session.ask.job_key(job), job))
+            elif session.in_strict_order(queue) and session.ask.job_missing(job) > 0:
+                session.hold_back(behind for _, behind in jobs)
+                jobs.clear()
             # Whoever is left alone stays so, and needs no place in an order.
             heapq.heappush(queues, (session.ask.queue_key(queue) if queues else (), queue))
-        lend(session, [session.view.jobs[key] for key in worksheets], partial(self._lend, session))
+        left = [session.view.jobs[key] for key in worksheets if key not in session.behind]
+        lend(session, left, partial(self._lend, session))
 
     def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
         """The pods of a job that may be placed; None when the job has to wait."""

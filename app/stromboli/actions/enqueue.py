@@ -40,6 +40,9 @@ class Enqueue(Action):
             of_queue = waiting[queue.name]
             _, job = heapq.heappop(of_queue)
             session.attempt(job, partial(self._admit, session, job), otherwise=None)
+            if job.pending_phase and session.in_strict_order(queue):
+                session.hold_back(behind for _, behind in of_queue)
+                continue
             if of_queue:
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
 

@@ -52,6 +52,8 @@ def heeded_fields(session: Session) -> frozenset[str]:
     """The fields of queues that some plugin of the policy heeds."""
     plugins = session.points.plugins
     heeded = frozenset[str]().union(*(plugin.queue_fields for plugin in plugins))
+    if session.rules.fifo:
+        heeded |= {"dequeueStrategy"}
     if any(plugin.hierarchy and "deserved" in plugin.queue_fields for plugin in plugins):
         heeded |= {"parent"}
     return heeded

@@ -42,6 +42,12 @@ def evictions_paused(job: str, queue: str, times: int) -> Reason:
     return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
 
 
+def behind(job: Job) -> Reason:
+    """A job of a queue that serves in strict order, and somebody before it waits."""
+    words = f"queue {job.queue.name} serves its jobs strictly in order, and one before PodGroup {job.key} waits"
+    return Reason(Stage.QueueShare, "BehindInQueue", words, Actionable.Wait)
+
+
 def with_refusals(reason: Reason, refused: Sequence[tuple[str, str]]) -> Reason:
     """The reason of somebody for whom others did not go; `refused` has their PodGroups and what the cluster said."""
     words = [f"pods of PodGroup {job or '(none)'} were not evicted for it: {why.rstrip('.')}" for job, why in refused]

@@ -7,7 +7,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.job import NOWHERE, Job
+from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.keeper import Keeper
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
@@ -114,6 +114,8 @@ class Session:
         self.room: dict[str, KeptRoom] = dict(environment.room) if rules.served_next else {}
         #: who must not be evicted again
         self.churn = ChurnBreaker(self.view)
+        #: keys of jobs that wait because one before them in their queue does
+        self.behind: set[str] = set()
         #: statements of the current turn
         self._open: list[Statement] = []
         #: jobs for which a plugin failed
@@ -243,6 +245,16 @@ class Session:
         self._open.clear()
 
     # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def in_strict_order(self, queue: Queue) -> bool:
+        """Whether nobody in a queue is served before a job that cannot be."""
+        return self.rules.fifo and queue.spec.dequeue_strategy == "fifo"
+
+    def hold_back(self, jobs: Iterable[Job]) -> None:
+        """Let jobs wait for one before them in their queue."""
+        for job in jobs:
+            self.behind.add(job.key)
+            self.view.trace.job(job.key, reasons.behind(job))
 
     def statement(self) -> Statement:
         """A new statement."""

@@ -96,6 +96,11 @@ class Rules:
         "without one the pods lie in one HyperNode, which the whole cluster is not, and with a name that no "
         "tier has they wait",
     )
+    fifo: bool = _rule(
+        "nobody reads `dequeueStrategy`",
+        "in a queue with `dequeueStrategy: fifo` the jobs behind one that cannot be admitted or placed wait, and "
+        "nobody is evicted for them",
+    )
     ignored_fields: bool = _rule(
         "fields that the policy does not heed are ignored in silence",
         "the PodGroup or Queue has the condition `FieldIgnored`",

@@ -113,9 +113,11 @@ def starving(session: Session, *, among_others: bool = False, by_share: bool = F
     With `by_share` every job whose pods wait starves: its queue's share says how much it may take.
     """
     found: dict[str, list[Job]] = {}
-    jobs = session.view.jobs
+    jobs, behind = session.view.jobs, session.behind
     for job in jobs.where(jobs.count(PodState.Pending) > 0):
-        if job.counts[PodState.Pending] and session.attempt(job, partial(_starves, session, job, by_share), False):
+        if job.key in behind or not job.counts[PodState.Pending]:
+            continue
+        if session.attempt(job, partial(_starves, session, job, by_share), False):
             found.setdefault(job.queue.name, []).append(job)
     if among_others:
         for queue in session.view.queues.values():
