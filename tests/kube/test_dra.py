@@ -142,7 +142,19 @@ def test_a_gang_that_shares_a_claim_starts_where_the_devices_are() -> None:
     assert run(*SLICES, shared, *gang)[0] == {"p0": "n1", "p1": "n1", "p2": "n1"}
     elsewhere = claim("c", request("r", f'{A}.model == "a100"', count=1))
     small = (device_class(), resource_slice("n0", A100))
-    assert run(*small, elsewhere, *gang)[0] == {}, "n0 has room for two of them"
+    bound, session = run(*small, elsewhere, *gang)
+    assert bound == {}
+    assert "too little room for all pods that share a resource claim" in why(session, "p0")
+
+
+def test_a_gang_that_shares_a_claim_passes_over_nodes_that_are_too_small_for_it() -> None:
+    """Of two nodes with such devices binpack prefers n0, where two of the pods fit."""
+    gang = [builders.pod_group("g", 3), *(pod(f"p{i}", "c", cpu="3") for i in range(4))]
+    assert set(run(*SLICES, claim("c"), *gang)[0].values()) == {"n1"}
+    elastic = [builders.pod_group("g", 2), *(pod(f"p{i}", "c", cpu="3") for i in range(4))]
+    assert run(*SLICES, claim("c"), *elastic)[0] == {"p0": "n0", "p1": "n0"}
+    network = resource_slice("net", device("d"), allNodes=True)
+    assert len(run(device_class(), network, claim("c"), *gang)[0]) == 4
 
 
 def test_an_allocated_claim_is_shared_where_it_is() -> None:

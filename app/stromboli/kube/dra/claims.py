@@ -8,7 +8,7 @@ claim whose devices were picked but are not yet in its status belongs to that on
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,8 +22,9 @@ import numpy.typing as npt
 from stromboli.api import keys
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector, PodResourceClaim
-from stromboli.api.resources import Mask, Rows
-from stromboli.framework.plugin import Anywhere, Filters
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask, Rows, fits
+from stromboli.framework.plugin import Anywhere, Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube.dra.allocation import allocation_of, reaching
 from stromboli.kube.dra.allocator import (
@@ -36,7 +37,7 @@ from stromboli.kube.dra.allocator import (
     allocate,
     wishes,
 )
-from stromboli.kube.dra.holdings import claim_name, holdings_of
+from stromboli.kube.dra.holdings import claim_keys, claim_name, holdings_of
 from stromboli.kube.dra.inventory import Inventory, devices_of
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
 from stromboli.kube.dra.reservation import MOST_PODS
@@ -172,6 +173,7 @@ class _Book:
     """Who holds which devices."""
 
     def __init__(self, view: View) -> None:
+        self._view = view
         self._facts = view.nodes.facts
         self._shared = view.rules.shared_claims
         self._claims = ClaimsOfPods(view.snapshot.objects)
@@ -182,6 +184,8 @@ class _Book:
         self._in_use: Mask = holdings.held(self._devices).copy()
         #: the claims of the pods that got a place, by row
         self._claims_of: dict[int, list[ResourceClaim]] = {}
+        #: by job: how many of its pods that wait name each claim, by its key
+        self._sharing: dict[str, Counter[str]] = {}
         #: by key of the claim
         self._given: dict[str, _Given] = {}
         #: uids of the pods that got a place with a claim, by its key
@@ -212,6 +216,7 @@ class _Book:
                 yield "resourceclaim not available on the node", selected_nodes(selector, self._facts)
         if answers is not None:
             yield from answers.filters(waiting)
+            yield from self._with_those_who_share(pod, waiting)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
@@ -278,6 +283,29 @@ class _Book:
         )
         if len(users) >= MOST_PODS and pod.uid not in users:
             raise ClaimError(f'resourceclaim "{name}" is in use by as many pods as can share it')
+
+    def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
+        """Nodes with room for as many pods of a gang as have to follow one of them to its devices."""
+        together = self._together(pod, waiting) if self._shared else 1
+        if together > 1:
+            room = fits(self._view.request(pod) * together, self._view.nodes.future_idle())
+            # What several nodes reach leaves the others a choice.
+            yield (
+                Passing("too little room for all pods that share a resource claim"),
+                room | self._inventory.reaching_shared,
+            )
+
+    def _together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> int:
+        """How many pods of a gang have to share one of some claims for it to start; those without a gang are one."""
+        job = self._view.job_of(pod)
+        if job is None or job.min_available < 2:
+            return 1
+        if job.key not in self._sharing:
+            states = self._view.pods.state
+            pending = (each for each in self._view.members(job) if states[each.row] == PodState.Pending)
+            self._sharing[job.key] = Counter(key for each in pending for key in claim_keys(each))
+        most = max(self._sharing[job.key][claim.key] for claim in waiting)
+        return min(most, job.min_available - len(self._view.rows_holding(job))) if most > 1 else 1
 
     # -- where claims can be satisfied -------------------------------------------------------------------------------
 
