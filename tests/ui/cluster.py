@@ -14,7 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 from msgspec.structs import replace
 
-from stromboli.board import History, board_routes
+from stromboli.board.history import History
+from stromboli.board.routes import board_routes
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import OFFLINE

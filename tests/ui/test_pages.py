@@ -11,7 +11,7 @@ import pytest
 import trustme
 from fastapi import FastAPI, Request, Response
 
-from stromboli.board import board_routes
+from stromboli.board.routes import board_routes
 from stromboli.http_api import api_routes
 from stromboli.live.access import User
 from stromboli.ui import Service, make_ui

@@ -24,6 +24,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "demo": "demo:demo",
         "why": "why:why",
         "whatif": "whatif:whatif",
+        "top": "top:top",
         "ui": "ui:ui",
         "record": "record:record",
         "replay": "replay:replay",

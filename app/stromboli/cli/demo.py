@@ -204,8 +204,9 @@ class _Demo:
             f"\npage {page}\n"
             f"kubectl --server {self._api_url} get queues,podgroups,pods\n"
             f"curl {self._http_url}/metrics\n"
+            f"stromboli top --url {self._http_url}\n"
             f"stromboli why queue {QUEUES[0].name} --url {self._http_url}\n"
-            f"KUBECONFIG={self._kubeconfig}\n\nCtrl-C ends all.",
+            f"export KUBECONFIG={self._kubeconfig} STROMBOLI_URL={self._http_url}\n\nCtrl-C ends all.",
             highlight=False,
             soft_wrap=True,
         )
