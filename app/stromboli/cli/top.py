@@ -20,12 +20,12 @@ from rich.console import Console
 from rich.live import Live
 
 from stromboli.api.errors import StromboliError
-from stromboli.board.answers import JobRow, Nodes, Overview, Page, QueueRow
 from stromboli.board.board import Board
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Context, Files, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
 from stromboli.cli.output import Format, Output, show
 from stromboli.cli.top_screen import Glance, resources, screen
+from stromboli.explain.board import JobPage, Nodes, Overview, QueuePage
 
 T = TypeVar("T")
 
@@ -89,8 +89,8 @@ def _of_service(url: str, token: str, ca_file: Path | None, resource: str) -> Gl
     return Glance(
         source=url,
         overview=asked("overview", Overview),
-        queues=asked(f"queues?limit={_QUEUES}", Page[QueueRow]).items,
-        jobs=asked(f"jobs?limit={_JOBS}", Page[JobRow]).items,
+        queues=asked(f"queues?limit={_QUEUES}", QueuePage).items,
+        jobs=asked(f"jobs?limit={_JOBS}", JobPage).items,
         nodes=asked(f"nodes?limit={_NODES}&resource={clusters.quoted(resource)}", Nodes),
     )
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from stromboli.api.resources import CPU, MEMORY
 from stromboli.api.validation import readable
-from stromboli.board.answers import JobRow, Nodes, Overview, Pending, QueueRow
+from stromboli.explain.board import JobRow, Nodes, Overview, Pending, QueueRow
 from stromboli.framework.reasons import describe
 
 T = TypeVar("T", str, list[float])

@@ -11,7 +11,6 @@ from stromboli.state.columns import Column, Facts, Numbers
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Selector
 
-
 #: the number of no value
 _UNUSED = -2
 
