@@ -6,8 +6,10 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
+#: milliseconds that something may take to show, which is long on a machine that is busy
+_PATIENCE = 60_000
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -25,6 +27,7 @@ def browser() -> Iterator[Browser]:
     path = browser_path()
     if not path:
         pytest.skip(f"there is no browser: none of {', '.join(_NAMES)} (apt-get install chromium)")
+    expect.set_options(timeout=_PATIENCE)
     # The sandbox needs rights that containers seldom have, and the pages are our own.
     with (
         sync_playwright() as playwright,
