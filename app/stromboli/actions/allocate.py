@@ -225,6 +225,8 @@ class _Search:
     def solve(self, sheet: JobWorksheet) -> _Solution | None:
         """The best solution of the first gradient that has one; it may have to be applied."""
         session, job = self._session, self._job
+        if not any(map(self._may_start, sheet)):
+            return None
         least = domains.least_placements(session, job)
         pods = [pod for group in sheet for pod in group.left()]
         gradients = domains.gradients(session, job, session.view.topology.top)
@@ -238,6 +240,14 @@ class _Search:
             if best is not None:
                 return best
         return None
+
+    def _may_start(self, group: Worksheet) -> bool:
+        """Whether a group has as many pods as it needs; one that may lie anywhere is tried, to find out why not."""
+        sub_job, tree = group.sub_job, self._session.view.topology
+        if sub_job.nominated_hyper_node != NOWHERE or sub_job.highest_tier is None:
+            return True
+        anywhere = sub_job.highest_tier >= tree.tiers[tree.top]
+        return bool(anywhere) or len(group.left()) >= domains.least_placements(self._session, sub_job)
 
     def _nominated(self, sheet: JobWorksheet) -> int:
         """The HyperNode around those that were nominated for groups."""
