@@ -8,7 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from stromboli.board import History, board_routes
+from stromboli.board.history import History
+from stromboli.board.routes import board_routes
 from stromboli.engine import Engine
 from stromboli.framework.session import Session
 from stromboli.live.access import User

@@ -18,7 +18,8 @@ import uvloop
 from pydantic import ValidationError
 
 from stromboli.api.errors import StromboliError
-from stromboli.board import History, board_routes
+from stromboli.board.history import History
+from stromboli.board.routes import board_routes
 from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from stromboli.board import History, board_routes
+from stromboli.board.history import History
+from stromboli.board.routes import board_routes
 from stromboli.cli.references.tables import code, table
 from stromboli.http import make_app
 from stromboli.http_api import api_routes

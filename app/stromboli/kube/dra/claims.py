@@ -48,6 +48,7 @@ from stromboli.state.pods import PodRecord
 _PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
 _TOO_LONG = (-1, "finding devices for the claims takes too many tries")
 _TOO_COSTLY = "the selectors of the namespace's claims cost too much together"
+_CROWDED = "node(s) had too little room for all pods that share a resource claim"
 #: causes that are told apart
 _MOST_CAUSES = 16
 #: devices that may be tried for claims that ask alike, on all nodes together
@@ -290,10 +291,7 @@ class _Book:
         if together > 1:
             room = fits(self._view.request(pod) * together, self._view.nodes.future_idle())
             # What several nodes reach leaves the others a choice.
-            yield (
-                Passing("too little room for all pods that share a resource claim"),
-                room | self._inventory.reaching_shared,
-            )
+            yield Passing(_CROWDED), room | self._inventory.reaching_shared
 
     def _together(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> int:
         """How many pods of a gang have to share one of some claims for it to start; those without a gang are one."""
