@@ -39,7 +39,9 @@ def ui(
     certificate_authority: CaFile = None,
     tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate (PEM); the page then speaks HTTPS.")] = None,
     tls_private_key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    refresh: Annotated[float, typer.Option(min=1, help="Seconds after which an open page renews itself.")] = 5.0,
+    refresh: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Seconds after which an open page renews itself.")
+    ] = 5.0,
 ) -> None:
     """Serve the page: queues, jobs and why they wait, nodes, shares, sessions. It reads and never writes.
 

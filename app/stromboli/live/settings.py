@@ -30,12 +30,12 @@ class Settings(BaseModel):
     """The policy file; it is followed while the service runs. Without one the built-in policy is used."""
     state_dir: Path | None = None
     """A folder that outlives restarts: the last good policy is kept there, for a start at which the file is broken."""
-    journal_memory: int = Field(default=32 << 20, ge=0)
+    journal_memory: int = Field(default=32 << 20, ge=0, le=1 << 36)
     """Bytes of the newest sessions that are kept to be replayed; 0 keeps none. Of a large cluster more is kept: what it
     takes to write it, four times."""
     journal_dir: Path | None = None
     """A folder for them, too, in which they outlive the process."""
-    journal_disk: int = Field(default=1 << 30, gt=0)
+    journal_disk: int = Field(default=1 << 30, gt=0, le=1 << 46)
     """Bytes that they may take there."""
     default_queue: _Name = "default"
     """The queue that is created when it is absent, as `root` is."""
