@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stromboli.api.objects import Metadata, PriorityClass
+from stromboli.api.objects import Metadata, PodResourceClaimStatus, PriorityClass
 from stromboli.engine import Engine
 from stromboli.framework.churn import Churn, History
 from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
@@ -24,6 +24,7 @@ from stromboli.state.refusals import Refusal
 from tests.builders import NOON, node, pod, pod_group, queue
 from tests.cli.conftest import stromboli
 from tests.journal.recording import Recording
+from tests.kube.test_dra import claim, device, device_class, resource_slice
 from tests.plugins.sessions import policy
 
 
@@ -37,6 +38,26 @@ def recording() -> Recording:
         recording.state.upsert("Pod", each)
     recording.session(NOON + 1)
     return recording
+
+
+def test_claims_that_were_made_for_a_pod_are_recorded() -> None:
+    """Its status names them, a moment after it came."""
+    recording, owner = Recording(Engine()), {"kind": "Pod", "name": "p", "uid": "uid-p", "controller": True}
+    recording.follow([node("n0"), queue("default"), pod_group("g")])
+    for obj in (
+        device_class(),
+        resource_slice("n0", device("gpu-0")),
+        claim("made", metadata={"ownerReferences": [owner]}),
+    ):
+        recording.state.upsert(obj["kind"], obj)
+    templated = pod("p", "g", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+    recording.state.upsert("Pod", templated)
+    assert recording.session().session.bound == {}
+    statuses = [PodResourceClaimStatus("gpu", "made")]
+    named = msgspec.structs.replace(templated.status, resource_claim_statuses=statuses)
+    recording.state.upsert("Pod", msgspec.structs.replace(templated, status=named))
+    assert recording.session(NOON + 1).session.bound == {"default/p": "n0"}
+    assert recording.replayed().difference is None
 
 
 def written_to(path: Path, entries: list[wire.Entry]) -> Path:

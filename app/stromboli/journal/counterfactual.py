@@ -206,7 +206,8 @@ class Counterfactual:
         self._unfinished[work.job] += 1
         self._show(piece, work.pod)
         if work.node:
-            status = objects.PodStatus(phase="Running", start_time=timestamp(self._now))
+            started = timestamp(self._now)
+            status = msgspec.structs.replace(work.pod.status, phase="Running", start_time=started)
             spec = msgspec.structs.replace(work.pod.spec, node_name=work.node)
             self._show(piece, msgspec.structs.replace(work.pod, spec=spec, status=status))
             self._begin(piece, work.node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from stromboli.state.pods import PodRecord
 
 #: how many things are written together
 _PART = 5_000
-_Standing: TypeAlias = tuple[int, int, str, str, float, list[objects.PodCondition]]
+_Standing: TypeAlias = tuple[int, int, str, str, float, list[objects.PodCondition], Mapping[str, str]]
 
 
 class Encoder:
@@ -96,6 +96,7 @@ class Encoder:
             record.nominated_node,
             record.started,
             redaction.conditions(record.conditions),
+            record.claim_names,
         )
         self._pods[row] = record, standing
         if known is not None and _is_same(known[0], record):

@@ -155,6 +155,9 @@ def _shown(pod: objects.Pod, change: wire.PodStatus) -> objects.Pod:
             nominated_node_name=change.nominated,
             start_time=timestamp(change.started),
             conditions=change.conditions,
+            resource_claim_statuses=[
+                objects.PodResourceClaimStatus(name, made or None) for name, made in change.claims.items()
+            ],
         ),
     )
 

@@ -216,9 +216,8 @@ def waiting(pod: objects.Pod) -> objects.Pod:
     """A pod as it waits."""
     change = msgspec.structs.replace
     metadata = change(pod.metadata, deletion_timestamp=None)
-    return change(
-        pod, metadata=metadata, spec=change(pod.spec, node_name=""), status=objects.PodStatus(phase="Pending")
-    )
+    status = objects.PodStatus(phase="Pending", resource_claim_statuses=pod.status.resource_claim_statuses)
+    return change(pod, metadata=metadata, spec=change(pod.spec, node_name=""), status=status)
 
 
 def _evicted(decisions: Iterable[Any]) -> Iterable[str]:

@@ -65,6 +65,8 @@ class PodStatus(Item, tag="pod status"):
     #: 0 when it has not
     started: float
     conditions: list[objects.PodCondition]
+    #: the resource claims that were made for it from templates, by the pod's name for each; empty where it needs none
+    claims: Mapping[str, str]
 
 
 class Pod(PodStatus, tag="pod"):
