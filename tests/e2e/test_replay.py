@@ -56,7 +56,8 @@ def test_preemption_reclaim_and_a_restart_are_replayed_equal(world: World, start
     eventually(lambda: world.bound() == {"low": 36})
     job(world, "urgent", 8, 8, "one", priorityClassName="replayed")
     eventually(lambda: world.bound()["urgent"] == 8)
-    # Its last second is not written yet, and a frame may be written in part.
+    # What it did in its last second is not written; before that it is.
+    eventually(lambda: "preempt" in set(evicting(folder)))
     first.end(signal.SIGKILL)
 
     second = start(*options)
