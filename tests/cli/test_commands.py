@@ -12,9 +12,11 @@ from stromboli.cli.references.commands import everything
 from stromboli.engine import Engine
 from stromboli.explain.checkup import Finding, policy_findings
 from stromboli.policy.document import DEFAULT_POLICY
+from tests.builders import queue, state
 from tests.cli.conftest import stromboli
 from tests.live.cluster import Cluster
 from tests.live.conftest import bare_cluster, options
+from tests.ui.cluster import Ran, served
 
 __all__ = ["bare_cluster", "options"]
 
@@ -93,6 +95,13 @@ def test_a_policy_is_shown_with_all_that_it_leaves_out(tmp_path: Path, policy: s
     assert "tainttoleration.weight: 3" in shown
     if policy is DEFAULT_POLICY:
         assert stromboli("config", "show").output == shown
+
+
+def test_the_policy_in_force_at_a_service_is_shown() -> None:
+    with served(Ran(state(queue("default", weight=1))).app()) as url:
+        told = yaml.safe_load(stromboli("config", "show", "--url", url).output)
+    assert told["actions"] == ["enqueue", "allocate", "backfill"]
+    assert told["rules"]["veto"] == "strict"
 
 
 def test_the_definitions_are_those_of_the_chart(repository: Path) -> None:

@@ -9,6 +9,10 @@ import typer
 import yaml
 
 from stromboli.api.errors import PolicyError
+from stromboli.cli import clusters
+from stromboli.cli.clusters import CaFile, Token
+from stromboli.cli.output import Output
+from stromboli.cli.output import show as show_answer
 from stromboli.cli.problems import quit_with
 from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
@@ -47,11 +51,20 @@ def show(
     path: Annotated[Path | None, typer.Argument(help="Policy file; the default policy without one.")] = None,
     plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
     compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
+    url: Annotated[str, typer.Option(help="A service's port: the policy that is in force there.")] = "",
+    token: Token = "",
+    certificate_authority: CaFile = None,
 ) -> None:
     """Print a policy with everything that it leaves to defaults: arguments, rules, limits. What is printed is a policy.
 
+    With --url it is the one that a service decides by, as it tells it: without secrets, and with what is wrong with
+    the file if another is there.
+
     Example: stromboli config show volcano-scheduler.conf --compatibility volcano
     """
+    if url:
+        show_answer(clusters.ask(url, "policy", token=token, ca_file=certificate_authority), Output.yaml, ())
+        return
     text = read_text(path, LARGEST_POLICY) if path else DEFAULT_POLICY
     mode: Compatibility | None = compatibility.value if compatibility else None
     engine = Engine(text, registry=discover(plugins_dir), compatibility=mode, source=str(path or "default policy"))
