@@ -167,7 +167,7 @@ class _Solution:
     sheet: JobWorksheet
     #: the HyperNode of each group that got places, by uid
     of_groups: dict[str, int]
-    #: how it came about; empty when a group got no places
+    #: how it came about; empty when a group got no places that might get some elsewhere
     turns: list[Turn]
     #: what to do again when it was withdrawn
     withdrawn: Sequence[Operation] = ()
@@ -313,9 +313,11 @@ class _Search:
             while sheet:
                 group = sheet.pop()
                 placed = self._place_group(group, hyper_node)
-                turns.append(placed.turn if placed else None)
                 if placed is None:
+                    if self._may_start(group):
+                        turns.append(None)
                     continue
+                turns.append(placed.turn)
                 statement.merge(placed.statement)
                 score += placed.score
                 of_groups[group.sub_job.uid] = group.sub_job.allocated_hyper_node
