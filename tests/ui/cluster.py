@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from msgspec.structs import replace
+from starlette.types import ASGIApp
 
 from stromboli.board.history import History
 from stromboli.board.routes import board_routes
@@ -92,14 +93,16 @@ class Ran:
 
 @contextlib.contextmanager
 def served(
-    app: FastAPI, at: str = "127.0.0.1:0", service: Service | None = None, certificate: Path | None = None
+    app: ASGIApp, at: str = "127.0.0.1:0", service: Service | None = None, certificate: Path | None = None
 ) -> Iterator[str]:
     """The address of an application, served by a thread as long as the context lasts, and then `service` is closed.
 
     With a `certificate` (PEM, with its key) it speaks HTTPS.
     """
     listening = listen(at)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", ssl_certfile=certificate))
+    # Whoever asks may stand still in this thread, and would be waited for.
+    grace = {"timeout_graceful_shutdown": 1}
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", ssl_certfile=certificate, **grace))
 
     async def run() -> None:
         await server.serve([listening])

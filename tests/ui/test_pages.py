@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stromboli.board.routes import board_routes
 from stromboli.http_api import api_routes
@@ -127,19 +128,16 @@ class Names:
 
 
 @pytest.fixture
-def remote(ran: Ran) -> FastAPI:
+def remote(ran: Ran) -> ASGIApp:
     """The API for those who bring tokens. It stands for one that is reached by HTTPS."""
     app = FastAPI()
     app.include_router(api_routes(ran, Names()))
     app.include_router(board_routes(ran, Names(), "default"))
 
-    @app.middleware("http")
-    async def secure(request: Request, further: object) -> Response:
-        request.scope["scheme"] = "https"
-        request.scope["client"] = ("10.0.0.1", 1)
-        return await further(request)  # type: ignore[operator, no-any-return]
+    async def secure(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope | {"scheme": "https", "client": ("10.0.0.1", 1)}, receive, send)
 
-    return app
+    return secure
 
 
 async def status(app: FastAPI, path: str, client: str, url: str, token: str = "", **headers: str) -> tuple[int, str]:
@@ -172,7 +170,7 @@ async def test_the_page_gives_nobody_the_rights_of_loopback(
         await service.close()
 
 
-async def test_a_reader_sees_what_his_token_may_read(remote: FastAPI) -> None:
+async def test_a_reader_sees_what_his_token_may_read(remote: ASGIApp) -> None:
     with served(remote) as address:
         service = Service(address)
         app = make_ui(service, hosts=["page.example.com"])
@@ -185,7 +183,7 @@ async def test_a_reader_sees_what_his_token_may_read(remote: FastAPI) -> None:
         await service.close()
 
 
-async def test_with_an_account_of_its_own_the_page_answers_by_its_names(remote: FastAPI, tmp_path: Path) -> None:
+async def test_with_an_account_of_its_own_the_page_answers_by_its_names(remote: ASGIApp, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("bob\n")
     with served(remote) as address:
