@@ -161,3 +161,52 @@ def test_who_goes_makes_room_in_the_queue_as_well_as_on_nodes(action: str, share
     high = [pod_group("wants", 2, queue="limited", priorityClassName="high"), *gang("wants", 2, cpu="1", memory="")]
     result = decide(policy(action, shares), node("n", cpu="2"), node("m", cpu="1"), limited, low, high)
     assert sum(gone(result).values()) == 4 - capability
+
+
+#: where the pods of the job of low priority run, and how many of them go for a gang of two that asks for 4 CPUs in all
+AT_THE_LIMIT = {
+    "one node": (["a", "a", "a", "a"], 4),
+    "other nodes than the room": (["a", "b", "a", "b"], 4),
+    "a rest of the limit": (["a", "a", "a"], 3),
+}
+
+
+@BOTH_ACTIONS
+@pytest.mark.parametrize("where", AT_THE_LIMIT)
+def test_priority_preempts_in_a_queue_that_is_at_its_limit_though_nodes_are_free(action: str, where: str) -> None:
+    on, count = AT_THE_LIMIT[where]
+    limited = queue("q", capability={"cpu": "4"})
+    low, high = job("elastic", *on), wants(2, cpu="2")
+    low[0].spec.queue = high[0].spec.queue = "q"
+    free = node("c", cpu="8")
+    result = decide(policy(action, "capacity"), limited, node("a", cpu="4"), node("b", cpu="4"), free, low, high)
+    assert gone(result) == {"elastic": count}
+    assert len(nominated(result)) == 2
+
+
+@BOTH_ACTIONS
+def test_at_the_limit_the_least_important_go_and_no_more_of_them_than_are_needed(action: str) -> None:
+    limited = queue("q", capability={"cpu": "6"})
+    low, middle, high = job("low", "a", "a", "a"), job("middle", "b", "b", "b", of="middle"), wants(2)
+    for objs in (low, middle, high):
+        objs[0].spec.queue = "q"
+    result = decide(policy(action, "capacity"), limited, node("a"), node("b"), node("c"), middle, low, high)
+    assert gone(result) == {"low": 2}
+
+
+@BOTH_ACTIONS
+@pytest.mark.parametrize("of", ["high", "middle"])
+def test_at_the_limit_nobody_goes_who_is_not_less_important(action: str, of: str) -> None:
+    limited = queue("q", capability={"cpu": "4"})
+    low, high = job("elastic", *["a"] * 4, of=of), wants(2, of="middle")
+    low[0].spec.queue = high[0].spec.queue = "q"
+    assert gone(decide(policy(action, "capacity"), limited, node("a"), node("b"), low, high)) == {}
+
+
+@BOTH_ACTIONS
+def test_nobody_goes_when_the_limit_leaves_no_room_even_so(action: str) -> None:
+    limited = queue("q", capability={"cpu": "4"})
+    low, same, high = job("low", "a"), job("same", *["b"] * 3, of="high"), wants(2)
+    for objs in (low, same, high):
+        objs[0].spec.queue = "q"
+    assert gone(decide(policy(action, "capacity"), limited, node("a"), node("b"), low, same, high)) == {}

@@ -2,8 +2,9 @@
 
 A `Market` is what others hold in the session; `Purchase` looks there for places for identical pods of one job. The
 steps are: a bound for each node of what the next place there costs, in vectors (`_Bounds`), the exact offers of the
-nodes that look cheapest (`_Offer`), of these the cheapest for each place (`_buy`), and in the end whatever of it the
-pods can do without is given back, the dearest first (`_spare`).
+nodes that look cheapest (`_Offer`), of these the cheapest for each place (`_buy`), victims on any node where it is the
+queue that may take no more (`_free_share`), and in the end whatever of it the pods can do without is given back, the
+dearest first (`_spare`).
 
 A pod that its gang can do without goes alone, any other with its whole gang, wherever that is. What a gang leaves on
 other nodes is room for the next pods. Offers are worked out in amounts; who is evicted for one is tried on a statement,
@@ -198,6 +199,8 @@ class Purchase:
         self._gave: set[str] = set()
         #: nodes that did not take the pods though there was room
         self._refused: set[int] = set()
+        #: whether the queue may take no more, whoever goes
+        self._exhausted = False
         #: units that went, each on a statement
         self._gone: list[tuple[_Unit, Statement]] = []
         self._placed: list[tuple[PodRecord, int]] = []
@@ -253,7 +256,7 @@ class Purchase:
 
     def _buy(self, pod: PodRecord) -> bool:
         """Buy the cheapest place for a pod; False when there is none."""
-        while True:
+        while not self._exhausted:
             self._look_again()
             offer = self._cheapest()
             if offer is None:
@@ -263,6 +266,7 @@ class Purchase:
             # What looked possible in amounts is not: nobody asks that node again for these pods.
             self._offers[offer.node] = None
             self._refused.add(offer.node)
+        return False
 
     def _look_again(self) -> None:
         """Forget the offers of nodes that changed, and of those with pods of jobs that have less to give."""
@@ -339,19 +343,9 @@ class Purchase:
 
         A gang goes before somebody more important who could be spared.
         """
-        view = self._session.view
-        found: list[_Item] = []
-        rest: dict[str, list[PodRecord]] = {}
-        surplus: dict[str, Surplus] = {}
-        for order, pod in enumerate(self._permitted(self._bounds.on(node))):
-            job = view.jobs[pod.job]
-            if pod.job not in surplus:
-                surplus[pod.job] = Surplus(self._session, job)
-                self._nodes_of.setdefault(pod.job, set()).add(node)
-            if surplus[pod.job].spend(pod):
-                found.append(_Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), began(pod), order))
-            else:
-                rest.setdefault(pod.job, []).append(pod)
+        found, rest = self._sparable(self._bounds.on(node))
+        for key in {item.job.key for item in found} | rest.keys():
+            self._nodes_of.setdefault(key, set()).add(node)
         enough = self._sufficient(found, short)
         highest = max((item.rank for item in enough if item.taken), default=None)
         ranks = self._bounds.rank_of
@@ -359,13 +353,28 @@ class Purchase:
             return enough
         for item in found:
             item.taken = True
-        return self._with_gangs(found, rest, short)
+        return self._sufficient(found + self._gangs(rest), short)
 
-    def _with_gangs(
-        self, items: list[_Item], rest: Mapping[str, Sequence[PodRecord]], short: list[float]
-    ) -> list[_Item]:
-        """Enough items, with gangs that go whole for what nobody can spare."""
+    def _sparable(self, rows: Rows) -> tuple[list[_Item], Mapping[str, Sequence[PodRecord]]]:
+        """Of some holders those that may go alone, and by job those that their gangs cannot do without."""
+        view = self._session.view
+        found: list[_Item] = []
+        rest: dict[str, list[PodRecord]] = {}
+        surplus: dict[str, Surplus] = {}
+        for order, pod in enumerate(self._permitted(rows)):
+            job = view.jobs[pod.job]
+            if pod.job not in surplus:
+                surplus[pod.job] = Surplus(self._session, job)
+            if surplus[pod.job].spend(pod):
+                found.append(_Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), began(pod), order))
+            else:
+                rest.setdefault(pod.job, []).append(pod)
+        return found, rest
+
+    def _gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[_Item]:
+        """Gangs that go whole, for pods that they cannot do without."""
         ranks = self._bounds.rank_of
+        items = []
         for key, pods in rest.items():
             job = self._session.view.jobs[key]
             whole = self._whole(job)
@@ -373,7 +382,7 @@ class Purchase:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
                 rank = max(ranks.get(pod.row, _NOBODY) for pod in whole)
                 items.append(_Item(job, None, rank, gain, min(map(began, whole)), len(ranks), len(whole)))
-        return self._sufficient(items, short)
+        return items
 
     def _sufficient(self, items: list[_Item], short: list[float]) -> list[_Item]:
         """Enough items, of which those are taken that cannot be done without, the dearest given back first; else none.
@@ -452,18 +461,37 @@ class Purchase:
         """Evict for an offer and promise a pod the place; False, and nothing done, when that does not work."""
         session = self._session
         gone = [(unit, self._evicted(unit)) for unit in offer.units]
+        if not self._has_share(pod):
+            gone += self._free_share(pod)
         if self._fits(pod, offer.node):
             self._gone += gone
             self._join()
             self._promises.pipeline(session.view.sub_job_of(self._job, pod), pod, offer.node)
             self._placed.append((pod, offer.node))
-            for unit in offer.units:
+            for unit, _ in gone:
                 self._allowed.pop(unit.job.key, None)
                 self._gave.add(unit.job.key)
             return True
         for _, statement in reversed(gone):
             statement.discard()
         return False
+
+    def _free_share(self, pod: PodRecord) -> list[tuple[_Unit, Statement]]:
+        """Evict, wherever they are and the cheapest first, until the queue may take a pod; nobody if it never may.
+
+        How much of its share a queue lacks nobody says, so it is asked after each.
+        """
+        state, gone = self._session.view.pods.state, list[tuple[_Unit, Statement]]()
+        held = [row for row in self._bounds.rank_of if state[row] in self._market.holders.states]
+        found, rest = self._sparable(np.array(held, np.intp))
+        for item in sorted(found + self._gangs(rest), key=_cheapness):
+            gone += [(unit, self._evicted(unit)) for unit in self._units(item, ())]
+            if self._has_share(pod):
+                return gone
+        for _, statement in reversed(gone):
+            statement.discard()
+        self._exhausted = True
+        return []
 
     def _evicted(self, unit: _Unit) -> Statement:
         statement = self._session.statement()
@@ -491,10 +519,13 @@ class Purchase:
         session = self._session
         if not fits(self._request, session.view.nodes.future_idle(node)):
             return False
-        room, _ = session.ask.allocatable(self._job.queue, pod)
-        if room <= 0 or session.ask.refusal(pod, node) is not None:
+        if not self._has_share(pod) or session.ask.refusal(pod, node) is not None:
             return False
         return not self._varies or bool(session.kernel.feasible(pod)[node])
+
+    def _has_share(self, pod: PodRecord) -> bool:
+        """Whether the queue may take one more pod, as things stand on the statements."""
+        return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
 
     # -- giving back -----------------------------------------------------------------------------------------------
 
@@ -566,6 +597,10 @@ class Purchase:
                 return False
             self._promises.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
         return True
+
+
+def _cheapness(item: _Item) -> tuple[Any, ...]:
+    return item.rank, item.pod is None, item.size, -item.began, item.order
 
 
 def _dear(unit: _Unit) -> tuple[Any, ...]:
