@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from stromboli.api.crds import KubeModel, dumped
 from stromboli.api.decisions import Decision
 from stromboli.api.reasons import Reason
 from stromboli.framework.session import Session
+from stromboli.journal import wire
+from stromboli.journal.wire import JournalError
 
 
 def _hook(value: Any) -> Any:
@@ -24,63 +25,95 @@ def _hook(value: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_hook)
-_reasons = msgspec.msgpack.Encoder(order="deterministic")
+#: the key of a job, or the row of a pod
+K = TypeVar("K", str, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why jobs wait, by key, and pods, by row; nobody changes what is in it."""
+
+    jobs: Mapping[str, Reason] = field(default_factory=dict)
+    pods: Mapping[int, Reason] = field(default_factory=dict)
+
+    def news(self, before: Waiting) -> wire.Reasons | None:
+        """What is not as it was before; None when all is."""
+        compared: dict[tuple[int, int], bool] = {}
+        jobs, pods = _news(before.jobs, self.jobs, compared), _news(before.pods, self.pods, compared)
+        if not jobs and not pods:
+            return None
+        # Many share one reason, which is written once.
+        given = {id(reason): reason for reason in (*jobs.values(), *pods.values()) if reason is not None}
+        numbers = {each: number for number, each in enumerate(given)} | {id(None): wire.GONE}
+        return wire.Reasons(
+            list(given.values()),
+            {key: numbers[id(reason)] for key, reason in jobs.items()},
+            {row: numbers[id(reason)] for row, reason in pods.items()},
+        )
+
+    def after(self, news: wire.Reasons) -> Waiting:
+        """What comes of news. Raises JournalError."""
+        return Waiting(_after(self.jobs, news.jobs, news.given), _after(self.pods, news.pods, news.given))
+
+    def lines(self, names: Mapping[int, str]) -> list[str]:
+        """Why jobs and pods wait in words, one a line; `names` has the keys of pods by row."""
+        jobs = [f"job {key}: {_words(self.jobs[key])}" for key in sorted(self.jobs)]
+        return jobs + [f"pod {names.get(row, f'in row {row}')}: {_words(self.pods[row])}" for row in sorted(self.pods)]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a session decided and why pods and jobs wait; nobody changes what is in it."""
+    """What a session decided and why pods and jobs wait."""
 
     decisions: Sequence[Decision]
-    #: why jobs wait, by key, and pods, by row
-    jobs: Mapping[str, Reason]
-    pods: Mapping[int, Reason]
+    waiting: Waiting
 
     @classmethod
     def of(cls, session: Session, decisions: Sequence[Decision]) -> Outcome:
         """What came of a session that has just ended."""
         trace = session.view.trace
-        return cls(tuple(decisions), trace.jobs.copy(), trace.pods.copy())
+        return cls(tuple(decisions), Waiting(trace.jobs.copy(), trace.pods.copy()))
 
     def decided(self) -> bytes:
         """The decisions in their order."""
         return _encoder.encode([(type(each).__name__, each) for each in self.decisions])
 
-    def reasons(self) -> bytes:
-        """Why pods and jobs wait; pods are told by their rows."""
-        jobs, rows = sorted(self.jobs), sorted(self.pods)
-        given = [*(self.jobs[key] for key in jobs), *(self.pods[row] for row in rows)]
-        # Many share one reason, which is written once.
-        _, first, which = np.unique(np.fromiter(map(id, given), np.intp, len(given)), True, True)
-        contents = [_reasons.encode(given[index]) for index in first.tolist()]
-        table = {content: number for number, content in enumerate(sorted(set(contents)))}
-        numbers = np.array([table[content] for content in contents], np.int32)[which]
-        of_jobs, of_pods = numbers[: len(jobs)], numbers[len(jobs) :]
-        return msgspec.msgpack.encode(
-            [list(table), jobs, of_jobs.tobytes(), np.array(rows, np.int32).tobytes(), of_pods.tobytes()]
-        )
+
+def _news(
+    before: Mapping[K, Reason], now: Mapping[K, Reason], compared: dict[tuple[int, int], bool]
+) -> dict[K, Reason | None]:
+    """What is new or another, and None for what is gone; those that share a reason share its comparison, too."""
+    found: dict[K, Reason | None] = {}
+    for key, reason in now.items():
+        known = before.get(key)
+        pair = id(known), id(reason)
+        if pair not in compared:
+            compared[pair] = known == reason
+        if not compared[pair]:
+            found[key] = reason
+    found.update(dict.fromkeys(sorted(before.keys() - now.keys())))
+    return found
+
+
+def _after(before: Mapping[K, Reason], news: Mapping[K, int], given: Sequence[Reason]) -> Mapping[K, Reason]:
+    after = dict(before)
+    for key, number in news.items():
+        if number == wire.GONE:
+            after.pop(key, None)
+        elif 0 <= number < len(given):
+            after[key] = given[number]
+        else:
+            raise JournalError(f"there is no reason {number}")
+    return after
+
+
+def _words(reason: Reason) -> str:
+    return f"{reason.reason}: {reason.numbered}"
 
 
 def decisions(decided: bytes) -> list[str]:
     """Decisions in words, one a line."""
     return [f"{name} {_json(fields)}" for name, fields in _listed(decided)]
-
-
-def reasons(encoded: bytes | None, pods: Mapping[int, str]) -> list[str]:
-    """Why jobs and pods wait in words, one a line; `pods` has their keys by row."""
-    if encoded is None:
-        return []
-    contents, jobs, *numbers = _listed(encoded)
-    words = [_words(content) for content in contents]
-    of_jobs, rows, of_pods = (np.frombuffer(each, np.int32).tolist() for each in numbers)
-    lines = [f"job {key}: {words[number]}" for key, number in zip(jobs, of_jobs, strict=True)]
-    named = (pods.get(row, f"in row {row}") for row in rows)
-    return lines + [f"pod {key}: {words[number]}" for key, number in zip(named, of_pods, strict=True)]
-
-
-def _words(content: bytes) -> str:
-    reason = msgspec.msgpack.decode(content, type=Reason)
-    return f"{reason.reason}: {reason.numbered}"
 
 
 def _listed(encoded: bytes) -> list[Any]:

@@ -15,7 +15,7 @@ from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, ExtenderError
 from stromboli.framework.registry import Registry
 from stromboli.journal import outcome, wire
-from stromboli.journal.outcome import Outcome
+from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.player import Player
 from stromboli.journal.remembered import known
 from stromboli.journal.wire import JournalError
@@ -40,8 +40,8 @@ class Moment:
     engine: Engine
     #: what the session is told; whoever runs the sessions sets what the next one is
     environment: Environment
-    #: why pods and jobs waited
-    reasons: bytes = b""
+    #: why jobs and pods waited
+    waiting: Waiting = field(default_factory=Waiting)
     #: pods whose eviction was refused, by uid
     refused: Mapping[str, Refusal] = field(default_factory=dict)
 
@@ -155,7 +155,8 @@ def _proceed(moment: Moment, number: int, session: wire.Session, engines: Engine
     if session.refused is not None:
         moment.refused = session.refused
     moment.player.state.refused = dict(moment.refused)
-    moment.reasons = session.reasons or moment.reasons
+    if session.reasons is not None:
+        moment.waiting = moment.waiting.after(session.reasons)
 
 
 def replay(entries: Iterable[wire.Entry], registry: Registry) -> Report:
@@ -188,13 +189,13 @@ def _difference(moment: Moment) -> Difference | None:
         lines = list(outcome.differences([session.failed] * bool(session.failed), [failed] * bool(failed)))
         return None if failed == session.failed else _told(moment, "failed", lines)
     assert found is not None
-    decided, reasons = found.decided(), found.reasons()
+    decided = found.decided()
     if decided != session.decisions:
-        lines = _lines(outcome.decisions, session.decisions, decided)
-        return _told(moment, "decisions", lines)
-    if reasons != moment.reasons:
-        pods = {record.row: record.key for record in moment.player.state.pods.records if record is not None}
-        return _told(moment, "reasons", _lines(lambda each: outcome.reasons(each, pods), moment.reasons, reasons))
+        return _told(moment, "decisions", _decisions(session.decisions, decided))
+    if found.waiting != moment.waiting:
+        names = {record.row: record.key for record in moment.player.state.pods.records if record is not None}
+        differences = outcome.differences(moment.waiting.lines(names), found.waiting.lines(names))
+        return _told(moment, "reasons", list(differences))
     return None
 
 
@@ -205,12 +206,12 @@ def _told(moment: Moment, what: str, lines: list[str]) -> Difference:
     return Difference(moment.number, moment.session.now, what, shown)
 
 
-def _lines(words: Callable[[bytes], list[str]], recorded: bytes, now: bytes) -> list[str]:
+def _decisions(recorded: bytes, now: bytes) -> list[str]:
     try:
-        before = words(recorded)
+        before = outcome.decisions(recorded)
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, IndexError, KeyError) as error:
         raise JournalError(f"what was decided cannot be read: {wire.told(error)}") from None
-    return list(outcome.differences(before, words(now)))
+    return list(outcome.differences(before, outcome.decisions(now)))
 
 
 def decisions_of(decisions: bytes) -> list[Any]:

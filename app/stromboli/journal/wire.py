@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from stromboli.api import objects
 from stromboli.api.errors import StromboliError
+from stromboli.api.reasons import Reason
 from stromboli.framework.churn import History
 from stromboli.framework.environment import Admission, NodeUsage, Sharding
 from stromboli.framework.kept import KeptPlaces, KeptRoom
@@ -31,6 +32,8 @@ _LARGEST_JOURNAL = 4 << 30
 #: before that many bytes are together, a frame is not worth its while
 FULL = 1 << 18
 _LENGTH = 4
+#: instead of the number of a reason
+GONE = -1
 #: characters of what an error says
 _LONGEST = 300
 #: fast: a journal repeats itself so much that more effort saves little
@@ -163,6 +166,15 @@ class Answer(Struct, array_like=True):
     error: str = ""
 
 
+class Reasons(Struct, array_like=True):
+    """Why jobs and pods wait that did not wait before, or for another reason, and which wait no longer."""
+
+    given: list[Reason]
+    #: the number of what is given by key, and by row; GONE for what waits no longer
+    jobs: dict[str, int]
+    pods: dict[int, int]
+
+
 class Began(Item, tag="began"):
     """Who records a segment, and since when."""
 
@@ -213,8 +225,8 @@ class Session(Item, tag="session"):
     answers: list[Answer]
     #: the decisions, see `outcome`
     decisions: bytes
-    #: why pods and jobs wait; empty when that is what it was
-    reasons: bytes
+    #: why jobs and pods wait; None when that is what it was
+    reasons: Reasons | None
     #: what it failed with; then it decided nothing
     failed: str
     #: seconds that it took

@@ -10,7 +10,7 @@ from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, NodeUsage
 from stromboli.journal import redaction, wire
 from stromboli.journal.encoder import Encoder
-from stromboli.journal.outcome import Outcome
+from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.redaction import Redaction
 from stromboli.journal.remembered import written
 from stromboli.journal.tape import Happened, Whole
@@ -64,7 +64,7 @@ class Writer:
         #: bytes of the segment so far, and of what it began with
         self._written = self._basis = 0
         self._policy: Engine | None = None
-        self._reasons = b""
+        self._waiting = Waiting()
         self._refused: Mapping[str, Refusal] = {}
         self._node_usage: Mapping[str, NodeUsage] = {}
         self._queue_usage: Mapping[str, Mapping[str, float]] = {}
@@ -82,7 +82,7 @@ class Writer:
             return
         first, told = session.whole is not None, session.environment
         outcome = session.outcome
-        reasons = b"" if outcome is None else outcome.reasons()
+        waiting = self._waiting if outcome is None else outcome.waiting
         entry = wire.Session(
             now=session.now,
             changes=self._encoder.changes(session.happened),
@@ -95,11 +95,11 @@ class Writer:
             refused=None if session.refused == self._refused else dict(session.refused),
             answers=list(session.answers),
             decisions=b"\x90" if outcome is None else outcome.decided(),
-            reasons=b"" if reasons == self._reasons else reasons,
+            reasons=waiting.news(self._waiting),
             failed=session.failed,
             took=session.took,
         )
-        self._policy, self._reasons, self._refused = session.engine, reasons or self._reasons, session.refused
+        self._policy, self._waiting, self._refused = session.engine, waiting, session.refused
         self._node_usage, self._queue_usage = told.node_usage, told.queue_usage
         self._add(entry)
 
@@ -131,7 +131,7 @@ class Writer:
             self._add(wire.Part(changes))
         self.flush()
         self._basis = self._written
-        self._policy, self._reasons, self._refused = None, b"", {}
+        self._policy, self._waiting, self._refused = None, Waiting(), {}
         self._node_usage, self._queue_usage = told.node_usage, told.queue_usage
 
     def _add(self, entry: wire.Entry) -> None:
