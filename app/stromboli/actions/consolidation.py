@@ -21,8 +21,9 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
+from stromboli.tactics.candidates import HELD, starving
+from stromboli.tactics.holders import Holders, Releasable
 from stromboli.tactics.relocation import MovingWay, Relocation, kind
-from stromboli.tactics.victims import HELD, Holders, Releasable, starving
 
 
 class ConsolidationArguments(Arguments):

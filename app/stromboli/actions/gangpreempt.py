@@ -17,9 +17,10 @@ from stromboli.api.resources import Rows, Vector
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle
+from stromboli.tactics.candidates import HELD, Reversed, starving
 from stromboli.tactics.cheapest import Market
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
-from stromboli.tactics.victims import HELD, Holders, Reversed, starving
+from stromboli.tactics.holders import Holders
 
 
 class GangPreempt(Action):

@@ -20,8 +20,9 @@ from stromboli.framework.action import Action
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle, worth, worths
+from stromboli.tactics.candidates import starving, victim_queue_key
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
-from stromboli.tactics.victims import Holders, starving, victim_queue_key
+from stromboli.tactics.holders import Holders
 
 
 class GangReclaim(Action):

@@ -20,8 +20,10 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.candidates import HELD, starving
 from stromboli.tactics.cheapest import Market, serve_cheaply
-from stromboli.tactics.victims import CHOICES, HELD, Holders, Search, Way, serve, starving
+from stromboli.tactics.holders import Holders
+from stromboli.tactics.victims import CHOICES, Search, Way, serve
 
 
 class PreemptArguments(ErrorCacheArguments):

@@ -16,7 +16,9 @@ from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import CHOICES, Holders, Way, serve, starving
+from stromboli.tactics.candidates import starving
+from stromboli.tactics.holders import Holders
+from stromboli.tactics.victims import CHOICES, Way, serve
 
 
 class Reclaim(Action):

@@ -11,7 +11,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import agrees
+from stromboli.tactics.candidates import agrees
 
 
 class Shuffle(Action):

@@ -18,7 +18,7 @@ from stromboli.framework.action import Action
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
-from stromboli.tactics.victims import HELD, critical
+from stromboli.tactics.candidates import HELD, critical
 
 
 class StaleGangEvictionArguments(Arguments):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import critical
+from stromboli.tactics.candidates import critical
 
 
 class Conformance(Plugin):

@@ -32,7 +32,7 @@ from stromboli.framework.plugin import Arguments, Filters, Plugin, Verdict, Vote
 from stromboli.framework.view import View
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 from stromboli.state.reads import Reads
-from stromboli.tactics.victims import preemptable
+from stromboli.tactics.candidates import preemptable
 
 _ZONE = "volcano.sh/revocable-zone"
 _MIN_AVAILABLE = "volcano.sh/jdb-min-available"

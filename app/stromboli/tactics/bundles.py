@@ -21,7 +21,7 @@ from stromboli.api.resources import Matrix, Vector
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import HELD, preemptable
+from stromboli.tactics.candidates import HELD, preemptable
 
 #: by state, whether a pod can be evicted
 _HELD = np.isin(np.arange(STATES), HELD)

@@ -1,7 +1,7 @@
 """Whom it costs least to evict so that pods of a job find places: less important ones, then fewer, then younger ones.
 
 A `Market` is what others hold in the session; `Purchase` looks there for places for identical pods of one job. The
-steps are: a bound for each node of what the next place there costs, in vectors (`_Bounds`), the exact offers of the
+steps are: a bound for each node of what the next place there costs, in vectors (`Bounds`), the exact offers of the
 nodes that look cheapest (`_Offer`), of these the cheapest for each place (`_buy`), victims on any node where it is the
 queue that may take no more (`_free_share`), and in the end whatever of it the pods can do without is given back, the
 dearest first (`_spare`).
@@ -29,12 +29,13 @@ from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.bounds import NOBODY, Bounds
 from stromboli.tactics.bundles import Surplus, everything
-from stromboli.tactics.victims import ByNode, Holders, Reversed, began, preemptable
+from stromboli.tactics.candidates import Reversed, began, preemptable
+from stromboli.tactics.holders import Holders
 
 #: how many offers of equal promise are compared for a place
 _COMPARED = 16
-_NOBODY = -1
 
 
 #: smaller is cheaper
@@ -211,7 +212,7 @@ class Purchase:
         rows = self._rows()
         if not len(rows):
             return 0
-        self._bounds = _Bounds(self._market.holders, self._candidates, self._session, self._request, rows)
+        self._bounds = Bounds(self._market.holders, self._candidates, self._session, self._request, rows)
         self._offers: dict[int, _Offer | None] = {}
         self._heap = self._bounds.heap(self._scores(rows), len(self._pods))
         self._seen = len(self._session.view.nodes.log)
@@ -277,7 +278,7 @@ class Purchase:
         for node in changed:
             if node not in self._refused:
                 self._offers.pop(node, None)
-                heapq.heappush(self._heap, (_NOBODY, False, 0.0, self._bounds.place.get(node, 0.0), node))
+                heapq.heappush(self._heap, (NOBODY, False, 0.0, self._bounds.place.get(node, 0.0), node))
         self._gave.clear()
         self._seen = len(log)
 
@@ -310,7 +311,7 @@ class Purchase:
         room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
         if max(short) < 0:
-            return _Offer(node, (), (_NOBODY, False, 0.0, 0.0))
+            return _Offer(node, (), (NOBODY, False, 0.0, 0.0))
         items = self._items(node, short)
         if not items:
             return None
@@ -380,7 +381,7 @@ class Purchase:
             whole = self._whole(job)
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
-                rank = max(ranks.get(pod.row, _NOBODY) for pod in whole)
+                rank = max(ranks.get(pod.row, NOBODY) for pod in whole)
                 items.append(_Item(job, None, rank, gain, min(map(began, whole)), len(ranks), len(whole)))
         return items
 
@@ -605,73 +606,3 @@ def _cheapness(item: _Item) -> tuple[Any, ...]:
 
 def _dear(unit: _Unit) -> tuple[Any, ...]:
     return unit.rank, len(unit.pods), -unit.began
-
-
-class _Bounds:
-    """What the next place costs on each node at least, when victims would go one by one, the least important first."""
-
-    def __init__(self, holders: Holders, candidates: Mask, session: Session, request: Vector, rows: Rows) -> None:
-        """`rows` are the nodes that come into question."""
-        view = session.view
-        at = np.flatnonzero(candidates & holders.alive())
-        at = at[np.lexsort((holders.rank[at], holders.node[at]))]
-        of, node, rank = holders.rows[at], holders.node[at], holders.rank[at]
-        by_node = ByNode(session, of, node, holders.states)
-        #: the rows of the candidates that are still on a node
-        self.on = by_node.on
-        #: rank of each candidate, by row
-        self.rank_of: dict[int, int] = dict(zip(of.tolist(), rank.tolist(), strict=True))
-        count = len(view.nodes)
-        self.known = set(rows.tolist())
-        #: rows that are worth a look: which of the nodes, at which rank, with how many victims at least
-        self._level = np.full(count, np.iinfo(np.intp).max)
-        self._least = np.zeros(count)
-        #: the place of nodes among equals
-        self.place: dict[int, float] = {}
-        room = view.nodes.future_idle()
-        self._find(room, view.requests(of), node, rank, request)
-        self._most = copies_that_fit(request, room + by_node.amounts())
-        fitting = fits(request, room)
-        self._level[fitting], self._least[fitting] = _NOBODY, 0
-        self._candidates = rows
-
-    def _find(self, room: Matrix, held: Matrix, node: Rows, rank: Rows, request: Vector) -> None:
-        if not len(node):
-            return
-        asked = request > 0
-        asked[[CPU, MEMORY]] = True
-        enough = np.ones(len(node), np.bool_)
-        starts = np.flatnonzero(np.diff(node, prepend=-1))
-        begins = np.repeat(starts, np.diff(starts, append=len(node)))
-        for column in np.flatnonzero(asked):
-            amounts = held[:, column]
-            total = np.cumsum(amounts)
-            before = np.concatenate([[0.0], total])[begins]
-            enough &= room[column, node] + total - before > request[column] - TOLERANCE
-            largest = np.maximum.reduceat(amounts, starts)
-            lacks = request[column] - room[column, node[starts]]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                least = np.where(largest > 0, lacks / largest, 0.0)
-            self._least[node[starts]] = np.maximum(self._least[node[starts]], least)
-        first = np.flatnonzero(enough)
-        nodes, at = np.unique(node[first], return_index=True)
-        self._level[nodes] = rank[first[at]]
-
-    def heap(self, place: Vector, count: int) -> list[tuple[int, bool, float, float, int]]:
-        """The nodes that may have places, the least price that they can have first, then place among equals and node.
-
-        Of equals those with many places come first, so that pods need few nodes.
-        """
-        rows = self._candidates
-        possible = self._level[rows] < np.iinfo(np.intp).max
-        rows, place = rows[possible], place[possible]
-        many = np.minimum(self._most[rows], count).clip(min=1)
-        order = np.lexsort((place, -many))
-        among = np.empty(len(rows))
-        among[order] = np.arange(len(rows))
-        self.place = dict(zip(rows.tolist(), among.tolist(), strict=True))
-        levels, least = self._level[rows].tolist(), self._least[rows].tolist()
-        spared = [False] * len(rows)
-        heap = list(zip(levels, spared, least, among.tolist(), rows.tolist(), strict=True))
-        heapq.heapify(heap)
-        return heap

@@ -28,9 +28,11 @@ from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics import domains
 from stromboli.tactics.bundles import Bundle
+from stromboli.tactics.candidates import weight
 from stromboli.tactics.cheapest import Market, Purchase, identical, price
+from stromboli.tactics.holders import Holders
 from stromboli.tactics.offers import Offers, Order
-from stromboli.tactics.victims import Holders, join, take_back, weight
+from stromboli.tactics.victims import join, take_back
 from stromboli.tactics.worksheets import Worksheet, in_turn, worksheet
 
 _MAX_DOMAINS = 8

@@ -20,7 +20,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bundles import Bundle, bundles, permitted
-from stromboli.tactics.victims import Holders
+from stromboli.tactics.holders import Holders
 
 #: how many bundles are looked at first, and how many times as many more each time that those do not suffice
 _FIRST, _GROWTH = 16, 3

@@ -13,7 +13,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import HELD, agrees
+from stromboli.tactics.candidates import HELD, agrees
 
 #: the point at which plugins are asked, by the action that evicts
 _POINTS = {

@@ -21,7 +21,9 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.victims import HELD, Releasable, preemptable, take_back, victim_key
+from stromboli.tactics.candidates import HELD, preemptable, victim_key
+from stromboli.tactics.holders import Releasable
+from stromboli.tactics.victims import take_back
 from stromboli.tactics.worksheets import in_turn
 
 #: how many nodes are tried for a pod

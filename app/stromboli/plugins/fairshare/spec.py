@@ -20,7 +20,7 @@ from stromboli.api.resources import Matrix, ResourceAmounts, Vector
 from stromboli.api.validation import field_path, problem
 from stromboli.framework.job import Queue
 from stromboli.state.pods import PREEMPTABLE
-from stromboli.tactics.victims import preemptable
+from stromboli.tactics.candidates import preemptable
 
 ANNOTATION = "stromboli.io/fair-share"
 
