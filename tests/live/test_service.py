@@ -508,6 +508,8 @@ async def test_an_unchanged_situation_writes_nothing(cluster: Cluster, start: St
     cluster.gang("large", 2, cpu="20")
     path = f"{SCHEDULING}/namespaces/default/podgroups/large"
     await until(lambda: bool((cluster.get(path).get("status") or {}).get("conditions")))
+    # What a queue counts is written within a second.
+    await until(lambda: cluster.get(f"{SCHEDULING}/queues/default").get("status", {}).get("inqueue") == 1)
     sessions = len(recorder(service).seen)
     await until(lambda: len(recorder(service).seen) > sessions + 5)
     before = len(cluster.proxy.answers)
