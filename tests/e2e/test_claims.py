@@ -124,7 +124,7 @@ def disturbed(devices: Devices, names: Sequence[str]) -> Iterator[None]:
             for number in itertools.count():
                 labels = {"metadata": {"labels": {"change": str(number)}}}
                 api.patch(f"{devices.claims}/{names[number % len(names)]}", json=labels, **_PATCH)  # type: ignore[arg-type]
-                if done.wait(0.002):
+                if done.wait(0.02):
                     return
 
     disturbing = threading.Thread(target=disturb)

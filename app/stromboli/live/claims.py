@@ -43,7 +43,7 @@ KIND = "ResourceClaim"
 #: how long what another replica reserved may wait for its pod
 LATE = 5.0
 #: how often a claim is read anew that others change at the same time
-_ATTEMPTS = 5
+_ATTEMPTS = 10
 #: seconds until a release that failed is tried again
 _AGAIN = 1.0
 
