@@ -146,18 +146,22 @@ class Mirror:
         elif key not in self.state.assumed:
             self.state.delete("Pod", key)
 
-    def _tell(self, kind: str, type: str, obj: Any, urgent: bool) -> None:
+    def _tell(self, kind: str, type: str, obj: Any, urgent: bool | None) -> None:
         for listener in self._listeners.get(kind, ()):
             listener(type, obj)
-        self._wake(urgent)
+        if urgent is not None:
+            self._wake(urgent)
 
-    def _apply(self, kind: str, key: str, obj: Any) -> bool:
-        """Returns whether a pod may now find a place that it did not find before."""
+    def _apply(self, kind: str, key: str, obj: Any) -> bool | None:
+        """Returns whether a pod may now find a place that it did not find before; None when all is as it was."""
         if isinstance(obj, objects.Pod):
             return self._apply_pod(key, obj)
         before = _standing(self.state, kind, key)
         self.state.upsert(kind, obj)
-        return before is None or before != _standing(self.state, kind, key)
+        after = _standing(self.state, kind, key)
+        if kind == "Node" and after is before:
+            return None
+        return before is None or before != after
 
     def _apply_pod(self, key: str, pod: objects.Pod) -> bool:
         pods = self.state.pods
@@ -225,8 +229,7 @@ class Listing:
 def _standing(state: ClusterState, kind: str, key: str) -> Any:
     """What of an object bears on placement, to compare before with after; None when it is not known."""
     if kind == "Node":
-        row = state.nodes.by_name.get(key)
-        return None if row is None else state.nodes.records[row]
+        return state.nodes.record(key)
     if kind == "PodGroup":
         group = state.pod_group(key)
         return None if group is None else (group.metadata.uid, group.spec)

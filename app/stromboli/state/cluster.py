@@ -21,7 +21,7 @@ from stromboli.state.classes import ClassTable
 from stromboli.state.columns import Facts, KeptColumns
 from stromboli.state.jobs import JobTable
 from stromboli.state.layout import Layout, asking_for_more, stand_in, vacant
-from stromboli.state.nodes import NodeTable
+from stromboli.state.nodes import NodeRecord, NodeTable
 from stromboli.state.offers import Offers
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
@@ -346,27 +346,25 @@ class ClusterState:
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def _upsert_node(self, node: objects.Node) -> None:
-        self._offer(self._allocatable(node.metadata.name), node.status.allocatable or ())
-        row, new = self.nodes.upsert(node)
+        record, known = NodeRecord.of(node), self.nodes.record(node.metadata.name)
+        if record == known:
+            # A heartbeat.
+            return
+        self._offer(_allocatable(known), record.allocatable)
+        row, new = self.nodes.upsert(record)
         if new:
-            for pod in sorted(self._strays.pop(node.metadata.name, ())):
+            for pod in sorted(self._strays.pop(record.name, ())):
                 self.pods.node[pod] = row
                 self._count(pod, +1)
 
     def _delete_node(self, name: str) -> None:
-        offered, row = self._allocatable(name), self.nodes.delete(name)
+        offered, row = _allocatable(self.nodes.record(name)), self.nodes.delete(name)
         if row is None:
             return
         for pod in np.flatnonzero(self.pods.node[: self.pods.size] == row).tolist():
             self.pods.node[pod] = -1
             self._strays[name].add(pod)
         self._offer(offered, ())
-
-    def _allocatable(self, name: str) -> Iterable[str]:
-        """The resources that a node has; none when it is not known."""
-        row = self.nodes.by_name.get(name)
-        record = None if row is None else self.nodes.records[row]
-        return record.allocatable if record is not None else ()
 
     # -- columns ---------------------------------------------------------------------------------------------------
 
@@ -471,3 +469,8 @@ def _entries(table: dict[str, Any]) -> tuple[Callable[[Any], None], Callable[[st
         table.pop(key, None)
 
     return upsert, delete
+
+
+def _allocatable(node: NodeRecord | None) -> Iterable[str]:
+    """The resources that a node has; none when it is not known."""
+    return node.allocatable if node is not None else ()

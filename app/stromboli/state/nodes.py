@@ -32,6 +32,21 @@ class NodeRecord(Struct, frozen=True, gc=False):
     capacity: objects.ResourceList
     allocatable: objects.ResourceList
 
+    @classmethod
+    def of(cls, node: objects.Node) -> NodeRecord:
+        """What a node says that sessions see."""
+        return cls(
+            name=node.metadata.name,
+            uid=node.metadata.uid or "",
+            labels=node.metadata.labels or {},
+            annotations=node.metadata.annotations or {},
+            taints=tuple(node.spec.taints or ()),
+            unschedulable=bool(node.spec.unschedulable),
+            images=tuple(node.status.images or ()),
+            capacity=node.status.capacity or {},
+            allocatable=node.status.allocatable or {},
+        )
+
 
 class NodeFacts:
     """What is known of the nodes besides amounts, in order of arrival. Shared by snapshots until a node changes.
@@ -140,31 +155,18 @@ class NodeTable:
             setattr(out, matrix, getattr(self, matrix).copy())
         return out
 
-    def upsert(self, node: objects.Node) -> tuple[int, bool]:
+    def upsert(self, record: NodeRecord) -> tuple[int, bool]:
         """Add or change a node; returns its row and whether it is new."""
-        allocatable = self._dimensions.vector(amounts(node.status.allocatable))
-        annotations = node.metadata.annotations or {}
+        allocatable = self._dimensions.vector(amounts(record.allocatable))
         for key, column in _OVERSUBSCRIPTION.items():
-            allocatable[column] += readers.surplus(annotations.get(key)) or 0.0
-        row = self.by_name.get(node.metadata.name)
+            allocatable[column] += readers.surplus(record.annotations.get(key)) or 0.0
+        row = self.by_name.get(record.name)
         new = row is None
         if row is None:
-            row = self._new_row(node.metadata.name)
+            row = self._new_row(record.name)
         self.allocatable[:, row] = allocatable
-        record = NodeRecord(
-            name=node.metadata.name,
-            uid=node.metadata.uid or "",
-            labels=node.metadata.labels or {},
-            annotations=annotations,
-            taints=tuple(node.spec.taints or ()),
-            unschedulable=bool(node.spec.unschedulable),
-            images=tuple(node.status.images or ()),
-            capacity=node.status.capacity or {},
-            allocatable=node.status.allocatable or {},
-        )
-        if record != self.records[row]:
-            self.records[row] = record
-            self._facts = None
+        self.records[row] = record
+        self._facts = None
         return row, new
 
     def record(self, name: str) -> NodeRecord | None:
