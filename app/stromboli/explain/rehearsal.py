@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,7 +19,7 @@ from stromboli.kube.dra.holdings import claim_keys
 from stromboli.kube.dra.reservation import released, reserved
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import PodRecord, claim_statuses, timestamp
 
 Change: TypeAlias = Callable[[ClusterState], None]
 """Changes a state that nobody else has."""
@@ -37,8 +36,7 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
     for decision in decisions:
         match decision:
             case Bind(node=node):
-                started = datetime.fromtimestamp(now, UTC).isoformat()
-                status = objects.PodStatus(phase="Running", start_time=started)
+                status = objects.PodStatus(phase="Running", start_time=timestamp(now))
                 state.upsert("Pod", pod_of(_known(state, decision.key), node, status))
                 _reserve(state, decision)
             case Nominate(node=node) if nominating:
@@ -62,12 +60,16 @@ def _reserve(state: ClusterState, bind: Bind) -> None:
 
 def _remove(state: ClusterState, key: str) -> None:
     """Take away a pod, and from its claims what nobody else uses."""
-    pod = _known(state, key)
-    for name in claim_keys(pod):
-        claim = state.objects["ResourceClaim"].get(name)
+    release(state, _known(state, key))
+    state.delete("Pod", key)
+
+
+def release(state: ClusterState, pod: PodRecord) -> None:
+    """Take away from a pod's claims what nobody else uses."""
+    for key in claim_keys(pod):
+        claim = state.objects["ResourceClaim"].get(key)
         if claim is not None:
             state.upsert("ResourceClaim", released(claim, pod.uid))
-    state.delete("Pod", key)
 
 
 def _known(state: ClusterState, key: str) -> PodRecord:
@@ -78,13 +80,12 @@ def _known(state: ClusterState, key: str) -> PodRecord:
 
 def pod_of(record: PodRecord, node: str, status: objects.PodStatus) -> objects.Pod:
     """A known pod with another node and status; its conditions stay."""
-    created = datetime.fromtimestamp(record.created, UTC).isoformat() if record.created else None
     return objects.Pod(
         metadata=objects.Metadata(
             name=record.name,
             namespace=record.namespace,
             uid=record.uid,
-            creation_timestamp=created,
+            creation_timestamp=timestamp(record.created),
             labels=dict(record.labels),
             annotations=dict(record.annotations),
         ),
@@ -97,9 +98,7 @@ def pod_of(record: PodRecord, node: str, status: objects.PodStatus) -> objects.P
         status=msgspec.structs.replace(
             status,
             conditions=list(record.conditions),
-            resource_claim_statuses=[
-                objects.PodResourceClaimStatus(name, made or None) for name, made in record.claim_names.items()
-            ],
+            resource_claim_statuses=claim_statuses(record.claim_names),
         ),
     )
 

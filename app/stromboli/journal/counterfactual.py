@@ -17,15 +17,14 @@ import msgspec
 from stromboli.api import objects
 from stromboli.api.decisions import Bind, Decision, Evict, SetPodGroupStatus
 from stromboli.engine import Engine
-from stromboli.explain.rehearsal import advance, pod_of
+from stromboli.explain.rehearsal import advance, pod_of, release
 from stromboli.journal import wire
-from stromboli.journal.events import Event, Gone, Put, timestamp
+from stromboli.journal.events import Event, Gone, Put
 from stromboli.journal.history import History, Told, Work
 from stromboli.journal.replay import Engines
 from stromboli.journal.wire import JournalError
-from stromboli.kube.dra.holdings import claim_keys
-from stromboli.kube.dra.reservation import released
 from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.pods import timestamp
 
 #: the plugin that needs somebody to ask
 _EXTENDER = "extender"
@@ -246,10 +245,7 @@ class Counterfactual:
         self._leave_node(piece)
         record, state, ends_as = self._state.record(piece.key), self._state, piece.work.ends_as
         if record is not None and record.uid == piece.uid:
-            for key in claim_keys(record):
-                claim = state.objects["ResourceClaim"].get(key)
-                if claim is not None:
-                    state.upsert("ResourceClaim", released(claim, piece.uid))
+            release(state, record)
             if ends_as and record.node_name:
                 state.upsert("Pod", pod_of(record, record.node_name, objects.PodStatus(phase=ends_as)))
             else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,6 +16,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.journal import wire
 from stromboli.journal.wire import JournalError
 from stromboli.state.cluster import object_key
+from stromboli.state.pods import claim_statuses, timestamp
 
 #: how a pod looks that is in a state: its phase, and whether it is on its way out
 _PHASES = {
@@ -155,13 +155,6 @@ def _shown(pod: objects.Pod, change: wire.PodStatus) -> objects.Pod:
             nominated_node_name=change.nominated,
             start_time=timestamp(change.started),
             conditions=change.conditions,
-            resource_claim_statuses=[
-                objects.PodResourceClaimStatus(name, made or None) for name, made in change.claims.items()
-            ],
+            resource_claim_statuses=claim_statuses(change.claims),
         ),
     )
-
-
-def timestamp(seconds: float) -> str | None:
-    """Seconds since the epoch as objects have it; None for 0."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +73,11 @@ def seconds(timestamp: str | None) -> float:
     return (readers.seconds(timestamp) or 0.0) if timestamp else 0.0
 
 
+def timestamp(seconds: float) -> str | None:
+    """Seconds since the epoch as an RFC 3339 time, none for 0."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None
+
+
 def observed_state(pod: objects.Pod) -> PodState:
     """The state that the API server's object shows."""
     phase = pod.status.phase or "Pending"
@@ -118,6 +124,11 @@ def make_record(
 
 def _claim_names(status: objects.PodStatus) -> Mapping[str, str]:
     return {each.name: each.resource_claim_name or "" for each in status.resource_claim_statuses or ()}
+
+
+def claim_statuses(names: Mapping[str, str]) -> list[objects.PodResourceClaimStatus]:
+    """The `claim_names` of a record as a pod's status has them."""
+    return [objects.PodResourceClaimStatus(name, made or None) for name, made in names.items()]
 
 
 def _index(name: str) -> int:
