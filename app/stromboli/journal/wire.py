@@ -199,7 +199,6 @@ class Layout(Item, tag="layout"):
     #: rows of pods and numbers of classes that are free and lower than one that is not
     free_pods: list[int]
     free_classes: list[int]
-    #: whether parts of the cluster follow until `Laid`
     remembered: Remembered
 
 
