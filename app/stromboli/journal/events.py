@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -61,6 +61,13 @@ class Reader:
     def __init__(self) -> None:
         self._pods: dict[int, objects.Pod] = {}
         self._classes: dict[int, objects.PodSpec] = {}
+
+    def events(self, changes: Iterable[wire.Change]) -> Iterator[Event]:
+        """What happened in all of them."""
+        for change in changes:
+            event = self.event(change)
+            if event is not None:
+                yield event
 
     def event(self, change: wire.Change) -> Event | None:
         """What happened; None for what only helps to tell it."""

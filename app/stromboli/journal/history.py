@@ -7,7 +7,7 @@ the one that its controller made in its stead are one piece of work.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from stromboli.journal import wire
 from stromboli.journal.events import Event, Gone, Put, Reader
 from stromboli.journal.remembered import known
 from stromboli.journal.replay import Engines, decisions_of
+from stromboli.journal.segment import Segment, sessions
 from stromboli.journal.wire import JournalError
 from stromboli.state.pods import GROUP_ANNOTATION, observed_state
 
@@ -75,26 +76,11 @@ class History:
 def history_of(entries: Iterable[wire.Entry], engines: Engines) -> History:
     """Read a journal. Raises JournalError, also for one without sessions."""
     writer: _Writer | None = None
-    began: wire.Began | None = None
-    layout: wire.Layout | None = None
-    parts: list[wire.Change] = []
-    for entry in entries:
-        match entry:
-            case wire.Began():
-                began, layout, parts = entry, None, []
-            case wire.Layout():
-                layout = entry
-            case wire.Part(changes):
-                parts += changes
-            case wire.Session() if began is not None and layout is not None:
-                if writer is None:
-                    environment = known(layout.remembered, engines.registry, None)
-                    writer = _Writer(History(began, environment, entry.now))
-                if began is not writer.began:
-                    writer.segment(began, parts, entry.now)
-                writer.session(entry)
-            case _:
-                raise JournalError("a segment has no beginning")
+    for segment, session in sessions(entries):
+        if writer is None:
+            environment = known(segment.layout.remembered, engines.registry, None)
+            writer = _Writer(History(segment.began, environment, session.now))
+        writer.session(segment, session)
     if writer is None:
         raise JournalError("no session is in this journal")
     return writer.history
@@ -113,7 +99,9 @@ class _Pod:
 class _Writer:
     def __init__(self, history: History) -> None:
         self.history = history
-        self.began: wire.Began | None = None
+        self._segment: Segment | None = None
+        #: whose pods are work
+        self._schedulers: frozenset[str] = frozenset()
         self._reader = Reader()
         self._pods: dict[str, _Pod] = {}
         #: other objects that are there, by kind and key
@@ -123,11 +111,13 @@ class _Writer:
         #: work that waits for the pod that takes it up again, by job
         self._vacant: defaultdict[str, deque[Work]] = defaultdict(deque)
 
-    def segment(self, began: wire.Began, parts: Iterable[wire.Change], now: float) -> None:
+    def _begin(self, segment: Segment, now: float) -> None:
         """All that is there is told anew; what is not told is gone."""
-        self.began, self._reader = began, Reader()
+        began = segment.began
+        self._segment, self._reader = segment, Reader()
+        self._schedulers = frozenset((*began.scheduler_names, *began.extender_scheduler_names))
         pods, others = set(self._pods), set(self._there)
-        for event in self._events(parts):
+        for event in self._reader.events(segment.changes):
             if isinstance(event, Put):
                 pods.discard(event.key)
                 others.discard((event.kind, event.key))
@@ -137,25 +127,20 @@ class _Writer:
         for kind, key in sorted(others):
             self._event(Gone(kind, key), now)
 
-    def session(self, session: wire.Session) -> None:
+    def session(self, segment: Segment, session: wire.Session) -> None:
         """What happened before a session, and whom it evicted."""
-        history, now, began = self.history, session.now, self.began
-        assert began is not None
+        history, now = self.history, session.now
+        if segment is not self._segment:
+            self._begin(segment, now)
         history.until = max(history.until, now)
         history.sessions.append(now)
-        policy = (session.policy, began.compatibility) if session.policy else None
+        policy = (session.policy, segment.began.compatibility) if session.policy else None
         if policy or session.node_usage is not None or session.queue_usage is not None:
             history.told.append((now, Told(session.node_usage, session.queue_usage, policy)))
-        for event in self._events(session.changes):
+        for event in self._reader.events(session.changes):
             self._event(event, now)
         if b"Evict" in session.decisions:
             self._evicted |= set(_evicted(decisions_of(session.decisions)))
-
-    def _events(self, changes: Iterable[wire.Change]) -> Iterator[Event]:
-        for change in changes:
-            event = self._reader.event(change)
-            if event is not None:
-                yield event
 
     def _event(self, event: Event, now: float) -> None:
         match event:
@@ -172,9 +157,7 @@ class _Writer:
                 self.history.events.append((now, event))
 
     def _put(self, key: str, pod: objects.Pod, event: Event, now: float) -> None:
-        began = self.began
-        assert began is not None
-        if pod.spec.scheduler_name not in (*began.scheduler_names, *began.extender_scheduler_names):
+        if pod.spec.scheduler_name not in self._schedulers:
             self.history.events.append((now, event))
             return
         seen = self._pods.get(key)

@@ -38,10 +38,8 @@ class Player:
 
     def apply(self, changes: Iterable[wire.Change]) -> None:
         """Something happens."""
-        for change in changes:
-            event = self._reader.event(change)
-            if event is not None:
-                self._apply(event)
+        for event in self._reader.events(changes):
+            self._apply(event)
 
     def _apply(self, event: Event) -> None:
         state = self.state

@@ -18,6 +18,7 @@ from stromboli.journal import outcome, wire
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.player import Player
 from stromboli.journal.remembered import known
+from stromboli.journal.segment import Segment, sessions
 from stromboli.journal.wire import JournalError
 from stromboli.policy.rules import Compatibility
 from stromboli.state.refusals import Refusal
@@ -33,7 +34,7 @@ class Moment:
 
     #: counted from 1 over the whole journal
     number: int
-    began: wire.Began
+    segment: Segment
     session: wire.Session
     player: Player
     #: the policy in force
@@ -110,34 +111,20 @@ class Engines:
 
 def moments(entries: Iterable[wire.Entry], engines: Engines, remark: Callable[[str], None]) -> Iterator[Moment]:
     """The sessions of a journal in order, each when the cluster is as it was then. Raises JournalError."""
-    began: wire.Began | None = None
-    layout: wire.Layout | None = None
-    parts: list[wire.Change] = []
     moment: Moment | None = None
-    answers, number = Answers(), 0
-    for entry in entries:
-        match entry:
-            case wire.Began():
-                began, layout, moment = entry, None, None
-            case wire.Layout() if began is not None:
-                layout, parts = entry, []
-                for name in entry.remembered.lost:
-                    remark(f"what {shown(name)} remembered was not kept")
-            case wire.Part(changes) if layout is not None:
-                parts += changes
-            case wire.Session() if began is not None and layout is not None:
-                number += 1
-                if moment is None:
-                    player = Player(began, engines.registry.reads)
-                    player.begin(layout, parts)
-                    environment = known(layout.remembered, engines.registry, answers)
-                    engine = engines.of(entry.policy, began.compatibility)
-                    moment = Moment(number, began, entry, player, engine, environment)
-                _proceed(moment, number, entry, engines)
-                answers.left = iter(entry.answers)
-                yield moment
-            case _:
-                raise JournalError("a segment has no beginning")
+    answers = Answers()
+    for number, (segment, session) in enumerate(sessions(entries), 1):
+        if moment is None or moment.segment is not segment:
+            for name in segment.layout.remembered.lost:
+                remark(f"what {shown(name)} remembered was not kept")
+            player = Player(segment.began, engines.registry.reads)
+            player.begin(segment.layout, segment.changes)
+            environment = known(segment.layout.remembered, engines.registry, answers)
+            engine = engines.of(session.policy, segment.began.compatibility)
+            moment = Moment(number, segment, session, player, engine, environment)
+        _proceed(moment, number, session, engines)
+        answers.left = iter(session.answers)
+        yield moment
 
 
 def _proceed(moment: Moment, number: int, session: wire.Session, engines: Engines) -> None:
@@ -145,7 +132,7 @@ def _proceed(moment: Moment, number: int, session: wire.Session, engines: Engine
     moment.number, moment.session = number, session
     moment.player.apply(session.changes)
     if session.policy:
-        moment.engine = engines.of(session.policy, moment.began.compatibility)
+        moment.engine = engines.of(session.policy, moment.segment.began.compatibility)
     if session.remembered is not None:
         moment.environment = known(session.remembered, engines.registry, moment.environment.extender)
     if session.node_usage is not None:
