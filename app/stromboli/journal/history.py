@@ -122,7 +122,7 @@ class _Writer:
                 pods.discard(event.key)
                 others.discard((event.kind, event.key))
             self._event(event, now)
-        for key in pods:
+        for key in sorted(pods):
             self._event(Gone("Pod", key), now)
         for kind, key in sorted(others):
             self._event(Gone(kind, key), now)
