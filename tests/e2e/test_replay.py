@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stromboli.journal import read, segments
-from stromboli.journal.replay import decisions_of
+from stromboli.journal.outcome import decisions
 from stromboli.journal.wire import Session
 from tests.cli.conftest import stromboli
 from tests.controlplane.cluster import eventually
@@ -40,7 +40,7 @@ def evicting(folder: Path) -> Iterator[str]:
         with path.open("rb") as file:
             for entry in read(path.name, file):
                 if isinstance(entry, Session):
-                    yield from (fields["action"] for name, fields in decisions_of(entry.decisions) if name == "Evict")
+                    yield from (fields["action"] for name, fields in decisions(entry.decisions) if name == "Evict")
 
 
 def test_preemption_reclaim_and_a_restart_are_replayed_equal(world: World, start: Start, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.framework.environment import Environment, NodeUsage
 from stromboli.journal import wire
 from stromboli.journal.events import Event, Gone, Put, Reader
+from stromboli.journal.outcome import decisions
 from stromboli.journal.remembered import known
-from stromboli.journal.replay import Engines, decisions_of
+from stromboli.journal.replay import Engines
 from stromboli.journal.segment import Segment, sessions
 from stromboli.journal.wire import JournalError
 from stromboli.state.pods import GROUP_ANNOTATION, observed_state
@@ -140,7 +141,7 @@ class _Writer:
         for event in self._reader.events(session.changes):
             self._event(event, now)
         if b"Evict" in session.decisions:
-            self._evicted |= set(_evicted(decisions_of(session.decisions)))
+            self._evicted |= set(_evicted(decisions(session.decisions)))
 
     def _event(self, event: Event, now: float) -> None:
         match event:
@@ -203,9 +204,9 @@ def waiting(pod: objects.Pod) -> objects.Pod:
     return change(pod, metadata=metadata, spec=change(pod.spec, node_name=""), status=status)
 
 
-def _evicted(decisions: Iterable[Any]) -> Iterable[str]:
+def _evicted(decided: Iterable[Any]) -> Iterable[str]:
     """The uids of pods that were evicted."""
-    for decision in decisions:
+    for decision in decided:
         match decision:
             case ["Evict", {"uid": str(uid)}]:
                 yield uid

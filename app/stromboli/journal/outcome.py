@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -111,17 +112,24 @@ def _words(reason: Reason) -> str:
     return f"{reason.reason}: {reason.numbered}"
 
 
-def decisions(decided: bytes) -> list[str]:
-    """Decisions in words, one a line."""
-    return [f"{name} {_json(fields)}" for name, fields in _listed(decided)]
+def decisions(decided: bytes) -> list[Any]:
+    """Decisions as they are written. Raises JournalError."""
+    with _reading():
+        return msgspec.msgpack.decode(decided, type=list[Any])
 
 
-def _listed(encoded: bytes) -> list[Any]:
-    return msgspec.msgpack.decode(encoded, type=list[Any])
+def lines(decided: bytes) -> list[str]:
+    """Decisions in words, one a line. Raises JournalError."""
+    with _reading():
+        return [f"{name} {msgspec.json.encode(fields).decode()}" for name, fields in decisions(decided)]
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+        raise JournalError(f"what was decided cannot be read: {wire.told(error)}") from None
 
 
 def differences(recorded: Sequence[str], now: Sequence[str]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -155,7 +155,7 @@ def replay(entries: Iterable[wire.Entry], registry: Registry) -> Report:
         report.since = report.since or session.now
         report.changes += sum(not isinstance(change, wire.Class) for change in session.changes)
         report.difference = _difference(moment)
-        report.decisions += len(decisions_of(session.decisions))
+        report.decisions += len(outcome.decisions(session.decisions))
         if report.difference is not None:
             break
     report.remarks = list(remarks)
@@ -172,38 +172,23 @@ def _difference(moment: Moment) -> Difference | None:
     else:
         moment.environment = result.environment
         found = Outcome.of(result.session, result.decisions)
-    if failed or session.failed:
-        lines = list(outcome.differences([session.failed] * bool(session.failed), [failed] * bool(failed)))
-        return None if failed == session.failed else _told(moment, "failed", lines)
+    if failed != session.failed:
+        return _told(moment, "failed", [session.failed] * bool(session.failed), [failed] * bool(failed))
+    if failed:
+        return None
     assert found is not None
     decided = found.decided()
     if decided != session.decisions:
-        return _told(moment, "decisions", _decisions(session.decisions, decided))
+        return _told(moment, "decisions", outcome.lines(session.decisions), outcome.lines(decided))
     if found.waiting != moment.waiting:
         names = {record.row: record.key for record in moment.player.state.pods.records if record is not None}
-        differences = outcome.differences(moment.waiting.lines(names), found.waiting.lines(names))
-        return _told(moment, "reasons", list(differences))
+        return _told(moment, "reasons", moment.waiting.lines(names), found.waiting.lines(names))
     return None
 
 
-def _told(moment: Moment, what: str, lines: list[str]) -> Difference:
+def _told(moment: Moment, what: str, recorded: Sequence[str], now: Sequence[str]) -> Difference:
+    lines = list(outcome.differences(recorded, now))
     shown = lines[:_SHOWN]
     if len(lines) > _SHOWN:
         shown.append(f"and {len(lines) - _SHOWN} lines more")
     return Difference(moment.number, moment.session.now, what, shown)
-
-
-def _decisions(recorded: bytes, now: bytes) -> list[str]:
-    try:
-        before = outcome.decisions(recorded)
-    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, IndexError, KeyError) as error:
-        raise JournalError(f"what was decided cannot be read: {wire.told(error)}") from None
-    return list(outcome.differences(before, outcome.decisions(now)))
-
-
-def decisions_of(decisions: bytes) -> list[Any]:
-    """The decisions of a session as they are written. Raises JournalError."""
-    try:
-        return msgspec.msgpack.decode(decisions, type=list[Any])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise JournalError(f"what was decided cannot be read: {wire.told(error)}") from None
