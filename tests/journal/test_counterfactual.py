@@ -136,6 +136,15 @@ def test_what_is_over_several_segments_is_one_history(hogged: Path, tmp_path: Pa
     assert fared["recorded"] is None
 
 
+def test_what_names_no_queue_counts_for_the_default_queue(tmp_path: Path) -> None:
+    lived = Lived(Engine(FIRST_COME))
+    lived.follow([node("n", cpu="1"), queue("default"), *gang("large", 2, ""), pod_group("small", 1, "")])
+    lived.state.upsert("Pod", pod("small-0", "small", cpu="1"))
+    lived.passes(2)
+    (figures,) = replayed(lived.file(tmp_path / "file"), FIRST_COME)["policy"].items()
+    assert (figures[0], figures[1]["started"], figures[1]["stillWaiting"]) == ("default", 1, 2)
+
+
 def test_a_diff_needs_a_policy(hogged: Path) -> None:
     result = stromboli("replay", hogged, "--diff")
     assert (result.exit_code, result.stderr) == (2, "--diff: needs a --policy to compare with\n")

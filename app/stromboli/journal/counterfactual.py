@@ -221,12 +221,16 @@ class Counterfactual:
 
     def _begin(self, piece: _Piece, node: str) -> None:
         """A piece has a node, and runs."""
-        group = self._state.pod_group(piece.work.job)
-        piece.node, piece.queue = node, group.spec.queue if group is not None else ""
+        piece.node, piece.queue = node, self._queue_of(piece)
         self._accounts[piece.queue].holds.update(piece.request)
         runs, pods = piece.work.runs, piece.pods
         if runs is not None:
             self._plan(self._now + runs, partial(self._done, piece, pods))
+
+    def _queue_of(self, piece: _Piece) -> str:
+        """The queue of its job, empty when that is not there."""
+        group = self._state.pod_group(piece.work.job)
+        return group.queue if group is not None else ""
 
     def _leave_node(self, piece: _Piece) -> None:
         if piece.node:
@@ -298,8 +302,7 @@ class Counterfactual:
         waiting: Counter[str] = Counter()
         for piece in self._pieces.values():
             if not piece.node:
-                group = self._state.pod_group(piece.work.job)
-                waiting[group.spec.queue if group is not None else ""] += 1
+                waiting[self._queue_of(piece)] += 1
         names = {*self._state.queues, *self._accounts, *waiting} - {"root", ""}
         return {name: self._of(self._accounts[name], waiting[name]) for name in sorted(names)}
 
