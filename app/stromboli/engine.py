@@ -164,7 +164,10 @@ class Successive:
 
     def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch."""
-        environment = replace(self.environment, node_usage=self.node_usage, queue_usage=self.queue_usage)
-        result = self.engine.decide(snapshot, now=now, environment=environment, clock=self._clock)
+        told = replace(self.environment, node_usage=self.node_usage, queue_usage=self.queue_usage)
+        result = self._run(snapshot, now, told)
         self.environment = result.environment
         return result
+
+    def _run(self, snapshot: Snapshot, now: float, told: Environment) -> SessionResult:
+        return self.engine.decide(snapshot, now=now, environment=told, clock=self._clock)

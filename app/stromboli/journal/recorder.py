@@ -152,16 +152,15 @@ class RecordedSessions(Successive):
         #: what the session that was handed over last left
         self._left: Environment | None = None
 
-    def decide(self, snapshot: Snapshot, *, now: float) -> SessionResult:
-        """Run one session at `now`, in seconds since the epoch."""
+    def _run(self, snapshot: Snapshot, now: float, told: Environment) -> SessionResult:
         self._answers.clear()
-        engine, before, began = self.engine, self.environment, time.perf_counter()
+        engine, began = self.engine, time.perf_counter()
         try:
-            result = super().decide(snapshot, now=now)
+            result = super()._run(snapshot, now, told)
         except Exception as error:
-            self._record(snapshot, now, engine, before, None, f"{type(error).__name__}: {error}", began)
+            self._record(snapshot, now, engine, told, None, f"{type(error).__name__}: {error}", began)
             raise
-        self._record(snapshot, now, engine, before, result, "", began)
+        self._record(snapshot, now, engine, told, result, "", began)
         return result
 
     def _record(
@@ -169,7 +168,7 @@ class RecordedSessions(Successive):
         snapshot: Snapshot,
         now: float,
         engine: Engine,
-        before: Environment,
+        told: Environment,
         result: SessionResult | None,
         failed: str,
         began: float,
@@ -179,10 +178,6 @@ class RecordedSessions(Successive):
             self._left = None
             return
         whole, happened = taken
-        after = self.environment
-        told = replace(before, node_usage=after.node_usage, queue_usage=after.queue_usage)
-        if result is None:
-            told = replace(before, node_usage=self.node_usage, queue_usage=self.queue_usage)
         self._journal.record(
             Recorded(
                 now=now,
@@ -191,14 +186,14 @@ class RecordedSessions(Successive):
                 engine=engine,
                 environment=told,
                 refused=snapshot.refused,
-                follows=before is self._left,
+                follows=self.environment is self._left,
                 answers=self._answers.copy(),
                 outcome=None if result is None else Outcome.of(result.session, result.decisions),
                 failed=failed,
                 took=took,
             )
         )
-        self._left = after
+        self._left = self.environment if result is None else result.environment
 
 
 class _Overheard:
