@@ -132,9 +132,8 @@ class Reflector:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
-        #: where it is, as far as that is known
-        self.path = source.path
-        self._places = deque((*source.others, source.path))
+        #: where it may be, first where it was last
+        self._places = deque(source.paths)
         #: in how many places it was not, in a row
         self._misses = 0
         self.synced = asyncio.Event()
@@ -153,6 +152,11 @@ class Reflector:
         self._opened: float | None = None
         #: what hindered last
         self._problem = ""
+
+    @property
+    def path(self) -> str:
+        """Where it is, as far as that is known."""
+        return self._places[0]
 
     async def run(self) -> None:
         """List and watch, until cancelled."""
@@ -211,8 +215,7 @@ class Reflector:
         """Why to list again, and the seconds to wait at least."""
         source = self.source
         if error.status == 404:
-            self.path = self._places.popleft()
-            self._places.append(self.path)
+            self._places.rotate(-1)
             self._misses += 1
             if self._misses % len(self._places):
                 return "version", 0.0
