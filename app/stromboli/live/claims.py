@@ -195,14 +195,14 @@ class Claims:
             await asyncio.gather(*map(self._try_to_release, due))
             self._changed.clear()
             try:
-                async with asyncio.timeout_at(self._next(asyncio.get_running_loop().time())):
+                async with asyncio.timeout(self._pause()):
                     await self._changed.wait()
             except TimeoutError:
                 pass
 
-    def _next(self, now: float) -> float | None:
-        """When something is due, on the loop's clock."""
-        return now + max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+    def _pause(self) -> float | None:
+        """Seconds until something is due, None while nothing is."""
+        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
     def _schedule(self, item: _Release, after: float) -> None:
         self._due[item] = min(self._due.get(item, float("inf")), time.monotonic() + after)
