@@ -59,8 +59,6 @@ class _Round:
     #: those that were not sent, by pod key, and what their nodes were like
     unsent: dict[str, tuple[Bind, object]] = field(default_factory=dict)
     sending: int = 0
-    #: whether some need resource claims
-    claims: bool = False
     bound: list[Bind] = field(default_factory=list)
 
     @property
@@ -122,11 +120,9 @@ class Binder:
             else:
                 of_job = self._round(bind, rounds, session)
                 of_job.unsent[bind.key] = (bind, node_terms(self._state.nodes.record(bind.node)))
-                if bind.claims:
-                    of_job.claims = True
-                    self._claims.promise(bind)
+                self._claims.promise(bind)
         for of_job in rounds.values():
-            if of_job.claims:
+            if any(bind.claims for bind, _ in of_job.unsent.values()):
                 self._claiming.put_nowait(of_job)
             else:
                 self._enqueue(of_job)
