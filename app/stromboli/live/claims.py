@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -128,19 +129,15 @@ class Claims:
     async def _reserve(self, bind: Bind, use: ClaimUse, wanted: Callable[[], bool]) -> None:
         async with self._lock(use.key):
             claim = self._real.get(use.key) or await self._read(use.key)
-            for left in reversed(range(_ATTEMPTS)):
-                reservation.check(claim, use, bind.uid, ours=self._is_ours(use))
-                if reservation.is_allocated(claim) and reservation.is_reserved(claim, bind.uid):
-                    return
-                try:
-                    claim = await self._protect(use.key, claim, wanted)
-                    reserved = _stamped(reservation.reserved(claim, use, bind.name, bind.uid))
-                    await self._write(use.key, reserved, "/status", wanted)
-                    return
-                except ApiError as error:
-                    if error.status != 409 or not left:
-                        raise
-                claim = await self._read(use.key)
+            await self._change(use.key, claim, partial(self._enter, bind, use, wanted))
+
+    async def _enter(self, bind: Bind, use: ClaimUse, wanted: Callable[[], bool], claim: Claim) -> None:
+        reservation.check(claim, use, bind.uid, ours=self._is_ours(use))
+        if reservation.is_allocated(claim) and reservation.is_reserved(claim, bind.uid):
+            return
+        claim = await self._protect(use.key, claim, wanted)
+        reserved = _stamped(reservation.reserved(claim, use, bind.name, bind.uid))
+        await self._write(use.key, reserved, "/status", wanted)
 
     async def _protect(self, key: str, claim: Claim, wanted: Callable[[], bool]) -> Claim:
         """Add the finalizer of a claim that gets devices."""
@@ -226,21 +223,21 @@ class Claims:
         key = item.claim
         async with self._lock(key):
             claim = self._real.get(key) or self._state.objects[KIND].get(key)
-            for left in reversed(range(_ATTEMPTS)):
-                if claim is None or self._is_coming(item.pod, item.uid):
-                    return
-                try:
-                    if reservation.is_reserved(claim, item.uid):
-                        claim = await self._write(key, reservation.released(claim, item.uid), "/status")
-                        log.info("claim released", claim=key, pod=item.pod)
-                    await self._unprotect(key, claim)
-                    return
-                except ApiError as error:
-                    if error.status == 404:
-                        return
-                    if error.status != 409 or not left:
-                        raise
-                claim = await self._read(key)
+            if claim is None:
+                return
+            try:
+                await self._change(key, claim, partial(self._strike, item))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+    async def _strike(self, item: _Release, claim: Claim) -> None:
+        if self._is_coming(item.pod, item.uid):
+            return
+        if reservation.is_reserved(claim, item.uid):
+            claim = await self._write(item.claim, reservation.released(claim, item.uid), "/status")
+            log.info("claim released", claim=item.claim, pod=item.pod)
+        await self._unprotect(item.claim, claim)
 
     async def _unprotect(self, key: str, claim: Claim) -> None:
         """Take away the finalizer of a claim that nobody gives devices."""
@@ -293,6 +290,17 @@ class Claims:
             self._state.upsert(KIND, shown)
         if not promised and key not in self._ahead:
             del self._real[key]
+
+    async def _change(self, key: str, claim: Claim, change: Callable[[Claim], Awaitable[None]]) -> None:
+        """Make a change of a claim; where somebody else was faster, it is read anew and the change made of that."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                await change(claim)
+                return
+            except ApiError as error:
+                if error.status != 409 or not left:
+                    raise
+            claim = await self._read(key)
 
     async def _read(self, key: str) -> Claim:
         try:
