@@ -43,14 +43,6 @@ def full(world: World, start: Start, tmp_path: Path) -> World:
     return world
 
 
-def important(world: World, name: str, priority: str, count: int) -> None:
-    """A gang of a priority class."""
-    manifest = {"minMember": count, "queue": "default", "priorityClassName": priority}
-    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
-    world.create(world._groups, kind | {"spec": manifest})
-    world.pods([pod(f"{name}-{number}", name, priorityClassName=priority) for number in range(count)])
-
-
 def keep_all(world: World) -> str:
     """A budget that lets none of the four pods go; returns its path."""
     budgets = f"/apis/policy/v1/namespaces/{world.namespace}/poddisruptionbudgets"
@@ -77,7 +69,7 @@ def notes(world: World, reason: str) -> dict[str, str]:
 
 def test_a_budget_keeps_victims_until_it_lets_them_go(full: World, kubectl: Kubectl) -> None:
     budget = keep_all(full)
-    important(full, "urgent", "urgent", 2)
+    full.gang("urgent", 2, priorityClassName="urgent")
     eventually(lambda: any("budget" in note for note in notes(full, "EvictionRefused").values()))
     assert full.bound() == {"low": 4}
     refused = f"pods of PodGroup {full.namespace}/low were not evicted for it: Cannot evict pod"
@@ -95,11 +87,11 @@ def test_a_budget_keeps_victims_until_it_lets_them_go(full: World, kubectl: Kube
 def test_another_goes_where_a_budget_refuses(full: World) -> None:
     full.api.post(PRIORITIES, json={"metadata": {"name": "middling"}, "value": 50})
     full.nodes(1, cpu="1", prefix="small")
-    important(full, "spare", "middling", 1)
+    full.gang("spare", 1, priorityClassName="middling")
     eventually(lambda: full.bound() == {"low": 4, "spare": 1})
     eventually(lambda: all(p["status"]["phase"] == "Running" for p in full.items(full._pods)))
     keep_all(full)
-    important(full, "urgent", "urgent", 1)
+    full.gang("urgent", 1, priorityClassName="urgent")
     eventually(lambda: full.bound() == {"low": 4, "urgent": 1})
     assert any("budget" in note for note in notes(full, "EvictionRefused").values())
 

@@ -14,7 +14,7 @@ from stromboli.journal.wire import Session
 from tests.cli.conftest import stromboli
 from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Start
-from tests.e2e.world import World, pod
+from tests.e2e.world import World
 
 pytestmark = pytest.mark.e2e
 
@@ -25,13 +25,6 @@ tiers:
 - plugins: [{name: drf}, {name: predicates}, {name: capacity}, {name: nodeorder}, {name: binpack}]
 """
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-
-
-def job(world: World, name: str, pods: int, least: int, queue: str, **spec: str) -> None:
-    """A job that starts with some of its pods."""
-    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
-    world.create(world._groups, kind | {"spec": {"minMember": least, "queue": queue, **spec}})
-    world.pods([pod(f"{name}-{number}", name, **spec) for number in range(pods)])
 
 
 def evicting(folder: Path) -> Iterator[str]:
@@ -52,16 +45,16 @@ def test_preemption_reclaim_and_a_restart_are_replayed_equal(world: World, start
     for name in ("one", "other"):
         world.queue(name, deserved={"cpu": "20", "memory": "640Gi"})
     first = start(*options)
-    job(world, "low", 36, 1, "one")
+    world.gang("low", 36, min_member=1, queue="one")
     eventually(lambda: world.bound() == {"low": 36})
-    job(world, "urgent", 8, 8, "one", priorityClassName="replayed")
+    world.gang("urgent", 8, queue="one", priorityClassName="replayed")
     eventually(lambda: world.bound()["urgent"] == 8)
     # What it did in its last second is not written; before that it is.
     eventually(lambda: "preempt" in set(evicting(folder)))
     first.end(signal.SIGKILL)
 
     second = start(*options)
-    job(world, "theirs", 24, 16, "other")
+    world.gang("theirs", 24, min_member=16, queue="other")
     eventually(lambda: world.bound()["theirs"] >= 16)
     world.delete_group("low")
     answer = stromboli("record", "--url", str(second.http.base_url), "-o", tmp_path / "second")

@@ -71,18 +71,28 @@ class World:
     def queue(self, name: str, **spec: Any) -> None:
         self.create(f"{SCHEDULING}/queues", _volcano("Queue", name, {"reclaimable": True, **spec}))
 
-    def group(self, name: str, min_member: int, queue: str = "default") -> None:
-        self.create(self._groups, _volcano("PodGroup", name, {"minMember": min_member, "queue": queue}))
+    def group(self, name: str, min_member: int, queue: str = "default", **spec: Any) -> None:
+        self.create(self._groups, _volcano("PodGroup", name, {"minMember": min_member, "queue": queue, **spec}))
 
     def delete_group(self, name: str) -> None:
         self.api.delete(f"{self._groups}/{name}")
 
     def gang(
-        self, name: str, pods: int, *, cpu: str = "1", min_member: int | None = None, queue: str = "default"
+        self,
+        name: str,
+        pods: int,
+        *,
+        cpu: str = "1",
+        min_member: int | None = None,
+        queue: str = "default",
+        **priority: str,
     ) -> None:
-        """A PodGroup and its pods, all of which it needs unless `min_member` says otherwise."""
-        self.group(name, pods if min_member is None else min_member, queue)
-        self.pods([pod(f"{name}-{number}", name, cpu=cpu) for number in range(pods)])
+        """A PodGroup and its pods, all of which it needs unless `min_member` says otherwise.
+
+        `priority` is a `priorityClassName`, if they have one.
+        """
+        self.group(name, pods if min_member is None else min_member, queue, **priority)
+        self.pods([pod(f"{name}-{number}", name, cpu=cpu, **priority) for number in range(pods)])
 
     def pods(self, manifests: Sequence[Object]) -> None:
         """Create pods, several at once."""

@@ -233,8 +233,8 @@ class Cluster:
         for number in range(pods):
             self.pod(f"{name}-{number}", name, cpu=cpu)
 
-    def group(self, name: str, min_member: int, queue: str = "default") -> Object:
-        manifest = {"metadata": {"name": name}, "spec": {"minMember": min_member, "queue": queue}}
+    def group(self, name: str, min_member: int, queue: str = "default", **spec: Any) -> Object:
+        manifest = {"metadata": {"name": name}, "spec": {"minMember": min_member, "queue": queue, **spec}}
         return self.create(
             f"{SCHEDULING}/namespaces/default/podgroups",
             {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **manifest},

@@ -10,11 +10,12 @@ import pytest
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.live import Service
-from tests.live.cluster import SCHEDULING, Cluster, Object
+from tests.live.cluster import Cluster, Object
 from tests.live.conftest import Recorder, StartService, until
 from tests.live.first_fit import FirstFit
 
 PODS = "/api/v1/namespaces/default/pods"
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PREEMPTING = """
 actions: "enqueue, allocate, preempt"
 tiers:
@@ -49,6 +50,23 @@ def protect(cluster: Cluster) -> str:
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     cluster.create(path, {"metadata": {"name": "all"}, "spec": {"maxUnavailable": 0, "selector": {}}})
     return f"{path}/all"
+
+
+def group(cluster: Cluster, name: str, priority: str, pods: int = 1) -> None:
+    """A gang of a priority class."""
+    cluster.group(name, pods, priorityClassName=priority)
+    for number in range(pods):
+        cluster.pod(f"{name}-{number}", name, priorityClassName=priority, metadata={"labels": {name: ""}})
+
+
+async def filled(cluster: Cluster, start: StartService, low: int) -> None:
+    """Sessions that preempt, on nodes that are full, and so many pods on them that go before nobody."""
+    cluster.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 100})
+    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
+    cluster.gang("low", low, min_member=1)
+    await until(lambda: cluster.all_bound(16))
+    for number in range(low):
+        await running(cluster, f"low-{number}")
 
 
 async def test_a_victim_is_evicted_once_and_says_who_did_it(cluster: Cluster, start: StartService) -> None:
@@ -124,14 +142,9 @@ async def test_a_budget_is_respected_and_asked_again_later(cluster: Cluster, sta
 
 async def test_who_is_refused_is_left_alone_and_another_goes(cluster: Cluster, start: StartService) -> None:
     """The pods of least priority are covered by a budget."""
-    for name, value in (("middle", 50), ("high", 100)):
-        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
-    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
-    cluster.gang("low", 15, min_member=1)
+    cluster.create(PRIORITIES, {"metadata": {"name": "middle"}, "value": 50})
     group(cluster, "spare", "middle")
-    await until(lambda: cluster.all_bound(16))
-    for number in range(15):
-        await running(cluster, f"low-{number}")
+    await filled(cluster, start, 15)
     await running(cluster, "spare-0")
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     spec = {"maxUnavailable": 0, "selector": {"matchExpressions": [{"key": "spare", "operator": "DoesNotExist"}]}}
@@ -144,12 +157,7 @@ async def test_who_is_refused_is_left_alone_and_another_goes(cluster: Cluster, s
 
 
 async def test_whoever_waits_says_that_others_could_not_be_evicted(cluster: Cluster, start: StartService) -> None:
-    cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 100})
-    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
-    cluster.gang("low", 16, min_member=1)
-    await until(lambda: cluster.all_bound(16))
-    for number in range(16):
-        await running(cluster, f"low-{number}")
+    await filled(cluster, start, 16)
     protect(cluster)
     group(cluster, "urgent", "high")
 
@@ -161,28 +169,11 @@ async def test_whoever_waits_says_that_others_could_not_be_evicted(cluster: Clus
     assert said().startswith("Unschedulable: ")
 
 
-def group(cluster: Cluster, name: str, priority: str) -> None:
-    """A PodGroup of one pod, NAME-0."""
-    spec = {"minMember": 1, "priorityClassName": priority}
-    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
-    cluster.create(f"{SCHEDULING}/namespaces/default/podgroups", kind | {"spec": spec})
-    cluster.pod(f"{name}-0", name, priorityClassName=priority, metadata={"labels": {name: ""}})
-
-
 async def test_all_whom_it_concerns_are_told_the_action_the_rule_and_the_numbers(
     cluster: Cluster, start: StartService
 ) -> None:
-    cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 100})
-    await start(lambda _: Successive(Engine(PREEMPTING), Environment()), status_patience=0.05)
-    cluster.gang("low", 16, min_member=1)
-    await until(lambda: cluster.all_bound(16))
-    for number in range(16):
-        await running(cluster, f"low-{number}")
-    group = {"metadata": {"name": "urgent"}, "spec": {"minMember": 2, "priorityClassName": "high"}}
-    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
-    cluster.create(f"{SCHEDULING}/namespaces/default/podgroups", kind | group)
-    for number in range(2):
-        cluster.pod(f"urgent-{number}", "urgent", priorityClassName="high")
+    await filled(cluster, start, 16)
+    group(cluster, "urgent", "high", 2)
     await until(lambda: cluster.pods().get("urgent-0", "") != "" and cluster.pods().get("urgent-1", "") != "")
     await until(lambda: {"low", "urgent"} <= {*notes(cluster, "Evict"), *notes(cluster, "Preempting")})
     why = "preempt for PodGroup default/urgent: priority 100 goes before 0 in queue default"
