@@ -99,6 +99,13 @@ def gpus(devices: Devices) -> Devices:
     return devices
 
 
+@pytest.fixture
+def many(gpus: Devices) -> Devices:
+    """Twenty devices, nineteen of which both nodes have."""
+    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+    return gpus
+
+
 def request(name: str = "r", **exactly: Any) -> Object:
     return {"name": name, "exactly": {"deviceClassName": "gpu", **exactly}}
 
@@ -299,59 +306,60 @@ def test_a_gang_that_lacks_a_device_gets_none(world: World, gpus: Devices, start
 # -- in between --------------------------------------------------------------------------------------------------------
 
 
-def test_somebody_else_changes_the_claims_all_the_time(world: World, gpus: Devices, start: Start) -> None:
-    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+def test_somebody_else_changes_the_claims_all_the_time(world: World, many: Devices, start: Start) -> None:
     start("--binds-per-second", "50")
-    with disturbed(gpus, [f"train-{number}" for number in range(20)]):
-        gpus.gang("train", 20)
+    with disturbed(many, [f"train-{number}" for number in range(20)]):
+        many.gang("train", 20)
         eventually(lambda: len(world.placed()) == 20, 60)
-    assert len(gpus.allocated()) == len(set(given(gpus))) == 20
-    assert all(gpus.users(name) == [name] for name in gpus.allocated())
+    assert len(many.allocated()) == len(set(given(many))) == 20
+    assert all(many.users(name) == [name] for name in many.allocated())
 
 
-def test_the_service_is_killed_between_allocation_and_binding(world: World, gpus: Devices, start: Start) -> None:
-    """What it had allocated is given back, since the gang finds no place afterwards; and then it finds one."""
-    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
+def begin_allocations(devices: Devices) -> None:
+    """Have a gang come that needs all devices, of which some are allocated then."""
+    devices.gang("train", 20)
+    eventually(lambda: len(devices.allocated()) >= 8)
+
+
+def killed_amid_allocations(devices: Devices, start: Start) -> None:
     first = start("--binds-per-second", "20")
-    gpus.gang("train", 20)
-    eventually(lambda: len(gpus.allocated()) >= 8)
+    begin_allocations(devices)
     first.end(signal.SIGKILL)
+
+
+def test_the_service_is_killed_between_allocation_and_binding(world: World, many: Devices, start: Start) -> None:
+    """What it had allocated is given back, since the gang finds no place afterwards; and then it finds one."""
+    killed_amid_allocations(many, start)
     assert world.placed() == {}, "it was killed too late"
-    assert len(gpus.allocated()) >= 8
+    assert len(many.allocated()) >= 8
 
     cordon(world, True)
     start()
-    eventually(gpus.untouched)
+    eventually(many.untouched)
     assert world.placed() == {}
     cordon(world, False)
     eventually(lambda: len(world.placed()) == 20)
-    assert len(set(given(gpus))) == 20
+    assert len(set(given(many))) == 20
 
 
-def test_the_next_one_goes_on_with_what_was_allocated(world: World, gpus: Devices, start: Start) -> None:
-    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
-    first = start("--binds-per-second", "20")
-    gpus.gang("train", 20)
-    eventually(lambda: len(gpus.allocated()) >= 8)
-    first.end(signal.SIGKILL)
-    before = gpus.allocated()
+def test_the_next_one_goes_on_with_what_was_allocated(world: World, many: Devices, start: Start) -> None:
+    killed_amid_allocations(many, start)
+    before = many.allocated()
     start()
     eventually(lambda: len(world.placed()) == 20)
-    after = gpus.allocated()
+    after = many.allocated()
     assert {name: after[name] for name in before} == before
-    assert all(gpus.users(name) == [name] for name in after)
+    assert all(many.users(name) == [name] for name in after)
 
 
 def test_a_leader_that_stood_still_gives_no_devices_away_once_another_leads(
-    world: World, gpus: Devices, start: Start, audit: Audit
+    world: World, many: Devices, start: Start, audit: Audit
 ) -> None:
     """It is stopped amid its allocations; the successor, who is told apart by its user, completes or redoes them."""
-    gpus.slice("many", [{"name": f"gpu-{number}"} for number in range(19)], allNodes=True)
     arguments = ("--leader-elect", "--binds-per-second", "20")
     leader = start(*arguments)
     start(*arguments, kubeconfig=world.cluster.kubeconfig("kwok"))
-    gpus.gang("train", 20)
-    eventually(lambda: len(gpus.allocated()) >= 8)
+    begin_allocations(many)
     os.kill(leader.pid, signal.SIGSTOP)
     assert world.placed() == {}, "it was stopped too late"
     eventually(lambda: len(world.placed()) == 20, 60)
@@ -359,8 +367,8 @@ def test_a_leader_that_stood_still_gives_no_devices_away_once_another_leads(
     os.kill(leader.pid, signal.SIGCONT)
     eventually(lambda: not leader.running)
     assert [write for write in audit.writes("admin", "stromboli") if write.received > resumed] == []
-    assert len(gpus.allocated()) == len(set(given(gpus))) == 20
-    assert all(gpus.users(name) == [name] for name in gpus.allocated())
+    assert len(many.allocated()) == len(set(given(many))) == 20
+    assert all(many.users(name) == [name] for name in many.allocated())
 
 
 def test_an_older_cluster_has_another_version(
