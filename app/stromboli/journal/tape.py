@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from stromboli.api import keys, objects
+from stromboli.api import objects
 from stromboli.api.pod_state import PodState
 from stromboli.state.classes import PodClass
-from stromboli.state.cluster import ClusterState
+from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, StateColumn
 from stromboli.state.reads import NOTHING_ELSE, Reads
@@ -193,7 +193,7 @@ class RecordedState(ClusterState):
         super()._upsert_pod(pod)
         if not self._keeps:
             return
-        row = self.pods.by_key.get(keys.key(pod.metadata.namespace or "default", pod.metadata.name))
+        row = self.pods.by_key.get(object_key(pod))
         record = None if row is None else self.pods.records[row]
         if record is not None:
             self._happened.append(PodSeen(record, shown(int(self.pods.state[record.row]))))
