@@ -55,6 +55,14 @@ class Last(Protocol):
         """The last session that the service ran, None when this replica runs none."""
 
 
+def _last(source: Last) -> Session:
+    """The last session. Raises HTTPException when this replica runs none."""
+    session = source.last()
+    if session is None:
+        raise HTTPException(503, _STANDBY)
+    return session
+
+
 class Boards:
     """One board at a time, worked out in a thread. A newer session's takes its place when it has paid for itself."""
 
@@ -86,9 +94,7 @@ class Boards:
         self._forgetting = asyncio.get_running_loop().call_later(_IDLE, forget)
 
     def _current(self) -> Board:
-        session = self._source.last()
-        if session is None:
-            raise HTTPException(503, _STANDBY)
+        session = _last(self._source)
         if self._board is None or (self._board.session is not session and self._clock() >= self._until):
             told = self._source.history.sessions(1)
             at, seconds = (told[0].at, told[0].seconds) if told else (0.0, 0.0)
@@ -104,8 +110,7 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         await (await caller(request, reviews)).demand("list", SCHEDULING, "queues")
 
     def history() -> History:
-        if source.last() is None:
-            raise HTTPException(503, _STANDBY)
+        _last(source)
         return source.history
 
     @router.get("/overview", responses=answers(Overview, 401, 403, 503))
@@ -206,10 +211,7 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
     async def policy(request: Request) -> Response:
         """The policy by which the last session decided. Needs `get` on ConfigMaps of the service's namespace."""
         await (await caller(request, reviews)).demand("get", "", "configmaps", namespace)
-        session = source.last()
-        if session is None:
-            raise HTTPException(503, _STANDBY)
-        return as_json(policy_in_force(session, source.history.problem))
+        return as_json(policy_in_force(_last(source), source.history.problem))
 
     return router
 
