@@ -76,10 +76,7 @@ class History:
     def failed(self, error: BaseException, now: float) -> None:
         """A session raised."""
         said = f"{type(error).__name__}: {error}"[:500]
-        row = SessionRow(
-            at=now, seconds=0, snapshot=0, actions={}, plugins=0, bound=0, evicted=0, unplaced=0, error=said
-        )
-        self._sessions.append(row)
+        self._sessions.append(SessionRow(at=now, error=said))
 
     def _keep(self, sample: _Sample) -> None:
         self._samples.append(sample)
