@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -175,15 +175,14 @@ class Board:
     ) -> JobPage:
         """Jobs, those that wait first; `queue` has those of queues below it, `name` is a part of `NAMESPACE/NAME`."""
         view = self._view
-        below = {
-            each.name for each in view.queues.values() if any(up.name == queue for up in lineage(each, view.queues))
-        }
+        # A queue that is not there may still be named by jobs.
+        below = {queue, *self._names_below(queue)} if queue else frozenset[str]()
 
         def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
             return (
                 namespace in ("", where)
                 and name in f"{where}/{what}"
-                and (not queue or its_queue in below or its_queue == queue)
+                and (not queue or its_queue in below)
                 and phase in ("", its_phase or "Pending")
             )
 
@@ -204,6 +203,10 @@ class Board:
             offset=offset,
             items=[*first[offset : offset + limit], *(self._job(job) for job in rest)],
         )
+
+    def _names_below(self, queue: str) -> Iterator[str]:
+        queues = self._view.queues
+        return (each.name for each in queues.values() if any(up.name == queue for up in lineage(each, queues)))
 
     def job(self, key: str) -> JobRow | None:
         """One job; None when there is no PodGroup of that name."""
