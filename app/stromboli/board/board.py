@@ -26,6 +26,7 @@ from stromboli.explain.board import (
     QueueRow,
 )
 from stromboli.explain.jobs import outline
+from stromboli.explain.places import UNLIMITED
 from stromboli.explain.queues import in_tree
 from stromboli.framework import reasons
 from stromboli.framework.explain import waiting, why
@@ -34,8 +35,6 @@ from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
-#: what the limit of nobody is
-_UNLIMITED = 2.0**60
 _LOST = "queue not found"
 
 
@@ -96,7 +95,7 @@ class Board:
         return {
             name: in_units(column, value)
             for column, name, value in told
-            if column != PODS and name != UNKNOWN and value < _UNLIMITED and (value or column <= MEMORY or all_of_it)
+            if column != PODS and name != UNKNOWN and value < UNLIMITED and (value or column <= MEMORY or all_of_it)
         }
 
     # -- queues ------------------------------------------------------------------------------------------------------

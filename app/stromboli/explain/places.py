@@ -20,7 +20,7 @@ from stromboli.state.pods import PodRecord
 #: holders that are named
 MOST_HOLDERS = 5
 #: what the limit of nobody is
-_UNLIMITED = 2**60
+UNLIMITED = 2**60
 _IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
 
 
@@ -47,7 +47,7 @@ def amounts(session: Session, vector: Vector, columns: Iterable[int] | None = No
 
 def shown(column: int, value: float) -> str:
     """An amount for people: a share of memory is hardly ever a round number of bytes, and cut to whole MiB."""
-    if column == MEMORY and 2**20 < value < _UNLIMITED:
+    if column == MEMORY and 2**20 < value < UNLIMITED:
         value = float(np.floor(value / 2**20) * 2**20)
     return describe(column, value)
 
@@ -55,7 +55,7 @@ def shown(column: int, value: float) -> str:
 def limited(gauges: QueueGauges, column: int) -> str:
     """What a queue may have at most, for people; nothing without a limit."""
     limit = np.inf if gauges.limit is None else float(gauges.limit[column])
-    return shown(column, limit) if limit < _UNLIMITED else ""
+    return shown(column, limit) if limit < UNLIMITED else ""
 
 
 def places(session: Session, pod: PodRecord, count: int) -> Places:
