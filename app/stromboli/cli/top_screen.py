@@ -15,7 +15,8 @@ from rich.text import Text
 
 from stromboli.api.resources import CPU, MEMORY
 from stromboli.api.validation import readable
-from stromboli.explain.board import JobRow, Nodes, Overview, Pending, QueueRow
+from stromboli.explain.board import JobRow, Nodes, Overview, Pending, QueueRow, in_bytes
+from stromboli.explain.words import who
 from stromboli.framework.reasons import describe
 
 T = TypeVar("T", str, list[float])
@@ -27,7 +28,6 @@ _BAR = 8
 _WIDEST, _FOR_BARS, _FOR_ALL = 100, 70, 96
 #: how full some nodes are, from empty to full
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
 
 
 class Glance(Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def _queues(queues: Iterable[QueueRow], resource: str, width: int) -> Table:
 def _pending(pending: Iterable[Pending]) -> Table:
     table = _table("WAITING FOR", "STAGE", "JOBS", "PODS", "WHO CAN CHANGE IT", right=("JOBS", "PODS"))
     for each in pending:
-        table.add_row(each.reason, each.stage, str(each.jobs), str(each.pods), _WHO.get(each.who, each.who or "-"))
+        table.add_row(each.reason, each.stage, str(each.jobs), str(each.pods), who(each.who) or "-")
     return table
 
 
@@ -184,5 +184,4 @@ def _bar(part: float) -> Text:
 
 def shown(resource: str, amount: float) -> str:
     """An amount as the board tells it: cores and devices, or bytes."""
-    in_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return describe(MEMORY, amount) if in_bytes else describe(CPU, 1_000 * amount)
+    return describe(MEMORY, amount) if in_bytes(resource) else describe(CPU, 1_000 * amount)

@@ -7,8 +7,15 @@ from collections.abc import Iterable, Iterator
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 from stromboli.explain.jobs import counted, listed
 
-_WHO = {"wait": "nobody: it resolves as others finish", "user": "the user", "admin": "an administrator"}
+_WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
+#: the same where there is room for more
+_WHO_OF_ONE = _WHO | {"wait": "nobody: it resolves as others finish"}
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
+
+
+def who(word: str) -> str:
+    """Who can change something, in a few words."""
+    return _WHO.get(word, word)
 
 
 def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
@@ -27,7 +34,7 @@ def _job(answer: Answer) -> Iterator[str]:
     yield f"  {answer.message}"
     if answer.detail:
         yield f"  {answer.detail}"
-    yield f"  Who can change it: {_WHO[answer.who]}"
+    yield f"  Who can change it: {_WHO_OF_ONE[answer.who]}"
     if answer.pods:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed, {answer.min_member} start together"
         yield f"  Queue {answer.queue or '-'}; {gang}; a pod asks for {listed(answer.request)}"

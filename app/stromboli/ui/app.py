@@ -30,6 +30,7 @@ from stromboli.explain.board import (
     Shares,
 )
 from stromboli.explain.whatif import WhatIf
+from stromboli.explain.words import who
 from stromboli.ui import figures, words
 from stromboli.ui.guard import Headers, same_origin, token_of
 from stromboli.ui.service import Service, ServiceError
@@ -249,7 +250,7 @@ class _Pages:
             seconds=words.seconds,
             moment=words.moment,
             stamp=words.stamp,
-            who=words.who,
+            who=who,
             look=words.look,
         )
         self._templates.globals.update(

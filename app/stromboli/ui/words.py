@@ -5,20 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
+from stromboli.explain.board import in_bytes
+
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-_WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
 #: of states and phases, how they look
 _LOOKS = {
     "good": ("Running", "Open", "Completed", "Succeeded"),
     "busy": ("Binding", "Bound", "Allocated", "Pipelined", "Releasing", "Inqueue", "Closing"),
     "bad": ("Failed", "Unknown", "Closed", "Evicted"),
 }
-
-
-def in_bytes(resource: str) -> bool:
-    """Whether a resource is counted in bytes."""
-    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
 
 
 def amount(value: float | None, resource: str) -> str:
@@ -61,11 +57,6 @@ def age(since: float, now: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def who(word: str) -> str:
-    """Who can change something."""
-    return _WHO.get(word, word)
 
 
 def look(state: str) -> str:
