@@ -249,22 +249,33 @@ def as_json(answer: object) -> Response:
 
 async def caller(request: Request, reviews: Reviews | None) -> Caller:
     """Who asks. Raises HTTPException for a stranger."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if not scheme and on_loopback(request):
+    if not brings_token(request) and on_loopback(request):
         return Caller(None, None)
     if reviews is None:
         raise HTTPException(403, "only requests on loopback are answered")
     if request.url.scheme != "https":
         raise HTTPException(403, "tokens are taken by HTTPS only: serve with a certificate, or ask on loopback")
-    if scheme.lower() != "bearer" or not token.strip():
-        raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
+    token = bearer(request)
     try:
-        user = await reviews.user(token.strip())
+        user = await reviews.user(token)
     except (ApiError, msgspec.ValidationError, *CONNECTION_ERRORS):
         raise HTTPException(503, "the API server did not say whose token it is") from None
     if user is None:
         raise HTTPException(401, "the token is not valid", {"WWW-Authenticate": "Bearer"})
     return Caller(user, reviews)
+
+
+def brings_token(request: Request) -> bool:
+    """Whether somebody says who he is."""
+    return bool(request.headers.get("authorization"))
+
+
+def bearer(request: Request) -> str:
+    """The token that somebody brings. Raises HTTPException when he brings none, or something else."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
+    return token.strip()
 
 
 def on_loopback(request: Request) -> bool:

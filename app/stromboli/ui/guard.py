@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stromboli.http_api import on_loopback
+from stromboli.http_api import bearer, brings_token, on_loopback
 
 #: nothing but our own files, no script in a page, nobody frames it
 _POLICY = (
@@ -48,16 +48,12 @@ def token_of(request: Request, hosts: Collection[str], *, own: bool) -> str:
     near = on_loopback(request)
     if not near and request.url.hostname not in hosts:
         raise HTTPException(403, f"this page is not asked for as {request.url.hostname}: name it with --host")
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme:
-        if scheme.lower() != "bearer" or not token.strip():
-            raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
-        if request.url.scheme != "https" and not near:
-            raise HTTPException(403, "tokens are taken by HTTPS only: serve the page with a certificate")
-        return token.strip()
-    if not near and not own:
-        raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
-    return ""
+    if not brings_token(request) and (near or own):
+        return ""
+    token = bearer(request)
+    if request.url.scheme != "https" and not near:
+        raise HTTPException(403, "tokens are taken by HTTPS only: serve the page with a certificate")
+    return token
 
 
 def same_origin(request: Request) -> None:
