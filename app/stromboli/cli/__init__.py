@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from stromboli.api.validation import did_you_mean
 from stromboli.api.version import version
+from stromboli.cli.options import PluginsDir
 from stromboli.cli.problems import mistyped, open_streams, reporting
 
 #: the module and function of each command; imported when it is called, for the service's libraries take their time
@@ -155,7 +155,7 @@ def _root(
 
 def _page(
     context: typer.Context,
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+    plugins_dir: PluginsDir = None,
 ) -> None:
     if context.invoked_subcommand is None:
         reporting(importlib.import_module("stromboli.cli.plugins").page)(plugins_dir)

@@ -24,11 +24,11 @@ import typer
 
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import StromboliError
+from stromboli.cli.policies import engine_by
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import Environment
-from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
@@ -110,9 +110,7 @@ def known_here(
 
     `refused` is told of kinds that could not be listed, and the status. Raises StromboliError.
     """
-    text = read_text(policy, LARGEST_POLICY) if policy else DEFAULT_POLICY
-    registry = discover()
-    engine = Engine(text, registry=registry, source=str(policy or "default policy"))
+    engine = engine_by(policy, discover())
     if paths:
         loaded = load(paths, sys.stdin.buffer, lenient=True, largest=LARGEST_FILE)
     else:
@@ -122,7 +120,7 @@ def known_here(
     if not loaded.objects and refused is None:
         raise StromboliError("; ".join(loaded.problems) or f"{', '.join(paths or ())}: no objects")
     scheduled = names or scheduler_names(loaded)
-    state = ClusterState(scheduled, reads=registry.reads)
+    state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled))
     for line in loaded.problems:
         print(line, file=sys.stderr)

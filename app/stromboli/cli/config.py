@@ -11,21 +11,20 @@ import yaml
 from stromboli.api.errors import PolicyError
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Token
+from stromboli.cli.options import Compatible, PluginsDir
 from stromboli.cli.output import Output
 from stromboli.cli.output import show as show_answer
+from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
-from stromboli.cli.simulate import Mode
 from stromboli.discovery import discover
-from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
-from stromboli.policy.rules import Compatibility
 from stromboli.policy.shown import document
-from stromboli.simulation.files import LARGEST_POLICY, UnreadableFileError, read_text
+from stromboli.simulation.files import UnreadableFileError
 
 
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Policy files (volcano-scheduler.conf).", metavar="PATH...")],
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+    plugins_dir: PluginsDir = None,
 ) -> None:
     """Name every mistake in policy files, with its path and what is allowed.
 
@@ -35,7 +34,7 @@ def check(
     problems: list[str] = []
     for path in paths:
         try:
-            engine = Engine(read_text(path, LARGEST_POLICY), registry=registry, source=str(path))
+            engine = engine_by(path, registry)
         except PolicyError as error:
             problems.extend(error.problems)
         except UnreadableFileError as error:
@@ -49,8 +48,8 @@ def check(
 
 def show(
     path: Annotated[Path | None, typer.Argument(help="Policy file; the default policy without one.")] = None,
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
-    compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
+    plugins_dir: PluginsDir = None,
+    compatibility: Compatible = None,
     url: Annotated[str, typer.Option(help="A service's port: the policy that is in force there.")] = "",
     token: Token = "",
     certificate_authority: CaFile = None,
@@ -65,9 +64,7 @@ def show(
     if url:
         show_answer(clusters.ask(url, "policy", token=token, ca_file=certificate_authority), Output.yaml, ())
         return
-    text = read_text(path, LARGEST_POLICY) if path else DEFAULT_POLICY
-    mode: Compatibility | None = compatibility.value if compatibility else None
-    engine = Engine(text, registry=discover(plugins_dir), compatibility=mode, source=str(path or "default policy"))
+    engine = engine_by(path, discover(plugins_dir), compatibility)
     print(yaml.safe_dump(document(engine.policy, engine.rules), sort_keys=False, allow_unicode=True), end="")
 
 

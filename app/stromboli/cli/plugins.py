@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import PolicyError
 from stromboli.api.validation import did_you_mean
+from stromboli.cli.options import PluginsDir
 from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
 from stromboli.engine import Engine
@@ -30,8 +31,6 @@ _HEADER = """\
 Every plugin with the extension points that it takes part in and the arguments that a policy can give it, and below them
 every [action](#actions). `stromboli plugins` prints the same, with `--plugins-dir` also of your own.
 """
-
-Folder = Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")]
 
 
 def page(plugins_dir: Path | None) -> None:
@@ -63,7 +62,7 @@ def new(
 
 def check(
     name: Annotated[str, typer.Argument(help="The plugin's name in a policy.")],
-    plugins_dir: Folder = None,
+    plugins_dir: PluginsDir = None,
     policy: Annotated[
         Path | None, typer.Option(help="Policy that uses it, with its arguments; by default the usual plugins and it.")
     ] = None,

@@ -13,17 +13,17 @@ import typer
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import shown
 from stromboli.api.version import version
+from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import Format, Output, columns, show
+from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
-from stromboli.engine import Engine
 from stromboli.journal import JournalError, Report, read, segments
 from stromboli.journal import replay as run_again
 from stromboli.journal.counterfactual import Comparison, Figures, compare
 from stromboli.journal.history import history_of
 from stromboli.journal.replay import Engines
 from stromboli.journal.wire import Began, Entry
-from stromboli.simulation.files import LARGEST_POLICY, read_text
 
 #: the exit code when something is decided otherwise
 DIFFERENT = 1
@@ -34,7 +34,7 @@ def replay(
     policy: Annotated[Path | None, typer.Option(help="Another policy: how queues would have fared under it.")] = None,
     diff: Annotated[bool, typer.Option("--diff", help="With --policy: beside the recorded policy.")] = False,
     output: Format = Output.text,
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+    plugins_dir: PluginsDir = None,
 ) -> None:
     """Run recorded sessions again, and compare what they decide and why, byte for byte.
 
@@ -47,8 +47,7 @@ def replay(
         quit_with(["--diff: needs a --policy to compare with"])
     entries, registry = _told(_entries(journal)), discover(plugins_dir)
     if policy is not None:
-        text, engines = read_text(policy, LARGEST_POLICY), Engines(registry)
-        other = Engine(text, registry=registry, source=str(policy))
+        engines, other = Engines(registry), engine_by(policy, registry)
         answer = compare(history_of(entries, engines), engines, other, with_recorded=diff)
         _remark(answer.remarks)
         show(answer, output, _compared(answer))

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from stromboli.api.errors import StromboliError
 from stromboli.board.history import History
 from stromboli.board.routes import board_routes
-from stromboli.cli.simulate import Mode
+from stromboli.cli.options import Compatible, PluginsDir
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
@@ -78,8 +78,8 @@ def run(
     ] = 32 << 20,
     journal_dir: Annotated[Path | None, typer.Option(help="Folder in which they outlive the process, too.")] = None,
     journal_disk: Annotated[int, typer.Option(help="Bytes that they may take there.")] = 1 << 30,
-    compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+    compatibility: Compatible = None,
+    plugins_dir: PluginsDir = None,
     listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
     tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate (PEM); the port then speaks HTTPS.")] = None,
     tls_private_key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,

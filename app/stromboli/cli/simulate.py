@@ -14,14 +14,15 @@ from rich.console import Console
 from stromboli.api.errors import PolicyError, StromboliError
 from stromboli.api.validation import readable
 from stromboli.cli.clusters import scheduler_names
+from stromboli.cli.options import Compatible, PluginsDir
+from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import summary
 from stromboli.simulation.admission import admit
-from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
+from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
 from stromboli.simulation.run import Run, SessionFailedError, feed, run
@@ -38,19 +39,12 @@ class Format(StrEnum):
     outcome = "outcome"
 
 
-class Mode(StrEnum):
-    """Compatibility modes."""
-
-    volcano = "volcano"
-    strict = "strict"
-
-
 def simulate(
     paths: Annotated[list[str], typer.Argument(help="Files, folders, or - for standard input.", metavar="PATH...")],
     policy: Annotated[Path | None, typer.Option(help="Policy file, for plain manifests.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="Table for people, outcome for programs.")] = Format.table,
-    compatibility: Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")] = None,
-    plugins_dir: Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")] = None,
+    compatibility: Compatible = None,
+    plugins_dir: PluginsDir = None,
     cycles: Annotated[int | None, typer.Option(min=1, max=MOST_CYCLES, help="Number of sessions in a row.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
     scheduler_name: Annotated[
@@ -77,9 +71,7 @@ def simulate(
     registry = discover(plugins_dir)
     if loaded.objects:
         try:
-            text = read_text(policy, LARGEST_POLICY) if policy else DEFAULT_POLICY
-            engine = Engine(text, registry=registry, compatibility=mode, source=str(policy or "default policy"))
-            result = _run_plain(engine, loaded, cycles or 1, scheduler_name)
+            result = _run_plain(engine_by(policy, registry, compatibility), loaded, cycles or 1, scheduler_name)
             _print("", result, format_, explain)
             problems.extend(_failures(result))
         except PolicyError as error:
