@@ -25,6 +25,7 @@ import typer
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import StromboliError
 from stromboli.cli.policies import engine_by
+from stromboli.cli.problems import NotFoundError
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
@@ -227,6 +228,17 @@ def fetched(
         why = getattr(error, "reason", None) or error
         hint = " (--url names a service, --context a cluster)" if url == DEFAULT_URL else ""
         raise RemoteError(f"{url}: {why}{hint}") from None
+
+
+@contextmanager
+def looking_for() -> Iterator[None]:
+    """What the service does not have is not there. Raises NotFoundError."""
+    try:
+        yield
+    except RemoteError as error:
+        if error.status == 404:
+            raise NotFoundError(str(error)) from None
+        raise
 
 
 def _refusal(body: bytes) -> str:

@@ -14,7 +14,6 @@ import typer
 from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Token, Url
-from stromboli.cli.problems import NotFoundError
 from stromboli.journal import segments
 
 
@@ -40,14 +39,9 @@ def record(
                 with path.open("rb") as file:
                     shutil.copyfileobj(file, out)
         return
-    try:
-        asked = clusters.fetched(url, "journal", token=token, ca_file=certificate_authority)
-        with asked as answer, _opened(output) as out:
-            shutil.copyfileobj(answer, out)
-    except clusters.RemoteError as error:
-        if error.status == 404:
-            raise NotFoundError(str(error)) from None
-        raise
+    asked = clusters.fetched(url, "journal", token=token, ca_file=certificate_authority)
+    with clusters.looking_for(), asked as answer, _opened(output) as out:
+        shutil.copyfileobj(answer, out)
 
 
 def _files(folder: Path) -> list[Path]:

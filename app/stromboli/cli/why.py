@@ -69,12 +69,8 @@ def why(
     else:
         parts = ("explain", str(kind), *((name,) if kind is Kind.queue else (namespace, name)))
         path = clusters.quoted(*parts) + ("" if try_changes or kind is Kind.queue else "?remedies=false")
-        try:
+        with clusters.looking_for():
             told = clusters.ask(url, path, token=token, ca_file=certificate_authority)
-        except clusters.RemoteError as error:
-            if error.status == 404:
-                raise NotFoundError(str(error)) from None
-            raise
         found = msgspec.convert(told, QueueAnswer) if kind is Kind.queue else msgspec.convert(told, Answer)
     show(found, output, lines(found))
 
