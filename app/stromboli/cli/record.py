@@ -33,7 +33,7 @@ def record(
     Example: stromboli record -o monday.journal && stromboli replay monday.journal
     """
     if folder is not None:
-        files = _files(folder)
+        files = files_of(folder)
         with _opened(output) as out:
             for path in files:
                 with path.open("rb") as file:
@@ -44,7 +44,8 @@ def record(
         shutil.copyfileobj(answer, out)
 
 
-def _files(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
+    """The files of a --journal-dir, the oldest first. Raises StromboliError when there are none."""
     files = list(segments(folder))
     if not files:
         raise StromboliError(f"{folder}: no journals are in this folder")

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-from stromboli.api.errors import StromboliError
 from stromboli.api.validation import shown
 from stromboli.api.version import version
 from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import Format, Output, columns, show
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
+from stromboli.cli.record import files_of
 from stromboli.discovery import discover
-from stromboli.journal import JournalError, Report, read, segments
+from stromboli.journal import JournalError, Report, read
 from stromboli.journal import replay as run_again
 from stromboli.journal.counterfactual import Comparison, Figures, compare
 from stromboli.journal.history import history_of
@@ -69,10 +69,7 @@ def _entries(journal: Path) -> Iterator[Entry]:
     if str(journal) == "-":
         yield from read("standard input", sys.stdin.buffer)
         return
-    files = list(segments(journal)) if journal.is_dir() else [journal]
-    if not files:
-        raise StromboliError(f"{journal}: no journals are in this folder")
-    for path in files:
+    for path in files_of(journal) if journal.is_dir() else [journal]:
         with path.open("rb") as file:
             yield from read(str(path), file)
 
