@@ -123,15 +123,11 @@ class _Demo:
                 stdout=out,
                 stderr=out,
             )
-        try:
+        async with _until_left(process):
             if not await self._ready(process):
                 self._console.print(await asyncio.to_thread(log.read_text), markup=False)
                 raise typer.Exit(1)
             yield
-        finally:
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-            await process.wait()
 
     @contextlib.asynccontextmanager
     async def _page(self) -> AsyncIterator[str]:
@@ -144,13 +140,9 @@ class _Demo:
         )
         assert process.stdout is not None
         assert process.stderr is not None
-        try:
+        async with _until_left(process):
             address = (await process.stdout.readline()).decode().strip()
             yield address or (await process.stderr.read()).decode().strip()
-        finally:
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-            await process.wait()
 
     async def _ready(self, process: asyncio.subprocess.Process) -> bool:
         """Wait until the service has run a session; False when it ended or took too long."""
@@ -214,6 +206,17 @@ class _Demo:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         await stopped.wait()
+
+
+@contextlib.asynccontextmanager
+async def _until_left(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+    """Ends a process with the context, unless it has ended before."""
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
 
 
 async def _build(kube: Kube) -> None:
