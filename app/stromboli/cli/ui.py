@@ -79,16 +79,17 @@ def ui(
 async def _serve(app: FastAPI, listening: socket.socket, settings: Settings, service: Service) -> None:
     from stromboli.http import serve
 
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     serving = asyncio.create_task(serve(app, listening, settings))
-    ended = asyncio.create_task(stopped.wait())
+
+    def stop() -> None:
+        # Whoever asks again does not cut off the answers that the first time waits for.
+        if not serving.cancelling():
+            serving.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
-        await asyncio.wait((serving, ended), return_when=asyncio.FIRST_COMPLETED)
-        serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
     finally:
-        ended.cancel()
         await service.close()
