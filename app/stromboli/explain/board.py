@@ -48,6 +48,15 @@ class Overview(Part, frozen=True, kw_only=True):
     pending: list[Pending]
 
 
+class Page(Part, frozen=True, kw_only=True):
+    """Some of what there is."""
+
+    #: how many there are in all
+    total: int
+    #: how many come before the first of these
+    offset: int
+
+
 class QueueRow(Part, frozen=True, kw_only=True):
     """A queue; what is below it is counted in. An absent amount is unlimited or not known."""
 
@@ -71,13 +80,9 @@ class QueueRow(Part, frozen=True, kw_only=True):
     waiting: int
 
 
-class QueuePage(Part, frozen=True, kw_only=True):
+class QueuePage(Page, frozen=True, kw_only=True):
     """Some queues, each after its parent."""
 
-    #: how many there are in all
-    total: int
-    #: how many come before the first of these
-    offset: int
     items: list[QueueRow]
 
 
@@ -101,13 +106,9 @@ class JobRow(Part, frozen=True, kw_only=True):
     who: str
 
 
-class JobPage(Part, frozen=True, kw_only=True):
+class JobPage(Page, frozen=True, kw_only=True):
     """Some jobs, those that wait first."""
 
-    #: how many there are in all
-    total: int
-    #: how many come before the first of these
-    offset: int
     items: list[JobRow]
 
 
@@ -124,21 +125,15 @@ class PodRow(Part, frozen=True, kw_only=True):
     message: str
 
 
-class PodPage(Part, frozen=True, kw_only=True):
+class PodPage(Page, frozen=True, kw_only=True):
     """Some pods."""
 
-    #: how many there are in all
-    total: int
-    #: how many come before the first of these
-    offset: int
     items: list[PodRow]
 
 
-class Nodes(Part, frozen=True, kw_only=True):
+class Nodes(Page, frozen=True, kw_only=True):
     """Nodes in columns: the n-th entry of each list is about the n-th node."""
 
-    total: int
-    offset: int
     #: the resource that the amounts are of, and all that nodes have
     resource: str
     resources: list[str]

@@ -98,9 +98,11 @@ def _structs(of: tuple[type, ...]) -> Iterator[type[msgspec.Struct]]:
         yield next(found for module in modules if (found := getattr(module, name, None)) is not None)
 
 
-def _comments(struct: type) -> dict[str, str]:
-    """What the comments `#:` above the fields of a class say, by field."""
+def _comments(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """What the comments `#:` above the fields of a class, or of one that it is made from, say by field."""
     comments: dict[str, str] = {}
+    for base in struct.__bases__:
+        comments |= _comments(base) if base is not msgspec.Struct else {}
     lines: list[str] = []
     for line in inspect.getsource(struct).splitlines():
         field = _FIELD.match(line)
