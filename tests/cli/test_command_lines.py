@@ -13,20 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.cli.references.commands import commands, everything
-from tests.cli.conftest import stromboli
+from tests.cli.conftest import CLUSTER, stromboli
 from tests.fuzz import tried
 
-CLUSTER = """
-{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
----
-{kind: Queue, metadata: {name: team}, spec: {weight: 3}}
----
-{kind: PodGroup, metadata: {name: train}, spec: {minMember: 2, queue: team}}
----
-kind: Pod
-metadata: {name: train-0, annotations: {scheduling.k8s.io/group-name: train}}
-spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
-"""
 #: those that go on until they are stopped, or that take their time
 LONG = {"stromboli demo", "stromboli bench engine", "stromboli bench matrix", "stromboli plugins check", "stromboli ui"}
 QUICK = {words: command for words, command in commands() if words not in LONG}

@@ -29,17 +29,6 @@ from tests.builders import NOON, decide, node, pod, pod_group, queue, state
 from tests.cli.conftest import stromboli
 from tests.ui.cluster import Ran, cluster, served
 
-CLUSTER = """
-{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
----
-{kind: Queue, metadata: {name: team}, spec: {weight: 3}}
----
-{kind: PodGroup, metadata: {name: train}, spec: {minMember: 2, queue: team}}
----
-kind: Pod
-metadata: {name: train-0, annotations: {scheduling.k8s.io/group-name: train}}
-spec: {schedulerName: stromboli, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
-"""
 #: seconds after which only a failure still waits
 _PATIENCE = 120
 #: what a terminal is told to do besides showing text
