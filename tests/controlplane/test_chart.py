@@ -76,10 +76,15 @@ def test_a_wrong_value_is_refused_by_name(helm: Helm, wrong: str) -> None:
 
 def rendered(helm: Helm, *values: str, of: str = "") -> dict[str, Any]:
     """What the chart, or one of its templates, makes with these values, by kind; of several of a kind the last."""
+    return {obj["kind"]: obj for obj in made(helm, *values, of=of)}
+
+
+def made(helm: Helm, *values: str, of: str = "") -> list[Any]:
+    """The same, all of them."""
     sets = [part for value in values for part in ("--set", value)] + (["--show-only", of] if of else [])
     done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
     assert done.returncode == 0, done.stderr
-    return {obj["kind"]: obj for obj in yaml.safe_load_all(done.stdout) if obj}
+    return [obj for obj in yaml.safe_load_all(done.stdout) if obj]
 
 
 def test_only_those_who_are_named_may_ask(helm: Helm) -> None:
@@ -165,11 +170,7 @@ def test_nobody_reaches_the_page_who_is_not_named_and_the_page_reaches_the_servi
 
 def page(helm: Helm, *values: str) -> dict[tuple[str, str], Any]:
     """What the chart makes for the page, by kind and name."""
-    more = ("ui.enabled=true", "tls.secretName=certificate", *values)
-    sets = [part for value in more for part in ("--set", value)]
-    done = helm("template", "stromboli", "charts/stromboli", "--namespace", NAMESPACE, *sets)
-    assert done.returncode == 0, done.stderr
-    objects = [obj for obj in yaml.safe_load_all(done.stdout) if obj]
+    objects = made(helm, "ui.enabled=true", "tls.secretName=certificate", *values)
     named = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
     return {key: obj for key, obj in named.items() if key[1].startswith(("stromboli-ui", "stromboli-replicas"))}
 
