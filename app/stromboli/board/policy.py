@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from stromboli.explain.board import PluginRow, PolicyInForce
 from stromboli.framework.session import Session
+from stromboli.policy.switches import OFF_BY_DEFAULT
 
 _HIDDEN = "(hidden)"
 #: keys whose values nobody has to see
@@ -32,7 +33,7 @@ def policy_in_force(session: Session, problem: str) -> PolicyInForce:
                 PluginRow(
                     name=option.name,
                     arguments=_told(option.arguments),
-                    disabled=sorted(option.disabled - {"cluster_order"}),
+                    disabled=sorted(option.disabled - OFF_BY_DEFAULT),
                     hierarchy=option.hierarchy,
                 )
                 for option in tier.plugins
