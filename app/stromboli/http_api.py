@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from fastapi import APIRouter, HTTPException, Request, Response
 
+from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
 from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer
@@ -34,7 +35,7 @@ from stromboli.simulation.changes import try_changes
 T = TypeVar("T")
 
 #: the API group of queues and PodGroups
-SCHEDULING = "scheduling.volcano.sh"
+GROUP = SCHEDULING.partition("/")[0]
 #: headers that a proxy adds: then loopback is the proxy, and who asks is somebody else
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 #: bytes of a change
@@ -164,7 +165,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         session found, which costs no session.
         """
         who = await caller(request, reviews)
-        await who.demand("get", SCHEDULING, "podgroups", namespace)
+        await who.demand("get", GROUP, "podgroups", namespace)
         return await _explain(questions, who, "job", namespace, name, remedies=remedies, last=last)
 
     @router.get("/explain/pod/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 503))
@@ -179,7 +180,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
     async def explain_the_queue(request: Request, name: str, last: bool = False) -> Response:
         """How a queue stands. Needs `get` on queues. `last` as for a job."""
         who = await caller(request, reviews)
-        await who.demand("get", SCHEDULING, "queues")
+        await who.demand("get", GROUP, "queues")
         found = await questions.ask_session(lambda session, _: explain_queue(session, name), last=last)
         return await _answer(found, f"there is no queue {name}", who)
 

@@ -25,7 +25,7 @@ from stromboli.explain.board import (
     Shares,
 )
 from stromboli.framework.session import Session
-from stromboli.http_api import SCHEDULING, Caller, Reviews, as_json, caller
+from stromboli.http_api import GROUP, Caller, Reviews, as_json, caller
 from stromboli.http_schema import answers
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
     router, boards = APIRouter(prefix="/api/v1", tags=["board"]), Boards(source)
 
     async def queue_reader(request: Request) -> None:
-        await (await caller(request, reviews)).demand("list", SCHEDULING, "queues")
+        await (await caller(request, reviews)).demand("list", GROUP, "queues")
 
     def history() -> History:
         _last(source)
@@ -218,7 +218,7 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
 
 async def _pods_of(who: Caller, verb: str, namespace: str) -> None:
     """Raises HTTPException when somebody may not read the jobs of a namespace, or of all, with their pods."""
-    await who.demand(verb, SCHEDULING, "podgroups", namespace)
+    await who.demand(verb, GROUP, "podgroups", namespace)
     await who.demand(verb, "", "pods", namespace)
 
 
