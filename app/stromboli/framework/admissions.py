@@ -38,5 +38,4 @@ class Admissions:
 
 
 def _as_it_is(group: PodGroup) -> Admission:
-    spec = group.spec
-    return Admission(group.key, group.metadata.uid, spec.queue or "default", tuple((spec.min_resources or {}).items()))
+    return Admission(group.key, group.metadata.uid, group.queue, tuple((group.spec.min_resources or {}).items()))

@@ -39,7 +39,7 @@ class Jobs(Mapping[str, Job]):
         self._make = make
         self._made: dict[int, Job] = {}
         self._by_key: dict[str, Job] = {}
-        named = snapshot.group_facts.column("queue", lambda group: group.spec.queue or "default")
+        named = snapshot.group_facts.column("queue", lambda group: group.queue)
         known = [queues[name].index if name in queues else -1 for name in named.values[:]]
         queue = np.array([*known, -1], np.intp)[named.numbers]
         #: rows in the snapshot

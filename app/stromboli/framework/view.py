@@ -216,7 +216,7 @@ class View:
             row=row,
             key=pod_group.key,
             pod_group=pod_group,
-            queue=self.queues[spec.queue or "default"],
+            queue=self.queues[pod_group.queue],
             priority=int(jobs.priority[index]),
             created=pod_group.metadata.created,
             min_available=spec.min_member,
