@@ -74,11 +74,6 @@ class Questions:
         """Whether a pending job may start to compete, and why not."""
         return self._points.vote("job_enqueueable", job)
 
-    def tell_enqueued(self, job: Job) -> None:
-        """Tell everybody that a job was admitted."""
-        for method in self._points.all("job_enqueued"):
-            method(job)
-
     def job_missing(self, job: Job) -> int:
         """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
         return self._points.largest("job_missing", job)

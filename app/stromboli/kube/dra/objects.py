@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import field
 
-from stromboli.api import keys, quantity, readers
+from stromboli.api import quantity, readers
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
 
@@ -222,12 +222,8 @@ class DeviceObjects:
         self._plain = plain
         self._read: dict[tuple[str, str], Record | None] = {}
 
-    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
-        """A claim, None when there is none of that name."""
-        return self.claim_of(keys.key(namespace, name))
-
     def claim_of(self, key: str) -> ResourceClaim | None:
-        """A claim by its key."""
+        """A claim by its key, None when there is none."""
         return self._get(ResourceClaim, key)
 
     def device_class(self, name: str) -> DeviceClass | None:
