@@ -99,8 +99,10 @@ def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:
 
 def may_be_asked(session: Session, pod: PodRecord, point: str) -> bool:
     """Whether a pod may be evicted as far as it, its PodGroup and its queue say."""
-    if point == "preemptable" or not agrees(session, pod):
-        return agrees(session, pod)
+    if not agrees(session, pod):
+        return False
+    if point == "preemptable":
+        return True
     running = session.view.pods.state[pod.row] == PodState.Running
     return bool(running) and session.view.jobs[pod.job].queue.spec.reclaimable is not False
 
