@@ -22,7 +22,6 @@ import numpy.typing as npt
 from stromboli.api import keys
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector, PodResourceClaim
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.plugin import Anywhere, Filters, Passing
 from stromboli.framework.view import View
@@ -299,9 +298,7 @@ class _Book:
         if job is None or job.min_available < 2:
             return 1
         if job.key not in self._sharing:
-            states = self._view.pods.state
-            pending = (each for each in self._view.members(job) if states[each.row] == PodState.Pending)
-            self._sharing[job.key] = Counter(key for each in pending for key in claim_keys(each))
+            self._sharing[job.key] = Counter(key for each in self._view.pending(job) for key in claim_keys(each))
         most = max(self._sharing[job.key][claim.key] for claim in waiting)
         return min(most, job.min_available - len(self._view.rows_holding(job))) if most > 1 else 1
 
