@@ -63,7 +63,7 @@ def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> i
     return count
 
 
-def stays_admitted(view: View, job: Job) -> bool:
+def _stays_admitted(view: View, job: Job) -> bool:
     """Whether a job that was admitted before has what it started with, and so keeps its claim.
 
     One without any pod asks anew, if the rules say so: its own claim is no obstacle to it.
@@ -74,19 +74,16 @@ def stays_admitted(view: View, job: Job) -> bool:
 
 
 def claimants(view: View) -> list[Job]:
-    """The jobs that may lay claim to more than they hold, and some that do not."""
+    """The jobs that were admitted with minResources, but for some that hold all of them."""
     jobs = view.jobs
     claiming = jobs.has_min_resources & jobs.in_phase("Inqueue", "Running")
     running = np.flatnonzero(claiming & jobs.in_phase("Running"))
     claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
-    return jobs.where(claiming)
-
-
-def claim(view: View, job: Job) -> Vector | None:
-    """What a job that was admitted lays claim to beyond what it holds; None where it lays none."""
-    if job.min_resources is None or not job.claims or not (job.phase == "Inqueue" or stays_admitted(view, job)):
-        return None
-    return reserved(view, job, beyond_allocated=True)
+    return [
+        job
+        for job in jobs.where(claiming)
+        if job.min_resources is not None and job.claims and (job.phase == "Inqueue" or _stays_admitted(view, job))
+    ]
 
 
 def admission_request(view: View, job: Job) -> Vector:

@@ -36,12 +36,7 @@ class Overcommit(Plugin):
         self._idle = self._limit - self._used
         self._inqueue = view.vector(None)
         for job in shares.claimants(view):
-            if job.min_resources is None or not job.claims:
-                continue
-            if job.phase == "Inqueue":
-                self._inqueue += shares.reserved(view, job, beyond_allocated=False)
-            elif shares.stays_admitted(view, job):
-                self._inqueue += shares.reserved(view, job, beyond_allocated=True)
+            self._inqueue += shares.reserved(view, job, beyond_allocated=job.phase != "Inqueue")
 
     def job_enqueueable(self, job: Job) -> Verdict:
         if job.min_resources is None:

@@ -288,8 +288,6 @@ class Proportion(Plugin):
         view = self._view
         inqueue = np.zeros((len(queues), len(view.dimensions)))
         for job in shares.claimants(view):
-            claim = shares.claim(view, job)
-            if claim is not None:
-                inqueue[self._row[job.queue.name]] += claim
+            inqueue[self._row[job.queue.name]] += shares.reserved(view, job, beyond_allocated=True)
         elastic = np.maximum(view.job_allocated - view.jobs.min_resources, 0)
         return inqueue, self._per_queue(queues, elastic)

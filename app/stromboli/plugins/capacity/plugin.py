@@ -479,10 +479,9 @@ class Capacity(Plugin):
                 each.request += request[account.queue.index]
                 each.elastic += elastic[account.queue.index]
         for job in shares.claimants(view):
-            claim = shares.claim(view, job)
-            if claim is not None:
-                for each in self._accounts[job.queue.name].path:
-                    each.inqueue += claim
+            claim = shares.reserved(view, job, beyond_allocated=True)
+            for each in self._accounts[job.queue.name].path:
+                each.inqueue += claim
 
     def _count_devices(self) -> None:
         """Add the devices that pods hold to their queues and the ancestors."""
