@@ -40,7 +40,7 @@ class Membership:
         #: the job of each pod, -1 for none
         self._index: Rows = self.index_of[self._pods.job]
         self._rows = np.flatnonzero(self._index >= 0)
-        self._by_job: _ByJob | None = None
+        self._by_job: Grouped | None = None
         self._pending = self._split(self._rows[self._pods.state[self._rows] == PodState.Pending], len(jobs))
         self._allocated_before = ALLOCATED[self._pods.state]
         #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
@@ -78,10 +78,9 @@ class Membership:
         rows = self._pending.of(job)
         return rows[self._pods.state[rows] == PodState.Pending] if len(rows) else rows
 
-    def all_pending(self) -> tuple[Rows, Rows]:
+    def all_pending(self) -> tuple[Grouped, Rows]:
         """The pods of all jobs that had no place at the start, job by job, and the index of the job of each."""
-        rows = self._pending.rows
-        return rows, self._index[rows]
+        return self._pending, self._index[self._pending.rows]
 
     def _sum(self, rows: Rows, jobs: int) -> Matrix:
         index, classes = self._index[rows], self._pods.pod_class[rows]
@@ -109,24 +108,27 @@ class Membership:
         best_effort = _best_effort(self._requests)[self._pods.pod_class[rows]]
         return np.bincount(self._index[rows[best_effort]], minlength=jobs)
 
-    def _split(self, rows: Rows, jobs: int) -> _ByJob:
-        index = self._index[rows]
-        return _ByJob(rows[np.argsort(index, kind="stable")], np.bincount(index, minlength=jobs))
+    def _split(self, rows: Rows, jobs: int) -> Grouped:
+        return Grouped(rows, self._index[rows], jobs)
 
 
-class _ByJob:
-    """Rows of pods, job by job."""
+class Grouped:
+    """Rows of a table, group by group."""
 
     __slots__ = ("_ends", "rows")
 
-    def __init__(self, rows: Rows, counts: Rows) -> None:
-        """`counts` says how many of the rows are of each job."""
-        self.rows = rows
-        self._ends = np.concatenate([[0], np.cumsum(counts)])
+    def __init__(self, rows: Rows, group: Rows, groups: int) -> None:
+        """`group` has the number of the group of each row, of so many `groups`."""
+        self.rows: Rows = rows[np.argsort(group, kind="stable")]
+        self._ends = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
 
-    def of(self, job: int) -> Rows:
-        """Those of one job."""
-        return self.rows[self._ends[job] : self._ends[job + 1]]
+    def of(self, group: int) -> Rows:
+        """Those of one group."""
+        return self.rows[self._ends[group] : self._ends[group + 1]]
+
+    def span(self, group: int) -> tuple[int, int]:
+        """Where they begin and end in `rows`."""
+        return int(self._ends[group]), int(self._ends[group + 1])
 
 
 def _best_effort(requests: Matrix) -> Mask:

@@ -97,7 +97,8 @@ class _Judge:
         self._view = view
         self._gangs = gangs
         self._shapes = _Shapes(view)
-        self._rows, self._job_of = view.membership.all_pending()
+        self._pending, self._job_of = view.membership.all_pending()
+        self._rows = self._pending.rows
         #: class of each pending pod, job by job, and whether a class has room on some node
         self._class = view.pods.pod_class[self._rows].astype(np.intp)
         self._requests = view.snapshot.requests[:, : len(view.dimensions)]
@@ -112,9 +113,8 @@ class _Judge:
 
     def judge(self) -> Judgement:
         reasons: dict[str, Reason] = {}
-        spans = self._spans()
         for job in self._view.jobs.of(self._doubtful()):
-            why = self._why(job, *spans.get(job.index, (0, 0)))
+            why = self._why(job, *self._pending.span(job.index))
             if why is not None:
                 reasons[job.key] = why
         never = ~self._fits[self._class]
@@ -133,14 +133,6 @@ class _Judge:
         large |= (jobs.min_available > 1) | jobs.has_min_resources | np.array(limited, np.bool_)[jobs.queue]
         doubtful: Mask = large & jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
         return doubtful
-
-    def _spans(self) -> dict[int, tuple[int, int]]:
-        """Where the pending pods of each job begin and end."""
-        if not len(self._job_of):
-            return {}
-        bounds = np.flatnonzero(np.diff(self._job_of, prepend=-1, append=-1))
-        starts, ends = bounds[:-1], bounds[1:]
-        return dict(zip(self._job_of[starts].tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
 
     def _requested(self, never: Mask) -> Matrix:
         """What jobs hold and may get, without those pods that never can, shape (pending pods,)."""

@@ -18,7 +18,7 @@ from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
 from stromboli.framework.job import NO_ROWS, NOWHERE, Groups, Job, Queue, SubJob, lineage
 from stromboli.framework.jobs import Jobs
-from stromboli.framework.membership import ALLOCATED, Membership
+from stromboli.framework.membership import ALLOCATED, Grouped, Membership
 from stromboli.framework.nodes import Nodes, read_only
 from stromboli.framework.shard import Shard
 from stromboli.framework.subgroups import make_sub_jobs
@@ -145,7 +145,9 @@ class View:
 
     def rows_holding(self, job: Job) -> Rows:
         """The rows of the pods of a job that hold a place now."""
-        rows = self.membership.rows(job.index)
+        return self._holding(self.membership.rows(job.index))
+
+    def _holding(self, rows: Rows) -> Rows:
         return rows[ALLOCATED[self.pods.state[rows]]]
 
     def holding(self, job: Job) -> list[PodRecord]:
@@ -196,12 +198,9 @@ class View:
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def _give_queues_their_jobs(self) -> None:
-        order, start = np.argsort(self.jobs.queue, kind="stable"), 0
-        counts = np.bincount(self.jobs.queue, minlength=len(self.queues))
-        for queue, count in zip(self.queues.values(), counts.tolist(), strict=True):
-            if count:
-                queue.indices = order[start : start + count]
-                start += count
+        by_queue = Grouped(np.arange(len(self.jobs)), self.jobs.queue, len(self.queues))
+        for queue in self.queues.values():
+            queue.indices = by_queue.of(queue.index)
 
     def _job_at(self, index: int) -> Job:
         return self.jobs.at(index)
@@ -248,8 +247,7 @@ class View:
 
     def _nodes_held(self, sub_job: SubJob) -> Rows:
         """The nodes of the pods of a group that hold a place; none when one of them is not there."""
-        rows = self.rows(sub_job)
-        nodes = self.pods.node[rows[ALLOCATED[self.pods.state[rows]]]]
+        nodes = self.pods.node[self._holding(self.rows(sub_job))]
         return nodes.astype(np.intp) if (nodes >= 0).all() else NO_ROWS
 
 
