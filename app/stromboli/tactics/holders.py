@@ -35,10 +35,6 @@ class Holders:
         self.node: Rows = pods.node[rows].astype(np.intp)
         self.job: Rows = job_of[pods.job[rows]]
         self.queue: Rows = session.view.jobs.queue[self.job]
-        self._rank: Rows | None = None
-        #: those that anybody else may take back, and the queues that hold anything
-        self._offered: Mask | None = None
-        self._holding: frozenset[int] = frozenset()
         #: by the candidates that they are of
         self._releasable: dict[bytes, Releasable] = {}
         self._rankings: _Rankings = {}
@@ -58,15 +54,28 @@ class Holders:
         willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]] & of_jobs[self.job]
         return willing
 
-    @property
+    @cached_property
     def rank(self) -> Rows:
         """How important each is: by the priority of its job, then by its own; equals have the same number."""
-        if self._rank is None:
-            of_jobs = self._session.view.jobs.priority
-            own = np.array([pod.spec_priority or 0 for pod in self._session.view.records(self.rows)], np.int64)
-            both = of_jobs[self.job] * 2**32 + own if len(self.rows) else own
-            self._rank = np.unique(both, return_inverse=True)[1].astype(np.intp)
-        return self._rank
+        of_jobs = self._session.view.jobs.priority
+        own = np.array([pod.spec_priority or 0 for pod in self._session.view.records(self.rows)], np.int64)
+        both = of_jobs[self.job] * 2**32 + own if len(self.rows) else own
+        rank: Rows = np.unique(both, return_inverse=True)[1].astype(np.intp)
+        return rank
+
+    @cached_property
+    def _offered(self) -> Mask:
+        """Which of them anybody else may take back."""
+        gives = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
+        for queue in self._session.view.queues.values():
+            gives[queue.index] = queue.spec.reclaimable is not False
+        offered: Mask = gives[self.queue]
+        return offered
+
+    @cached_property
+    def _holding(self) -> frozenset[int]:
+        """The queues that hold anything."""
+        return frozenset(self.queue.tolist())
 
     def alive(self) -> Mask:
         """Which of them have not been evicted since."""
@@ -85,18 +94,13 @@ class Holders:
         which = candidates.tobytes()
         found = self._releasable.get(which)
         if found is None:
-            rows, node = self.rows[candidates], self.node[candidates]
-            found = Releasable(self._session, rows, node, self.states, self._rankings)
-            self._releasable[which] = found
+            still = candidates & self.alive()
+            by_node = ByNode(self._session, self.rows[still], self.node[still], self.states)
+            found = self._releasable[which] = Releasable(self._session, by_node, self._rankings)
         return found
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues, of which anybody may take back."""
-        if self._offered is None:
-            gives = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
-            for other in self._session.view.queues.values():
-                gives[other.index] = other.spec.reclaimable is not False
-            self._offered, self._holding = gives[self.queue], frozenset(self.queue.tolist())
         others = self._offered
         if queue.index in self._holding:
             others = others & (self.queue != queue.index)
@@ -113,7 +117,7 @@ class ByNode:
         self._view = session.view
         self._rows = rows
         self._node = node
-        self._states = states
+        self.states = states
         #: where the candidates of each node begin and end
         self._bounds = np.searchsorted(node, np.arange(len(session.view.nodes) + 1))
 
@@ -132,22 +136,18 @@ class ByNode:
         """The rows of the candidates that are still on a node."""
         rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
         states = self._view.pods.state[rows].tolist()
-        return rows[[state in self._states for state in states]] if len(rows) else rows
+        return rows[[state in self.states for state in states]] if len(rows) else rows
 
 
 class Releasable:
     """What candidates on each node would release at most, followed through the session's placements."""
 
-    def __init__(
-        self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState], rankings: _Rankings
-    ) -> None:
+    def __init__(self, session: Session, by_node: ByNode, rankings: _Rankings) -> None:
         self._session = session
-        self.states = states
+        self.states = by_node.states
         self._rankings = rankings
         #: kinds of pods that nodes were ranked for once
         self._ranked: set[Hashable] = set()
-        still = np.isin(session.view.pods.state[rows], list(states))
-        by_node = ByNode(session, rows[still], node[still], states)
         #: the rows of the candidates that are still on a node
         self.on = by_node.on
         #: shape (dimensions, nodes)
