@@ -9,7 +9,9 @@ from typing import Any
 
 from stromboli.api import crds
 from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.jobs import Jobs
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.state.pods import PREEMPTABLE, PodRecord
@@ -70,6 +72,11 @@ def preemptable(of: PodRecord | crds.Metadata) -> bool:
     """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
     said = of.annotations.get(PREEMPTABLE, of.labels.get(PREEMPTABLE))
     return said is None or said in _TRUE
+
+
+def agreeing(jobs: Jobs) -> Mask:
+    """Which jobs agree to be evicted as their PodGroups say, shape (jobs,)."""
+    return jobs.holds("preemptable", lambda group: preemptable(group.metadata))
 
 
 def agrees(session: Session, pod: PodRecord) -> bool:

@@ -12,7 +12,7 @@ from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
-from stromboli.tactics.candidates import LIFT, Weight, began, preemptable, weight
+from stromboli.tactics.candidates import LIFT, Weight, agreeing, began, preemptable, weight
 
 #: how many rankings of nodes are kept, each as long as there are nodes
 _MOST_RANKINGS = 8
@@ -50,8 +50,8 @@ class Holders:
         """Which agree to go, and their jobs with them."""
         view = self._session.view
         said = view.snapshot.pod_facts.column("preemptable", preemptable)
-        of_jobs = view.jobs.holds("preemptable", lambda group: preemptable(group.metadata))
-        willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]] & of_jobs[self.job]
+        willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
+        willing &= agreeing(view.jobs)[self.job]
         return willing
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -56,9 +56,8 @@ class FairShare(Plugin):
 
     def open(self, view: View) -> None:
         self._view = view
-        threshold = self.arguments.non_preemptible_priority
-        self._preemptible = {job.key: preemptible(job.pod_group, job.priority, threshold) for job in view.jobs.values()}
-        yielding = np.fromiter(self._preemptible.values(), np.bool_, len(view.jobs))
+        yielding = preemptible(view.jobs, self.arguments.non_preemptible_priority)
+        self._preemptible: dict[str, bool] = dict(zip(view.jobs, yielding.tolist(), strict=True))
         self._accounts = Accounts(view, self.arguments.divided, yielding)
         self._tree = self._accounts.shared
         if view.rules.all_weights_zero and not self._accounts.bounds.weight.any():
@@ -68,8 +67,8 @@ class FairShare(Plugin):
         self._history = division.divide_tree(self._tree, self._total, max(0.0, self.arguments.k_value))
         #: places of queues among their siblings, by row, until something changes in them
         self._places: dict[int, tuple[object, ...]] = {}
-        #: jobs of each leaf in the order in which they are probably tried, and how many have no pod that waits
-        self._jobs = {name: _in_order(queue.jobs) for name, queue in view.queues.items() if queue.has_jobs}
+        #: jobs of each leaf that wait, in the order in which they are probably tried, and how many do so no longer
+        self._jobs = _in_order(view.jobs.of(view.jobs.count(PodState.Pending) > 0))
         self._served: defaultdict[str, int] = defaultdict(int)
         #: evictions of this session, by the job that gave its place and by the one that got it
         self._given: defaultdict[str, list[Operation]] = defaultdict(list)
@@ -109,7 +108,7 @@ class FairShare(Plugin):
         return self._accounts.narrow(self._required(job)) if job else np.zeros(len(self._total))
 
     def _next_job(self, queue: str) -> Job | None:
-        jobs = self._jobs.get(queue, [])
+        jobs = self._jobs.get(queue, ())
         while self._served[queue] < len(jobs):
             job = jobs[self._served[queue]]
             if job.counts[PodState.Pending]:
@@ -345,5 +344,9 @@ class FairShare(Plugin):
         return [(step, self._accounts.of_session(share)) for step, share in self._history.of(row)]
 
 
-def _in_order(jobs: Sequence[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: (-job.priority, job.created, job.key))
+def _in_order(jobs: Sequence[Job]) -> Mapping[str, Sequence[Job]]:
+    """Jobs by queue, in order."""
+    found: defaultdict[str, list[Job]] = defaultdict(list)
+    for job in sorted(jobs, key=lambda job: (-job.priority, job.created, job.key)):
+        found[job.queue.name].append(job)
+    return found

@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from stromboli.api import resources
 from stromboli.api.crds import PodGroup, Quantity
-from stromboli.api.resources import Matrix, ResourceAmounts, Vector
+from stromboli.api.resources import Mask, Matrix, ResourceAmounts, Vector
 from stromboli.api.validation import field_path, problem
 from stromboli.framework.job import Queue
+from stromboli.framework.jobs import Jobs
 from stromboli.state.pods import PREEMPTABLE
-from stromboli.tactics.candidates import preemptable
+from stromboli.tactics.candidates import agreeing
 
 ANNOTATION = "stromboli.io/fair-share"
 
@@ -107,9 +108,13 @@ def _amount(resource: str, value: str | int | float) -> float:
     return np.inf if value == "unlimited" else float(resources.amount(resource, value))
 
 
-def preemptible(pod_group: PodGroup, priority: int, threshold: int) -> bool:
-    """Whether a job may be evicted: as its label or annotation says, else when its priority is below the threshold."""
+def preemptible(jobs: Jobs, threshold: int) -> Mask:
+    """Which jobs may be evicted: as label or annotation say, else when the priority is below the threshold."""
+    says = jobs.holds("says whether it is preemptable", _says_whether)
+    found: Mask = np.where(says, agreeing(jobs), jobs.priority < threshold)
+    return found
+
+
+def _says_whether(pod_group: PodGroup) -> bool:
     metadata = pod_group.metadata
-    if PREEMPTABLE in metadata.annotations or PREEMPTABLE in metadata.labels:
-        return preemptable(metadata)
-    return priority < threshold
+    return PREEMPTABLE in metadata.annotations or PREEMPTABLE in metadata.labels
