@@ -168,13 +168,12 @@ class NodeGroup(Plugin):
     def _count_running(self) -> None:
         """Add what pods hold already, where there is a limit."""
         view = self._view
-        for job in view.jobs.values():
+        limited = np.array([bool(self._accounts[name].limits) for name in view.queues], np.bool_)
+        for job in view.jobs.of(limited[view.jobs.queue] & (view.jobs.count(*ALLOCATED_STATES) > 0)):
             held = self._accounts[job.queue.name].held
-            if not self._accounts[job.queue.name].limits:
-                continue
-            for pod in view.members(job):
+            for pod in view.holding(job):
                 node = int(view.pods.node[pod.row])
-                if node >= 0 and view.pods.state[pod.row] in ALLOCATED_STATES and self._groups[node] in held:
+                if node >= 0 and self._groups[node] in held:
                     held[self._groups[node]] += view.request(pod)
 
     # -- helpers -------------------------------------------------------------------------------------------------

@@ -240,8 +240,8 @@ class TaskTopology(Plugin):
         self._plans: dict[str, Plan] = {}
         #: node of each pod placed in this session, by row
         self._placed: dict[int, int] = {}
-        for job in view.jobs.values():
-            roles = _read_roles(job) if job.counts[PodState.Pending] else None
+        for job in view.jobs.of(view.jobs.count(PodState.Pending) > 0):
+            roles = _read_roles(job)
             if roles is not None:
                 self._plans[job.key] = self._plan(job, roles)
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
+from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Vector
 from stromboli.fairness import guarantees, obstacles, shares
@@ -486,7 +487,7 @@ class Capacity(Plugin):
     def _count_devices(self) -> None:
         """Add the devices that pods hold to their queues and the ancestors."""
         view = self._view
-        for job in view.jobs.values():
+        for job in view.jobs.of(view.jobs.count(*ALLOCATED_STATES) > 0):
             for pod in view.holding(job):
                 if pod.pod_class.spec.resource_claims:
                     for each in self._accounts[job.queue.name].path:
