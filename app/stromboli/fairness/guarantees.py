@@ -98,5 +98,6 @@ class Pool:
 
     def excess(self, queue: str, held: Vector, request: Vector, count: int = 1, tried: Vector | None = None) -> Excess:
         """That so many copies would be too many."""
-        columns = shares.exceeded(self.taken + count * request, self.bound, request)
-        return Excess(queue, held, request, self.bound, columns, tried=tried, for_others=True)
+        bound = self.bound
+        columns = shares.exceeded(self.taken + count * request, bound, request)
+        return Excess(queue, held, request, bound, columns, tried=tried, for_others=True)
