@@ -37,10 +37,8 @@ class SelectorSpread:
             return None
         column = self._placed.pod_facts.column("job", lambda each: each.job or None)
         number = column.by_value[pod.job]
-        counts = np.zeros(len(self._facts))
-        counts[rows] = self._placed.count(("selector spread", pod.job), lambda: column.rows(number), terminating=False)[
-            rows
-        ]
+        key, counts = ("selector spread", pod.job), np.zeros(len(self._facts))
+        counts[rows] = self._placed.count(key, lambda: column.rows(number), terminating=False)[rows]
         scores = _fewest_first(counts[rows])
         zoned = has_domain(self._facts, _ZONE)[rows]
         if zoned.any():
