@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +14,9 @@ from stromboli.engine import Engine, SessionResult
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.registry import Registry
 from stromboli.framework.view import View
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.workload import write_statuses
-from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 from tests.fuzz import tried
 
 KNOWN = discover()
@@ -38,11 +40,9 @@ def engine(compatibility: Any, shares: str, opening: Callable[[View], object]) -
         def open(self, view: View) -> None:
             opening(view)
 
-    policy = [f'actions: "{ACTIONS}"', "tiers:"]
-    for tier in TIERS:
-        policy += ["- plugins:", *(f"  - name: {name}" for name in tier.format(shares=shares).split())]
+    text = policy(*(tier.format(shares=shares) for tier in TIERS), actions=ACTIONS)
     registry = Registry(KNOWN.actions, KNOWN.plugins | {"asks": Asks})
-    return Engine("\n".join(policy), registry=registry, compatibility=compatibility)
+    return Engine(text, registry=registry, compatibility=compatibility)
 
 
 @st.composite
@@ -110,10 +110,16 @@ def test_columns_say_of_jobs_what_their_objects_say() -> None:
     assert [[job.name for job in each.jobs] for each in view.queues.values()] == [["j2"], ["j1", "j3"]]
 
 
-def test_jobs_that_nobody_asks_for_have_no_objects() -> None:
+OTHERS = [
+    policy("priority gang", f"predicates nodeorder {name}") for name in ("capacity", "fairshare", "task-topology")
+]
+
+
+@pytest.mark.parametrize("text", [DEFAULT_POLICY, *OTHERS])
+def test_jobs_that_nobody_asks_for_have_no_objects(text: str) -> None:
     group = pod_group("runs", phase="Running")
     cluster = state(queue("default"), node("n0"), group, pod("runs-0", "runs", node="n0"))
-    engine = Engine()
+    engine = Engine(text)
     write_statuses(cluster, engine.decide(cluster.snapshot(), now=NOON).decisions)
     assert not engine.decide(cluster.snapshot(), now=NOON).session.view.jobs.made
     cluster.upsert("PodGroup", pod_group("waits"))
