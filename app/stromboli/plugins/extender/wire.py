@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from stromboli.api.crds import KubeModel
+from stromboli.api.crds import dumped
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, Vector
 from stromboli.framework.environment import ExtenderError
@@ -106,7 +106,7 @@ def job(view: View, subject: Job) -> dict[str, Any]:
         "Allocated": resource(view, view.job_allocated[subject.index]),
         "TotalRequest": resource(view, view.job_requested[subject.index]),
         "CreationTimestamp": _time(subject.created),
-        "PodGroup": _crd(subject.pod_group) | {"Version": "v1beta1"},
+        "PodGroup": dumped(subject.pod_group) | {"Version": "v1beta1"},
     }
 
 
@@ -119,7 +119,7 @@ def queue(subject: Queue) -> dict[str, Any]:
         "Weight": subject.spec.weight,
         "Weights": annotations.get("volcano.sh/hierarchy-weights", ""),
         "Hierarchy": annotations.get("volcano.sh/hierarchy", ""),
-        "Queue": _crd(subject.resource),
+        "Queue": dumped(subject.resource),
     }
 
 
@@ -160,10 +160,6 @@ def _pod(pod: PodRecord, where: str, state: PodState) -> dict[str, Any]:
         | {"nodeName": where, "priority": pod.spec_priority, "schedulerName": pod.scheduler_name},
         "status": {"phase": _PHASE.get(state, "Pending")},
     }
-
-
-def _crd(model: KubeModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _time(seconds: float) -> str | None:
