@@ -113,6 +113,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflectors, "Backoff", lambda first, limit: Backoff(1e-4, 1e-3))
     monkeypatch.setattr(reflectors, "_FORBIDDEN_PERIOD", 1e-3)
     monkeypatch.setattr(reflectors, "_ABSENT_PERIOD", 1e-3)
+    monkeypatch.setattr(reflectors, "_RESTORED", 0.0)
 
 
 def _line(kind: str, type: str, changes: Any, cut: int | None) -> bytes:

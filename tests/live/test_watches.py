@@ -246,3 +246,32 @@ async def test_watches_that_tell_of_errors_are_listed_anew_ever_more_seldom(
     await until(lambda: len(lists()) >= 5)
     pauses = [after - before for before, after in pairwise(lists())]
     assert all(pause >= 0.1 * 2**n / 2 for n, pause in enumerate(pauses)), pauses
+
+
+async def old_lists(cluster: Cluster, times: int) -> None:
+    """The next lists of pods are of when none of a gang was bound."""
+    cluster.gang("gang", 4)
+    before = cluster.http.get("/api/v1/pods").content
+    await until(lambda: cluster.all_bound(4))
+    cluster.answer("/pods?watch", event("ERROR", object=status(410)))
+    cluster.answer("/pods?limit", before, times=times)
+    cluster.disconnect()
+    cluster.reconnect()
+
+
+async def test_a_list_from_before_what_was_seen_frees_no_place(cluster: Cluster, start: StartService) -> None:
+    service = await start()
+    await old_lists(cluster, times=3)
+    await until(lambda: recorder(service).relists.count(("Pod", "old")) == 3)
+    await until(lambda: service.unready() == [])
+    assert cluster.count("POST", "/binding") == 4
+
+
+async def test_when_all_lists_are_old_the_server_was_restored(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stromboli.live.reflector._RESTORED", 0.5)
+    caplog.set_level("INFO", "stromboli.live.reflector")
+    await start()
+    await old_lists(cluster, times=10_000)
+    await until(lambda: "listed kind=Pod why=old objects=4 dropped=0" in caplog.text)

@@ -18,7 +18,7 @@ class Observer:
 
     def relist(self, kind: str, why: str) -> None:
         """A kind is listed: at the `start`, because a watch `expired`, told of an `error` or was `unreadable`, the kind
-        was `absent`, the server `refused` or was `disconnected`, or we `failed`."""
+        was `absent`, the server `refused` or was `disconnected`, the last list was `old`, or we `failed`."""
 
     def malformed(self, kind: str, key: str) -> None:
         """An object could not be read and was set aside."""

@@ -43,6 +43,8 @@ _STEADY = 5.0
 #: a watch is renewed after this many seconds, and given up after the other many of silence
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0
+#: when for so many seconds all lists are older than what was seen, the server was restored from a backup
+_RESTORED = 30.0
 #: of a refused watch: ask again for the same version
 _RESUMED = frozenset((429, 500, 502, 503, 504))
 #: the types of events that tell of an object
@@ -118,6 +120,10 @@ class _WatchError(Exception):
         self.why = why
 
 
+class _OldListError(Exception):
+    """A list that is older than what was seen before; pods that were bound meanwhile would be free again."""
+
+
 class Reflector:
     """Keeps one kind in step; `synced` is set when its first list has been applied."""
 
@@ -150,6 +156,9 @@ class Reflector:
         self._in_step = clock()
         #: since when the watch is open, None while there is none
         self._opened: float | None = None
+        #: up to where everything was applied, and since when all lists are older
+        self._version = ""
+        self._older_since: float | None = None
         #: what hindered last
         self._problem = ""
 
@@ -164,10 +173,12 @@ class Reflector:
         while True:
             least: float | None = None
             try:
-                version = await self.list(why)
-                await self._follow(version)
+                await self.list(why)
+                await self._follow()
             except _WatchError as error:
                 why = self._failed("watch failed", error.why, error)
+            except _OldListError as error:
+                why = self._failed("list not used", "old", error)
             except ApiError as error:
                 why, least = self._refused(error)
             except CONNECTION_ERRORS as error:
@@ -189,13 +200,15 @@ class Reflector:
         what = "out of step" if self.synced.is_set() else "not listed"
         return f"{self.source.kind}: {what} for {behind:.0f} s: {self._problem or 'no answer yet'}"
 
-    async def list(self, why: str) -> str:
-        """Apply the whole list; returns its version. Raises ApiError."""
+    async def list(self, why: str) -> None:
+        """Apply the whole list. Raises ApiError, and _OldListError before anything is applied."""
         self._observer.relist(self.source.kind, why)
         listing = self._mirror.listing(self.source.kind)
         version, count = "", 0
         async for page in self._kube.pages(self.path, self.source.params, self._page_size):
-            version = version or page.version
+            if not version:
+                version = page.version
+                self._require_newer(version)
             for item in page.items or ():
                 count += 1
                 obj = self._decoded(item)
@@ -208,8 +221,19 @@ class Reflector:
         log.info("listed", kind=self.source.kind, why=why, objects=count, dropped=len(dropped))
         self._in_step = self._clock()
         self._misses = 0
+        self._version = version
         self.synced.set()
-        return version
+
+    def _require_newer(self, version: str) -> None:
+        """Raises _OldListError for the version of a list from before what was seen."""
+        if not _is_older(version, self._version):
+            self._older_since = None
+            return
+        now = self._clock()
+        if self._older_since is None:
+            self._older_since = now
+        if now - self._older_since < _RESTORED:
+            raise _OldListError(f"version {version} is older than {self._version}")
 
     def _refused(self, error: ApiError) -> tuple[str, float]:
         """Why to list again, and the seconds to wait at least."""
@@ -237,16 +261,16 @@ class Reflector:
         log.recurring(event, self._problem, kind=self.source.kind)
         return why
 
-    async def _follow(self, version: str) -> None:
-        """Watch from a version; ends with _WatchError, or with an ApiError that calls for a new list."""
+    async def _follow(self) -> None:
+        """Watch from where that ended before; ends with _WatchError, or with an ApiError that calls for a new list."""
         while True:
             least, problem = None, "the watch ended at once"
             try:
-                async with aclosing(self._stream(version)) as stream:
+                async with aclosing(self._stream(self._version)) as stream:
                     async for some in stream:
                         read = time.perf_counter()
                         for line in some:
-                            version = self._event(line) or version
+                            self._version = self._event(line) or self._version
                             self._observer.event_applied(self.source.kind, time.perf_counter() - read)
                         self._in_step = self._clock()
             except ApiError as error:
@@ -363,6 +387,11 @@ def _is_named(obj: Any) -> bool:
         return True
     metadata = obj.get("metadata")
     return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Versions of one server are numbers that grow; of others nothing is known."""
+    return version.isdecimal() and than.isdecimal() and (len(version), version) < (len(than), than)
 
 
 def _version(obj: Any) -> str:
