@@ -45,6 +45,8 @@ class Takeover:
         self._observer = observer
         #: gangs that are bound in part, and when their time is over
         self._begun: dict[str, float] = {}
+        #: pods that were too many on their nodes when last looked
+        self._too_many: set[str] = set()
         #: pods that were evicted
         self._evicted: set[str] = set()
 
@@ -57,9 +59,13 @@ class Takeover:
             await asyncio.sleep(period)
 
     def _relieve_nodes(self, began: float) -> None:
-        for record in overcommitting(self._state, began):
-            why = f"node {record.node_name} was given more than it has while the leader changed"
-            self._evict(record, "NodeOvercommitted", why)
+        """What is seen but once may be a binding of ours that is refused, or the end of a pod that is not yet known."""
+        found = list(overcommitting(self._state, began))
+        for record in found:
+            if record.uid in self._too_many:
+                why = f"node {record.node_name} was given more than it has while the leader changed"
+                self._evict(record, "NodeOvercommitted", why)
+        self._too_many = {record.uid for record in found}
 
     def _complete_gangs(self, began: float, patience: float) -> None:
         """Sessions place begun gangs first. Of those that they could not complete the least makes room for others."""
