@@ -220,14 +220,14 @@ def _memory(replicas: list[Replica]) -> float:
 def _judge(workload: Workload, plan: Plan, rest: float, idle: float, memory: list[float], audit: Audit) -> Report:
     seen = workload.seen
     accepted = max(audit.accepted("soak").values(), default=0)
-    partial = max(seen.partial.values(), default=0.0)
+    gang, partial = max(seen.partial.items(), key=lambda item: item[1], default=("none", 0.0))
     rows = {
         "gangs of 20 pods": f"{workload.gangs}",
         "bindings": f"{seen.bindings}",
         "bound twice": f"{max(0, accepted - 1)}",
         "pods that moved": f"{len(seen.moved)}",
         "nodes over their allocatable": f"{len(seen.over)}",
-        "gangs seen in part": f"{len(seen.partial)}, for at most {partial:.1f} s",
+        "gangs seen in part": f"{len(seen.partial)}, for at most {partial:.1f} s ({gang})",
         "pods evicted": f"{seen.evicted}",
         "all bound after the last fault": f"{rest:.1f} s",
         "resident memory by sixth of the time": ", ".join(f"{mib:.0f} MiB" for mib in memory),
