@@ -229,6 +229,17 @@ async def test_a_binding_whose_answer_is_lost_counts_once(cluster: Cluster, star
     assert "FailedBinding" not in cluster.reasons()
 
 
+async def test_a_binding_that_is_not_answered_is_sent_again(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stromboli.live.client._PATIENCE", 0.2)
+    with cluster.held("POST", "/pods/train-0/binding"):
+        service = await start()
+        cluster.gang("train", 2)
+        await until(lambda: recorder(service).bindings == ["bound"] * 2)
+    assert cluster.all_bound(2)
+
+
 async def test_a_pod_that_is_deleted_while_it_is_bound_is_forgotten(cluster: Cluster, start: StartService) -> None:
     service = await start()
     with cluster.held("POST", "/pods/alone-0/binding"):

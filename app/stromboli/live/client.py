@@ -44,6 +44,8 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _RETRIED: Final = frozenset((429, 500, 502, 503, 504))
 _TOKEN_PERIOD: Final = 60.0
 _RELOAD_PAUSE: Final = 5.0
+#: for the answer to a first attempt, in seconds; each next one is given twice as long, and the last as long as it takes
+_PATIENCE: Final = 3.0
 #: the longest time that a server can make us wait, in seconds
 _LONGEST_WAIT: Final = 30.0
 #: how much of what a server says goes into an error
@@ -292,18 +294,19 @@ class Kube:
         *,
         wanted: Callable[[], bool] = lambda: True,
     ) -> bytes:
-        """A request that is repeated while the API server is overloaded or cannot be reached.
+        """A request that is repeated while the API server is overloaded, cannot be reached, or does not answer.
 
         `wanted` is asked before each attempt. Raises NotSentError only when no attempt was made.
         """
-        backoff = Backoff(0.1, 5.0)
+        backoff, patience = Backoff(0.1, 5.0), _PATIENCE
         failure: Exception | None = None
         while True:
             attempts -= 1
             try:
                 if not wanted():
                     raise NotSentError(f"{method} {path}: no longer wanted")
-                return await self.request(method, path, body, content_type)
+                async with asyncio.timeout(patience if attempts else None):
+                    return await self.request(method, path, body, content_type)
             except NotSentError as error:
                 raise failure or error from None
             except ApiError as error:
@@ -314,6 +317,7 @@ class Kube:
                 if attempts == 0:
                     raise
                 failure, delay = error, backoff.delay()
+            patience *= 2
             await asyncio.sleep(delay)
 
     def watch(self, path: str, params: Mapping[str, str], silence: float) -> Any:
