@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
+from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 
 log = Logger(__name__)
@@ -22,6 +23,8 @@ log = Logger(__name__)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: between the end of a foreign lease and the attempt to take it
 _AFTER = 0.01
+#: after an attempt that failed though nobody holds the lease; each next pause is longer
+_FREE = 0.1
 
 
 class LeadershipLostError(Exception):
@@ -71,9 +74,12 @@ class LeaderLease:
 
     async def acquire(self) -> None:
         """Return when this replica leads."""
+        free = Backoff(_FREE, self._retry_period)
         while not (await self._try(self._may_take) and self.leads):
             left = self._ends - self._clock() + _AFTER
-            await asyncio.sleep(min(left, self._retry_period) if left > 0 else self._retry_period)
+            if left > 0:
+                free.reset()
+            await asyncio.sleep(min(left, self._retry_period) if left > 0 else free.delay())
         log.info("leading", lease=self._name, identity=self.identity)
 
     async def hold(self) -> None:

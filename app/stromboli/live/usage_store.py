@@ -23,7 +23,8 @@ log = Logger(__name__)
 
 #: seconds
 _INTERVAL = 60.0
-_PATIENCE = 2.0
+#: for an answer, at first and at most
+_PATIENCE = (0.5, 8.0)
 _KEY = "usage.json.gz"
 #: an API server takes a ConfigMap of 1 MiB, of which base64 leaves three quarters
 _LARGEST = 700_000
@@ -65,11 +66,11 @@ class UsageStore:
 
     async def _read(self) -> str | None:
         """What is in the ConfigMap; None when there is none, or it may not be read."""
-        backoff = Backoff(0.2, 5.0)
+        backoff, (patience, longest) = Backoff(0.2, 5.0), _PATIENCE
         while True:
             try:
                 # The first session of a term waits for this.
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(patience):
                     return str((await self._kube.get(self._path)).get("binaryData", {}).get(_KEY, ""))
             except (ApiError, *CONNECTION_ERRORS) as error:
                 if isinstance(error, ApiError) and error.status == 404:
@@ -78,6 +79,7 @@ class UsageStore:
                 if isinstance(error, ApiError) and not error.retriable:
                     return None
             await asyncio.sleep(backoff.delay())
+            patience = min(2 * patience, longest)
 
     async def run(self) -> None:
         """Until cancelled, write what changed."""
