@@ -74,6 +74,7 @@ WRONG = {
     "neighbourhoods": [3, np.ones(NODES), np.ones(NODES + 2, int)],
     "one_by_one": [None, "yes", 2.5],
     "varies": [None, "no", MASK],
+    "varies_on_node": [None, "no", MASK],
     "identity": [[1, 2], {}, np.ones(2)],
     "job_order": [None, float("nan"), object(), {}, (1, None), np.ones(2), [1]],
     "queue_order": [None, float("nan"), {1}],

@@ -50,6 +50,7 @@ NEUTRAL: dict[str, Callable[..., Any]] = {
     "batch_node_order": lambda pod, nodes: None,
     "identity": lambda pod: None,
     "varies": lambda pod: False,
+    "varies_on_node": lambda pod: False,
     "one_by_one": lambda pod: False,
     "refusal": lambda pod, node: None,
     "bind_annotations": lambda pod, node: {},

@@ -87,7 +87,7 @@ class Follower(Plugin):
         (Mixed, "keys compare with each other", "job_order() should return keys that compare with each other"),
         (Undeclared, "only what is declared is read", "add `reads = Reads(labels=('team',))` to class Undeclared"),
         (Moody, "two runs are alike", "the same objects were decided differently"),
-        (Follower, "pods are placed together as one by one", "see `varies` and `one_by_one`"),
+        (Follower, "pods are placed together as one by one", "see `varies`, `one_by_one`"),
     ],
 )
 def test_what_is_wrong_is_found(plugin: type[Plugin], check: str, problem: str) -> None:

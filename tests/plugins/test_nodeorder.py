@@ -141,7 +141,7 @@ def test_nothing_to_prefer_is_no_score() -> None:
     session = two_nodes()
     order = plugin(session, **dict.fromkeys(WEIGHTS, 1))
     assert order.batch_node_order(named(session, "p"), session.view.nodes.view(session.view.nodes.rows)) is None
-    assert not order.varies(named(session, "p"))
+    assert not order.varies_on_node(named(session, "p"))
 
 
 def test_preferred_node_affinity_is_relative_to_the_nodes_to_choose_from() -> None:
@@ -155,7 +155,7 @@ def test_preferred_node_affinity_is_relative_to_the_nodes_to_choose_from() -> No
     assert everywhere is not None
     assert everywhere.tolist() == [200, 0, 200]
     assert order.batch_node_order(pod, session.view.nodes.view(session.view.nodes.rows[[0, 2]])) is None
-    assert not order.varies(pod)
+    assert not order.varies_on_node(pod)
 
 
 @pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
@@ -164,5 +164,5 @@ def test_pods_that_prefer_company_vary(kind: str) -> None:
     weighted = [{"weight": 1, "podAffinityTerm": term}]
     affinity = {kind: {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
     session = opened(builders.node("n0"), builders.pod("p", "g", affinity=affinity))
-    assert plugin(session, podaffinity=1).varies(named(session, "p"))
-    assert not plugin(session, podaffinity=0).varies(named(session, "p"))
+    assert plugin(session, podaffinity=1).varies_on_node(named(session, "p"))
+    assert not plugin(session, podaffinity=0).varies_on_node(named(session, "p"))

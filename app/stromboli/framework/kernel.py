@@ -13,8 +13,10 @@ the choice pod by pod. The placement is the same as one at a time, at O(nodes + 
 O(k * nodes); the table costs one call of each plugin per doubling.
 
 **When it is not exact.** Scores that are normalised over the nodes to choose from (`batch_node_order`) change for all
-when a node fills up: the batch ends there and the caller starts another. Pods whose predicates depend on other pods
-(`varies`) go one at a time, with nothing cached.
+when a node fills up: the batch ends there and the caller starts another. Pods whose predicates or scores depend on
+other pods go one at a time. When they depend on pods of the same node alone (`varies_on_node`), as with host ports,
+cards or anti-affinity between hosts, their board is kept, and only a node where something changed is asked again. When
+they depend on pods elsewhere (`varies`), nothing is kept.
 """
 
 from __future__ import annotations
@@ -78,7 +80,11 @@ class Board:
         self._compute()
         self._seen = len(kernel.nodes.log)
         #: whether scores depend on which nodes there are to choose from, or on what their neighbours got
-        self.relative = len(rows) > 1 and (kernel.follows(pod) or kernel.set_scores(pod, rows) is not None)
+        self.relative = self._is_relative()
+
+    def _is_relative(self) -> bool:
+        kernel, pod, rows = self._kernel, self.pod, self.rows
+        return len(rows) > 1 and (kernel.follows(pod) or kernel.set_scores(pod, rows) is not None)
 
     def refresh(self) -> None:
         """Look again at the nodes that changed since the last call."""
@@ -129,6 +135,11 @@ class Board:
             self._copies = self._count_copies(self.rows)
         return self._copies
 
+    def places(self) -> Mask:
+        """Where the pod could be one of the node's pods, whatever else it requests."""
+        places: Mask = self._kernel.nodes.idle[PODS, self.rows] >= 1 - TOLERANCE
+        return places
+
     def _count_copies(self, rows: Rows) -> Vector:
         nodes = self._kernel.nodes
         now, later = nodes.idle[:, rows], nodes.future_idle(rows)
@@ -142,6 +153,10 @@ class Board:
             self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
         if self._copies is not None:
             self._copies[at] = self._count_copies(dirty)
+        self._offer(at, scores, fitting)
+
+    def _offer(self, at: Rows, scores: Vector, fitting: Mask) -> None:
+        """Let nodes with new scores take part again."""
         if self._heap is not None:
             for index, score, fit in zip(at.tolist(), scores.tolist(), fitting.tolist(), strict=True):
                 if fit:
@@ -153,6 +168,52 @@ class Board:
         self._fits_future = self._copies = None
         self.scores = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
+
+
+class _LocalBoard(Board):
+    """The board of a pod whose predicates change where pods come or go (`varies_on_node`).
+
+    It has all nodes, and those that do not pass count as nodes without room.
+    """
+
+    __slots__ = ("_passes",)
+
+    def __init__(self, kernel: Kernel, pod: PodRecord, request: Vector) -> None:
+        super().__init__(kernel, pod, request, kernel.nodes.rows)
+
+    def _is_relative(self) -> bool:
+        # Others may come that make it so.
+        return self._kernel.scores_sets
+
+    @property
+    def fits_future(self) -> Mask:
+        if self._fits_future is None:
+            self._fits_future = super().fits_future & self._passes
+        return self._fits_future
+
+    def places(self) -> Mask:
+        return super().places() & self._passes
+
+    def _update(self, at: Rows, dirty: Rows) -> None:
+        kernel, nodes = self._kernel, self._kernel.nodes
+        self._passes[at] = passes = kernel.passing(self.pod, nodes.view(dirty))
+        if self._fits_future is not None:
+            self._fits_future[at] = passes & fits(self.request, nodes.future_idle(dirty))
+        self.fits_idle[at] = False
+        at = at[passes]
+        if len(at):
+            self.scores[at] = scores = kernel.score(self.pod, nodes.view(at))
+            self.fits_idle[at] = fitting = fits(self.request, nodes.room(at))
+            self._offer(at, scores, fitting)
+
+    def _compute(self) -> None:
+        kernel, nodes = self._kernel, self._kernel.nodes
+        self._passes = kernel.passing(self.pod, nodes.view(self.rows))
+        self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
+        self._fits_future = self._copies = self._heap = None
+        rows = np.flatnonzero(self._passes)
+        self.scores = np.full(len(nodes), -np.inf)
+        self.scores[rows] = kernel.score(self.pod, nodes.view(rows))
 
 
 class Kernel:
@@ -178,8 +239,11 @@ class Kernel:
         return bool(self._points.all("predicate"))
 
     def varies(self, pod: PodRecord) -> bool:
-        """Whether this pod must be placed one at a time with everything asked anew."""
-        return self._points.anybody("varies", pod)
+        """Whether what plugins say of this pod depends on other pods: it must be placed one at a time."""
+        return self._points.anybody("varies", pod) or self._varies_on_node(pod)
+
+    def _varies_on_node(self, pod: PodRecord) -> bool:
+        return self._points.anybody("varies_on_node", pod)
 
     @property
     def identifies(self) -> bool:
@@ -221,8 +285,12 @@ class Kernel:
 
         `hopeful` adds those that refuse the pod only for causes that go when pods go.
         """
-        passed = np.ones(len(self.nodes), np.bool_)
-        for cause, mask in self._filters(pod):
+        return self.passing(pod, self.nodes.view(self.nodes.rows), hopeful=hopeful)
+
+    def passing(self, pod: PodRecord, view: NodeView, *, hopeful: bool = False) -> Mask:
+        """The same of the nodes of a view, shape (nodes of the view,)."""
+        passed = np.ones(len(view), np.bool_)
+        for cause, mask in self._filters(pod, view):
             if not (hopeful and isinstance(cause, Passing)):
                 passed &= mask
         return passed
@@ -235,15 +303,14 @@ class Kernel:
         """Why nodes are not feasible: each cause with the nodes that fail it first."""
         left = np.ones(len(self.nodes), np.bool_)
         out = []
-        for cause, mask in self._filters(pod):
+        for cause, mask in self._filters(pod, self.nodes.view(self.nodes.rows)):
             failed = left & ~mask
             if failed.any():
                 out.append((cause, failed))
             left &= mask
         return out
 
-    def _filters(self, pod: PodRecord) -> Iterator[tuple[str, Mask]]:
-        view = self.nodes.view(self.nodes.rows)
+    def _filters(self, pod: PodRecord, view: NodeView) -> Iterator[tuple[str, Mask]]:
         for method in self._points.all("predicate"):
             yield from answers.filters(method, method(pod, view), len(view))
 
@@ -253,9 +320,14 @@ class Kernel:
         total = self._sum("node_order", pod, view)
         return np.zeros(len(view)) if total is None else total
 
+    @property
+    def scores_sets(self) -> bool:
+        """Whether anybody's scores depend on the set of nodes."""
+        return bool(self._points.all("batch_node_order"))
+
     def set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """The sum of the scores that depend on the set of nodes, shape (rows,); None when they are all equal."""
-        if not self._points.all("batch_node_order"):
+        if not self.scores_sets:
             return None
         return self._sum("batch_node_order", pod, self.nodes.view(rows))
 
@@ -296,11 +368,20 @@ class Kernel:
         """The board of a pod's class, up to date."""
         return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
 
-    def _known_board(self, pod: PodRecord) -> Board:
+    def _best_board(self, pod: PodRecord) -> Board:
+        """The board to choose from, with as much of it kept as may be."""
+        if self._points.anybody("varies", pod):
+            return self._new_board(pod)
+        return self._known_board(pod, local=self._varies_on_node(pod))
+
+    def _known_board(self, pod: PodRecord, *, local: bool = False) -> Board:
         key, boards = self.identity(pod), self._boards
+        if local:
+            # What others ask of a pod, and what it asks of those near it, tells it apart from its class.
+            key = key, pod.namespace, pod.job, frozenset(pod.labels.items())
         board = boards.get(key)
         if board is None:
-            board = self._new_board(pod)
+            board = _LocalBoard(self, pod, self._request_of(pod)) if local else self._new_board(pod)
             self._kept += len(board.rows)
             while self._kept > _MOST_KEPT and boards:
                 self._kept -= len(boards.pop(next(iter(boards))).rows)
@@ -319,7 +400,7 @@ class Kernel:
 
         `hopeful` also takes nodes that refuse the pod only for causes that go when pods go.
         """
-        board = self._new_board(pod, hopeful=hopeful) if self.varies(pod) else self._known_board(pod)
+        board = self._new_board(pod, hopeful=True) if hopeful and self.varies(pod) else self._best_board(pod)
         at = self._candidates(board, board.fits_idle, within)
         now = len(at) > 0
         if not now:
@@ -335,9 +416,8 @@ class Kernel:
 
     def best_effort(self, pod: PodRecord, within: Mask | None = None) -> int | None:
         """The node for a pod that requests nothing: all that it needs is to be one of the node's pods."""
-        board = self.board(pod)
-        places = self.nodes.idle[PODS, board.rows] >= 1 - TOLERANCE
-        at = self._candidates(board, places, within)
+        board = self._best_board(pod)
+        at = self._candidates(board, board.places(), within)
         return self._choose(pod, board, at) if len(at) else None
 
     def batch(self, pod: PodRecord, count: int, within: Mask | None = None) -> list[int]:
@@ -345,17 +425,16 @@ class Kernel:
 
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
-        varies = self.varies(pod)
-        if count > 1 and self._points.anybody("one_by_one", pod):
+        if count > 1 and (self.varies(pod) or self._points.anybody("one_by_one", pod)):
             count = 1
-        board = self._new_board(pod) if varies else self._known_board(pod)
+        board = self._best_board(pod)
         if count == 1 and within is None and not board.relative:
             top = board.top()
             return [] if top is None else [int(board.rows[top])]
         at = self._candidates(board, board.fits_idle, within)
         if len(at) == 0:
             return []
-        if count == 1 or varies:
+        if count == 1:
             node = self._choose(pod, board, at)
             return [] if node is None else [node]
         offsets = self.set_scores(pod, board.rows[at]) if board.relative else None

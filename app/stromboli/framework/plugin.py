@@ -274,7 +274,19 @@ class Plugin:
         raise NotImplementedError
 
     def varies(self, pod: PodRecord) -> bool:
-        """Whether predicates or scores of this pod depend on where other pods are placed, beyond amounts."""
+        """Whether predicates or scores of this pod depend on where other pods are placed, beyond amounts.
+
+        Such pods are placed one at a time, with all nodes asked anew for each.
+        """
+        raise NotImplementedError
+
+    def varies_on_node(self, pod: PodRecord) -> bool:
+        """Whether they do, but what is said of a node only depends on pods that are placed there, or were.
+
+        Such pods are placed one at a time, too, and only nodes where something changed are asked about again.
+        `batch_node_order` may depend on more, since it is asked each time. Pods of a class share what was answered when
+        they agree in `identity`, labels, namespace and job.
+        """
         raise NotImplementedError
 
     def neighbourhoods(self, pod: PodRecord) -> Rows | None:

@@ -48,6 +48,7 @@ _WITHOUT_SWITCH = frozenset(
         "ceiling",
         "job_valid",
         "varies",
+        "varies_on_node",
         "identity",
         "bind_annotations",
         "bind_claims",
@@ -387,11 +388,15 @@ def _method(plugin: Plugin, point: str) -> Method:
     method: Method = getattr(plugin, point)
     if point not in _OF_CLASSES or plugin.reads.whole or type(plugin).identity is not Plugin.identity:
         return method if getattr(method, "__self__", None) is plugin else MethodType(_unbound(method), plugin)
-    varies = plugin.varies if type(plugin).varies is not Plugin.varies else None
+    related = [
+        getattr(plugin, name)
+        for name in ("varies", "varies_on_node")
+        if getattr(type(plugin), name) is not getattr(Plugin, name)
+    ]
     members: dict[int, ClassMember] = {}
 
     def ask(self: Plugin, pod: PodRecord, *rest: Any) -> Any:
-        if varies is not None and varies(pod):
+        if related and any(depends(pod) for depends in related):
             return method(pod, *rest)
         member = members.get(pod.pod_class.id)
         if member is None:

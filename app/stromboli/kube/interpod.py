@@ -19,7 +19,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube.domains import domain_sums, has_domain
-from stromboli.kube.placed import PlacedPods
+from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Selector, label_selector
@@ -145,13 +145,15 @@ class InterPod:
             free = [domain_sums(self._facts, term.topology_key, counts) == 0 for term, counts in repelled]
             yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), reduce(np.logical_and, free)
 
-    def concerns(self, pod: PodRecord) -> bool:
-        """Whether the filters exclude nodes for this pod because of where others are."""
-        affinity = pod.pod_class.spec.affinity
-        own = affinity is not None and any(
-            part is not None and part.required for part in (affinity.pod_affinity, affinity.pod_anti_affinity)
-        )
-        return own or bool(self._repelled(pod))
+    def scope(self, pod: PodRecord) -> Scope:
+        """On which pods the filters depend. Anti-affinity between hosts asks for those on the node alone."""
+        if required_affinity(pod.pod_class):
+            return Scope.Anywhere
+        terms = [*(required_anti_affinity(pod.pod_class) or ()), *(term for term, _ in self._repelled(pod))]
+        if not terms:
+            return Scope.Nowhere
+        apart = all(self._facts.labels(term.topology_key).distinct for term in terms)
+        return Scope.OnNode if apart else Scope.Anywhere
 
     def preference(self, pod: PodRecord) -> Vector | None:
         """The sum of the weights of all preferred terms, of the pod and of those near a node; None without any."""

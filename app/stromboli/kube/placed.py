@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TypeVar
 
 import numpy as np
@@ -30,6 +31,15 @@ T = TypeVar("T", bound=Hashable)
 _ON_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
 #: counts that are kept; one that was dropped is taken anew
 _MOST_COUNTS = 64
+
+
+class Scope(IntEnum):
+    """Where the pods are on which it depends what a rule says of a node."""
+
+    Nowhere = 0
+    OnNode = 1
+    Anywhere = 2
+
 
 #: what a rule wants to know of a pod class; None when it has nothing to do with the class
 Trait = Callable[[PodClass], T | None]

@@ -209,7 +209,7 @@ def _difference(together: Mapping[str, str], alone: Mapping[str, str]) -> str:
     for pod in sorted(together.keys() | alone.keys()):
         if together.get(pod) != alone.get(pod):
             where, by_itself = (on.get(pod, "nowhere") for on in (together, alone))
-            return f"pod {pod} is placed on {where}, by itself on {by_itself}: see `varies` and `one_by_one`"
+            return f"pod {pod} is placed on {where}, by itself on {by_itself}: see `varies`, `one_by_one`"
     return ""
 
 

@@ -144,7 +144,7 @@ class NodeOrder(Plugin):
             total = _added(total, weights.selector_spread, self._selector_spread.scores(pod, nodes.rows))
         return total
 
-    def varies(self, pod: PodRecord) -> bool:
+    def varies_on_node(self, pod: PodRecord) -> bool:
         weights, pod_class = self.arguments, pod.pod_class
         return bool(
             (weights.pod_affinity and preferred_terms(pod_class))

@@ -17,7 +17,7 @@ from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
-from stromboli.kube.placed import PlacedPods
+from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
@@ -116,6 +116,8 @@ class Predicates(Plugin):
         #: what the nodes themselves say, by the terms of classes
         self._known: dict[bytes, list[tuple[str, Mask]]] = {}
         self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
+        #: by class
+        self._scopes: dict[int, Scope] = {}
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
         self._spread = Spread(view, self._placed)
@@ -135,15 +137,30 @@ class Predicates(Plugin):
                 yield cause, mask if everywhere else mask[nodes.rows]
 
     def varies(self, pod: PodRecord) -> bool:
+        return self._scope(pod) is Scope.Anywhere
+
+    def varies_on_node(self, pod: PodRecord) -> bool:
+        return self._scope(pod) is Scope.OnNode
+
+    def _scope(self, pod: PodRecord) -> Scope:
+        """On which pods it depends what is said of a node."""
+        found = self._scopes.get(pod.pod_class.id)
+        if found is None:
+            found = self._scopes[pod.pod_class.id] = self._scope_of_class(pod)
+        return max(found, self._inter_pod.scope(pod)) if self.arguments.pod_affinity else found
+
+    def _scope_of_class(self, pod: PodRecord) -> Scope:
+        """The same, other pods' affinities aside."""
         enabled, pod_class = self.arguments, pod.pod_class
-        return (
-            (enabled.node_ports and host_ports(pod_class) is not None)
-            or (enabled.pod_affinity and self._inter_pod.concerns(pod))
-            or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
-            or (enabled.node_volume_limits and self._volume_limits.concerns(pod))
+        if (
+            (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
             or self._dynamic_resources.concerns(pod)
-        )
+        ):
+            return Scope.Anywhere
+        ports = enabled.node_ports and host_ports(pod_class) is not None
+        volumes = enabled.node_volume_limits and self._volume_limits.concerns(pod)
+        return Scope.OnNode if ports or volumes else Scope.Nowhere
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)

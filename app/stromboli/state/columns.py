@@ -67,13 +67,14 @@ class _Values(Generic[T]):
 class Column(Generic[T]):
     """The values of one snapshot's rows."""
 
-    __slots__ = ("_asked", "_order", "_values", "numbers")
+    __slots__ = ("_asked", "_distinct", "_order", "_values", "numbers")
 
     def __init__(self, values: _Values[T], numbers: Numbers) -> None:
         self._values = values
         #: the rows by number, once that was worth sorting them, and how often it was asked before
         self._order: tuple[Rows, Numbers] | None = None
         self._asked = 0
+        self._distinct: bool | None = None
         #: the number of each row's value, -1 for none, shape (rows,)
         self.numbers = numbers
 
@@ -97,6 +98,13 @@ class Column(Generic[T]):
             return np.flatnonzero(self.numbers == number)
         order, numbers = self._order
         return order[slice(*np.searchsorted(numbers, (number, number + 1)))]
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no two rows have the same value."""
+        if self._distinct is None:
+            self._distinct = bool(np.bincount(self.numbers + 1)[1:].max(initial=0) <= 1)
+        return self._distinct
 
     def of(self, rows: Rows) -> Column[T]:
         """The same of some rows."""
