@@ -148,7 +148,7 @@ class Board:
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
         self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
-        self.fits_idle[at] = fitting = fits(self.request, nodes.room(dirty))
+        self.fits_idle[at] = fitting = nodes.fitting(self.request, dirty)
         if self._fits_future is not None:
             self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
         if self._copies is not None:
@@ -164,7 +164,7 @@ class Board:
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
-        self.fits_idle = fits(self.request, nodes.room(rows))
+        self.fits_idle = nodes.fitting(self.request, rows)
         self._fits_future = self._copies = None
         self.scores = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
@@ -203,13 +203,13 @@ class _LocalBoard(Board):
         at = at[passes]
         if len(at):
             self.scores[at] = scores = kernel.score(self.pod, nodes.view(at))
-            self.fits_idle[at] = fitting = fits(self.request, nodes.room(at))
+            self.fits_idle[at] = fitting = nodes.fitting(self.request, at)
             self._offer(at, scores, fitting)
 
     def _compute(self) -> None:
         kernel, nodes = self._kernel, self._kernel.nodes
         self._passes = kernel.passing(self.pod, nodes.view(self.rows))
-        self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
+        self.fits_idle = nodes.fitting(self.request, self.rows) & self._passes
         self._fits_future = self._copies = self._heap = None
         rows = np.flatnonzero(self._passes)
         self.scores = np.full(len(nodes), -np.inf)
