@@ -21,7 +21,10 @@ def number_of_domains(facts: NodeFacts, key: str, among: Mask | Rows) -> int:
 
 def domain_sums(facts: NodeFacts, key: str, amounts: Vector) -> Vector:
     """For each node the sum of `amounts` (nodes,) over the nodes of its domain; 0 where the label is missing."""
-    number = facts.label(key) + 1
+    labels = facts.labels(key)
+    if labels.distinct:
+        return np.where(labels.numbers >= 0, amounts, 0.0)
+    number = labels.numbers + 1
     sums: Vector = np.bincount(number, weights=amounts, minlength=1).astype(np.float64, copy=False)
     sums[0] = 0.0
     return sums[number]

@@ -134,22 +134,22 @@ class InterPod:
 
     def filters(self, pod: PodRecord) -> Filters:
         """What the pod requires of the pods near a node, and they of it."""
-        near, far = required_affinity(pod.pod_class), required_anti_affinity(pod.pod_class)
+        near = required_affinity(pod.pod_class)
         if near:
             yield "node(s) didn't match pod affinity rules", self._near_all(near, pod)
-        if far:
-            free = [self._nearby(term) == 0 for term in far]
-            yield Passing("node(s) didn't match pod anti-affinity rules"), reduce(np.logical_and, free)
+        sums = [sum_ for term in self._own_far(pod) if (sum_ := self._nearby(term)) is not None]
+        if sums:
+            yield Passing("node(s) didn't match pod anti-affinity rules"), _nobody(sums)
         repelled = self._repelled(pod)
         if repelled:
-            free = [domain_sums(self._facts, term.topology_key, counts) == 0 for term, counts in repelled]
-            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), reduce(np.logical_and, free)
+            sums = [domain_sums(self._facts, term.topology_key, counts) for term, counts in repelled]
+            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), _nobody(sums)
 
     def scope(self, pod: PodRecord) -> Scope:
         """On which pods the filters depend. Anti-affinity between hosts asks for those on the node alone."""
         if required_affinity(pod.pod_class):
             return Scope.Anywhere
-        terms = [*(required_anti_affinity(pod.pod_class) or ()), *(term for term, _ in self._repelled(pod))]
+        terms = [*self._own_far(pod), *(term for term, _ in self._repelled(pod))]
         if not terms:
             return Scope.Nowhere
         apart = all(self._facts.labels(term.topology_key).distinct for term in terms)
@@ -159,12 +159,14 @@ class InterPod:
         """The sum of the weights of all preferred terms, of the pod and of those near a node; None without any."""
         total: Vector | None = None
         for weight, term in preferred_terms(pod.pod_class) or ():
-            score = weight * self._nearby(term)
-            total = score if total is None else total + score
+            nearby = self._nearby(term)
+            if nearby is not None:
+                score = weight * nearby
+                total = score if total is None else total + score
         for number, weight, term in self._placed.traits(preferred_terms).index(PreferredTerms).near(pod.labels):
             if self._selects(term, pod):
                 counts = self._placed.with_trait(preferred_terms, number)
-                if counts.any():
+                if counts is not None:
                     score = weight * domain_sums(self._facts, term.topology_key, counts)
                     total = score if total is None else total + score
         return total
@@ -180,15 +182,21 @@ class InterPod:
             return reduce(np.intersect1d, map(self._selected, terms))
 
         counts = self._placed.count(terms, selected)
+        if counts is None:
+            counts = np.zeros(len(facts))
         labelled = [has_domain(facts, term.topology_key) for term in terms]
         if all(self._selects(term, pod) for term in terms) and not any(counts[has].any() for has in labelled):
             return reduce(np.logical_and, labelled)
         return reduce(np.logical_and, [domain_sums(facts, term.topology_key, counts) > 0 for term in terms])
 
-    def _nearby(self, term: Term) -> Vector:
-        """How many pods that a term selects are in each node's domain."""
+    def _own_far(self, pod: PodRecord) -> Sequence[Term]:
+        """The terms of pods that a pod keeps away from itself."""
+        return self._placed.traits(required_anti_affinity).value(pod.row) or ()
+
+    def _nearby(self, term: Term) -> Vector | None:
+        """How many pods that a term selects are in each node's domain; None when there are none."""
         counts = self._placed.count(term, lambda: self._selected(term))
-        return domain_sums(self._facts, term.topology_key, counts)
+        return None if counts is None else domain_sums(self._facts, term.topology_key, counts)
 
     def _repelled(self, pod: PodRecord) -> list[tuple[Term, Vector]]:
         """Anti-affinity terms of placed pods that select a pod, with the number of such pods per node."""
@@ -199,7 +207,7 @@ class InterPod:
         for number, _, term in repelling.index(RequiredTerms).near(pod.labels):
             if self._selects(term, pod):
                 counts = self._placed.with_trait(required_anti_affinity, number)
-                if counts.any():
+                if counts is not None:
                     found.append((term, counts))
         return found
 
@@ -216,3 +224,8 @@ class InterPod:
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         known: Mapping[str, Any] = self._namespaces.get(namespace, {})
         return (known.get("metadata") or {}).get("labels") or {}
+
+
+def _nobody(sums: list[Vector]) -> Mask:
+    """Where all counts are zero."""
+    return reduce(np.logical_and, [each == 0 for each in sums])

@@ -1,4 +1,4 @@
-"""Where pods are in this session: counts per node of the pods that a rule asks about.
+"""Where pods are in this session: counts per node of the pods that a rule asks about, where there are any.
 
 Rules between pods (affinity, spread, host ports) ask "how many pods like these are on each node?". Which pods are like
 these is a mask over the columns of `PodFacts`. The count is taken when it is first asked for and kept up from the
@@ -47,16 +47,20 @@ Trait = Callable[[PodClass], T | None]
 
 @dataclass(slots=True)
 class _Count:
-    #: the pods that are counted, shape (pods,)
-    selected: Mask
-    #: shape (nodes,)
-    counts: Vector
+    #: the rows of the pods that are counted
+    rows: Rows
+    #: how many of them are placed
+    total: int
+    #: shape (nodes,); None as long as none of them was
+    counts: Vector | None
     #: how many placements are counted
     seen: int
+    #: the same as `rows`, shape (pods,), once placements are looked through
+    selected: Mask | None = None
 
 
 class PlacedPods:
-    """See the module's docstring. Vectors have shape (nodes,) and must not be changed."""
+    """See the module's docstring. Vectors have shape (nodes,) and must not be changed; None is one of zeros."""
 
     def __init__(self, view: View) -> None:
         self._pods = view.pods
@@ -83,7 +87,7 @@ class PlacedPods:
 
     # -- asked by rules ------------------------------------------------------------------------------------------
 
-    def count(self, key: Hashable, select: Callable[[], Rows], *, terminating: bool = True) -> Vector:
+    def count(self, key: Hashable, select: Callable[[], Rows], *, terminating: bool = True) -> Vector | None:
         """How many of the pods that `select` finds, by row, are on each node; `key` identifies the question.
 
         Without `terminating`, pods that were being deleted before the session do not count.
@@ -93,19 +97,17 @@ class PlacedPods:
             found = self._counts[key] = self._taken(select(), terminating=terminating)
             if len(self._counts) > _MOST_COUNTS:
                 self._counts.popitem(last=False)
-        self._counts.move_to_end(key)
-        for operation, sign in self._moves[found.seen :]:
-            chosen = found.selected[operation.rows]
-            if chosen.any():
-                np.add.at(found.counts, np.array(operation.nodes)[chosen], sign)
-        found.seen = len(self._moves)
-        return found.counts
+        else:
+            self._counts.move_to_end(key)
+            if found.seen < len(self._moves):
+                self._catch_up(found)
+        return found.counts if found.total else None
 
     def traits(self, trait: Trait[T]) -> Column[T]:
         """A trait of all pods, whether they are placed or not."""
         return self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
 
-    def with_trait(self, trait: Trait[T], number: int) -> Vector:
+    def with_trait(self, trait: Trait[T], number: int) -> Vector | None:
         """How many pods with one value of a trait, by its number, are on each node."""
         return self.count((trait, number), lambda: self.traits(trait).rows(number))
 
@@ -126,10 +128,24 @@ class PlacedPods:
         return placed
 
     def _taken(self, found: Rows, *, terminating: bool) -> _Count:
-        selected = np.zeros(len(self._evicted), np.bool_)
-        selected[found] = True
-        rows = self._placed(found)
-        if not terminating:
+        rows = self._placed(found) if len(found) else found
+        if not terminating and len(rows):
             rows = rows[self._pods.state[rows] != PodState.Releasing]
-        counts = np.bincount(self._pods.node[rows], minlength=self._nodes).astype(np.float64)
-        return _Count(selected, counts, len(self._moves))
+        counts = None
+        if len(rows):
+            counts = np.bincount(self._pods.node[rows], minlength=self._nodes).astype(np.float64)
+        return _Count(found, len(rows), counts, len(self._moves))
+
+    def _catch_up(self, found: _Count) -> None:
+        """Count what was placed or evicted since."""
+        if found.selected is None:
+            found.selected = np.zeros(len(self._evicted), np.bool_)
+            found.selected[found.rows] = True
+        for operation, sign in self._moves[found.seen :]:
+            chosen = found.selected[operation.rows]
+            if chosen.any():
+                if found.counts is None:
+                    found.counts = np.zeros(self._nodes)
+                np.add.at(found.counts, np.array(operation.nodes)[chosen], sign)
+                found.total += sign * int(np.count_nonzero(chosen))
+        found.seen = len(self._moves)

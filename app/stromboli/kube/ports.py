@@ -69,5 +69,7 @@ class Ports:
         out = np.ones(self._nodes, np.bool_)
         claimed = self._placed.traits(host_ports)
         for number in sorted(claimed.index(PortIndex).conflicting(wanted)):
-            out &= self._placed.with_trait(host_ports, number) == 0
+            counts = self._placed.with_trait(host_ports, number)
+            if counts is not None:
+                out &= counts == 0
         return out

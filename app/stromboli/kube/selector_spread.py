@@ -38,7 +38,9 @@ class SelectorSpread:
         column = self._placed.pod_facts.column("job", lambda each: each.job or None)
         number = column.by_value[pod.job]
         key, counts = ("selector spread", pod.job), np.zeros(len(self._facts))
-        counts[rows] = self._placed.count(key, lambda: column.rows(number), terminating=False)[rows]
+        placed = self._placed.count(key, lambda: column.rows(number), terminating=False)
+        if placed is not None:
+            counts[rows] = placed[rows]
         scores = _fewest_first(counts[rows])
         zoned = has_domain(self._facts, _ZONE)[rows]
         if zoned.any():

@@ -80,8 +80,10 @@ class Spread:
             return
         labelled = self._labelled(wanted)
         yield f"{_CAUSE} (missing required label)", labelled
-        within = [self._within_skew(constraint, pod, labelled) for constraint in wanted]
-        yield Passing(_CAUSE), reduce(np.logical_and, within)
+        masks = [self._within_skew(constraint, pod, labelled) for constraint in wanted]
+        limiting = [mask for mask in masks if mask is not None]
+        if limiting:
+            yield Passing(_CAUSE), reduce(np.logical_and, limiting)
 
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """A score from 0 to 100 for each of the nodes to choose from, shape (len(rows),); None when they are equal."""
@@ -100,19 +102,26 @@ class Spread:
     def _labelled(self, wanted: list[Constraint]) -> Mask:
         return reduce(np.logical_and, [has_domain(self._facts, c.topology_key) for c in wanted])
 
-    def _within_skew(self, constraint: Constraint, pod: PodRecord, labelled: Mask) -> Mask:
+    def _within_skew(self, constraint: Constraint, pod: PodRecord, labelled: Mask) -> Mask | None:
+        """The nodes where one more pod leaves the skew within its limit; None for all."""
+        counts, itself = self._counts(constraint, pod), constraint.selector.matches(pod.labels)
+        if counts is None:
+            if itself <= constraint.max_skew:
+                return None
+            counts = np.zeros(len(self._facts))
         eligible = labelled & self._included(constraint, pod)
         key = constraint.topology_key
-        matching = domain_sums(self._facts, key, np.where(eligible, self._counts(constraint, pod), 0.0))
+        matching = domain_sums(self._facts, key, np.where(eligible, counts, 0.0))
         domains = number_of_domains(self._facts, key, eligible)
         fewest = matching[eligible].min() if domains and domains >= constraint.min_domains else 0.0
-        itself = constraint.selector.matches(pod.labels)
         within: Mask = matching + itself - fewest <= constraint.max_skew
         return within
 
     def _crowding(self, constraint: Constraint, pod: PodRecord, labelled: Mask, candidates: Rows) -> Vector:
         """How many matching pods each node's domain has; more domains to choose from make each pod weigh more."""
         counts = self._counts(constraint, pod)
+        if counts is None:
+            counts = np.zeros(len(self._facts))
         if constraint.topology_key == _HOSTNAME:
             sums, domains = counts, len(candidates)
         else:
@@ -133,11 +142,11 @@ class Spread:
             out &= ~taints.keeping_away(spec.tolerations or (), self._facts)
         return out
 
-    def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector:
-        """How many pods of the pod's namespace that the constraint selects are on each node."""
+    def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector | None:
+        """How many pods of the pod's namespace that the constraint selects are on each node; None for none."""
         selector, namespace, pods = constraint.selector, pod.namespace, self._placed.pod_facts
         if selector == EVERYTHING:
-            return np.zeros(len(self._facts))
+            return None
 
         def selected() -> Rows:
             return pods.selected(selector, namespace.__eq__)

@@ -88,6 +88,11 @@ class Column(Generic[T]):
         """The number of each value."""
         return self._values.numbers
 
+    def value(self, row: int) -> T | None:
+        """The value of a row."""
+        number = self.numbers[row]
+        return self._values.listed[number] if number >= 0 else None
+
     def rows(self, number: int) -> Rows:
         """The rows that have the value of a number, ascending."""
         self._asked += 1
