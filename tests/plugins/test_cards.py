@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stromboli.plugins.deviceshare.cards import Cards, Sharing
 from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
+from stromboli.plugins.deviceshare.holders import Holders
 from stromboli.plugins.deviceshare.vgpu import Virtual
 from tests import builders
 from tests.plugins.card_oracle import Card, Request, shared, virtual, whole
@@ -27,6 +28,8 @@ _CARDS = st.lists(
     min_size=3,
     max_size=3,
 )
+#: pod, node and card
+_PARTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)), max_size=6)
 NODES = st.lists(_CARDS, min_size=1, max_size=5)
 REQUESTS = st.lists(
     st.tuples(
@@ -59,7 +62,8 @@ def asking(*limits: dict[str, int]) -> Any:
 
 def drafted(sharing: Sharing, pod: Any, nodes: list[list[Card]]) -> list[tuple[list[list[int]], float] | None]:
     cards = matrices(nodes)
-    draft = sharing.draft(pod, cards, cards.there)
+    draft = sharing.draft(pod, cards)
+    assert sharing.fits(pod, cards).tolist() == draft.fits.tolist()
     plans = [draft.plan(node) for node in range(len(nodes))]
     return [
         None if plan is None else ([[part.card for part in slices] for slices in plan], score)
@@ -88,3 +92,22 @@ def test_virtual_cards_and_their_scores(nodes: list[list[Card]], requests: list[
     ]
     found = drafted(Virtual(policy, repaired=True), asking(*limits), nodes)
     assert found == [virtual(cards, requests, policy) for cards in copy.deepcopy(nodes)]
+
+
+@given(_PARTS, _PARTS, st.lists(st.booleans(), min_size=3, max_size=3), st.integers(0, 6))
+def test_cards_of_some_pods_are_counted_on(
+    before: list[tuple[int, int, int]], turned: list[tuple[int, int, int]], chosen: list[bool], asked_after: int
+) -> None:
+    parts = np.array(sorted(before), np.intp).reshape(-1, 3)
+    holders, held = Holders(*parts.T, np.zeros((len(parts), 2), np.int64)), set(before)
+
+    def found() -> list[tuple[int, int]]:
+        cards = holders.cards_of("chosen", lambda: np.array(chosen), (2, 2))
+        return list(map(tuple, np.argwhere(cards).tolist()))
+
+    for number, part in enumerate(turned):
+        if number == asked_after:
+            found()
+        holders.change(*part, -1 if part in held else 1)
+        held ^= {part}
+    assert found() == sorted({(node, card) for pod, node, card in held if chosen[pod]})

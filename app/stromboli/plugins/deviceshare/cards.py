@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,10 @@ class Inventory:
 
 @dataclass(slots=True)
 class Cards:
-    """Matrices of shape (nodes, cards); nothing is known of cards that are not `there`."""
+    """Matrices of shape (nodes, cards); nothing is known of cards that are not `there`.
+
+    They lie card by card in memory, since nodes are many and cards are few.
+    """
 
     there: Mask
     memory: Counts
@@ -81,9 +84,17 @@ class Cards:
     used_cores: Counts
 
     def of(self, rows: Rows | slice) -> Cards:
-        """Those of some nodes, copied."""
-        taken = (part[rows].copy() for part in (self.memory, self.seats, self.users, self.used_memory, self.used_cores))
-        return Cards(self.there[rows], *taken)
+        """Those of some nodes; of a slice, the same memory."""
+        return Cards(*(part[rows] for part in self._parts()))
+
+    def copy(self) -> Cards:
+        """The same, to be changed."""
+        return Cards(*(part.copy(order="K") for part in self._parts()))
+
+    def among(self, allowed: Mask) -> Cards:
+        """The same with no others there than those that are allowed."""
+        there, *others = self._parts()
+        return Cards(there & allowed, *others)
 
     def take(self, node: int, part: Slice, sign: int) -> None:
         """Count a slice, or take it off; slices of cards that are not there do not count."""
@@ -92,27 +103,44 @@ class Cards:
             self.used_memory[node, part.card] += sign * part.memory
             self.used_cores[node, part.card] += sign * part.cores
 
-    def take_all(self, picked: Mask, memory: Counts, cores: int) -> None:
+    def take_all(self, picks: Picks) -> None:
         """Count a slice of each card that was picked."""
+        picked = picks.in_place
         self.users += picked
-        self.used_memory += picked * memory
-        self.used_cores += picked * cores
+        self.used_memory += picked * picks.memory
+        self.used_cores += picked * picks.cores
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.there, self.memory, self.seats, self.users, self.used_memory, self.used_cores
 
 
 @dataclass(slots=True)
 class Picks:
-    """The cards for one container on each node, shape (nodes, cards)."""
+    """The cards for one container on each node."""
 
+    #: in the order in which they are taken, shape (nodes, cards)
     picked: Mask
-    memory: Counts
-    cores: int
-    #: the cards in the order in which they are taken; None when that is their own
+    #: of each card, where it is not the same of all, shape (nodes, cards)
+    memory: int | Counts
+    cores: int = 0
+    #: that order, shape (nodes, cards); None when it is that of the cards
     order: Rows | None = None
+
+    @property
+    def in_place(self) -> Mask:
+        """Which cards are picked, in their own order, shape (nodes, cards)."""
+        if self.order is None:
+            return self.picked
+        out = np.empty_like(self.picked)
+        np.put_along_axis(out, self.order, self.picked, axis=1)
+        return out
 
     def slices(self, node: int) -> tuple[Slice, ...]:
         """Those of a node."""
-        order = range(self.picked.shape[1]) if self.order is None else self.order[node].tolist()
-        return tuple(Slice(i, int(self.memory[node, i]), self.cores) for i in order if self.picked[node, i])
+        at = np.flatnonzero(self.picked[node])
+        cards = at if self.order is None else self.order[node, at]
+        memory = np.broadcast_to(self.memory, self.picked.shape)[node, cards]
+        return tuple(Slice(*part, self.cores) for part in zip(cards.tolist(), memory.tolist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -155,8 +183,11 @@ class Sharing(Protocol):
     def choice(self, pod: PodRecord) -> Callable[[Card, str], bool] | None:
         """Whether a pod may have a card of a node with a mode; equal for pods alike, None when it may have all."""
 
-    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
-        """Cards for a pod, shape (nodes, cards), of those that are allowed."""
+    def fits(self, pod: PodRecord, cards: Cards) -> Mask:
+        """Whether cards suffice for a pod, shape (nodes,)."""
+
+    def draft(self, pod: PodRecord, cards: Cards) -> Draft:
+        """Cards for a pod."""
 
     def frees(self, pod: PodRecord) -> bool:
         """Whether a pod that loses its place gives its slices back."""
@@ -190,7 +221,8 @@ class InventoryIndex:
         # The row at the end is that of nodes without cards.
         table = np.full((4, self._size + 1, int(index.max(initial=0)) + 1), -1)
         table[:, of, index] = rest
-        memory, seats, usable, ids = table[:, inventories]
+        # Taken card by card: a transposed view has the cards of a node in a row again.
+        memory, seats, usable, ids = (part.T[:, inventories].T for part in table)
         return Cards(usable > 0, memory, seats, *(np.zeros_like(memory) for _ in range(3))), ids
 
     def id_numbers(self, ids: Iterable[str]) -> Rows:
@@ -235,17 +267,20 @@ def locate(ids: Rows, nodes: Rows, wanted: Rows) -> Rows:
     return np.where((keys[at] == sought) & (wanted >= 0), at % ids.shape[1], -1)
 
 
-def first(free: Mask, count: int, order: Rows | None = None) -> tuple[Mask, Mask]:
+def enough(free: Mask, count: int) -> Mask:
+    """Where there are `count` free cards, shape (nodes,), of those in a matrix of shape (nodes, cards)."""
+    if count == 1:
+        return cast("Mask", free.any(axis=1))
+    return cast("Mask", free.sum(axis=1) >= count)
+
+
+def first(free: Mask, count: int) -> tuple[Mask, Mask]:
     """The first `count` free cards of each node, and where there are as many, shapes (nodes, cards) and (nodes,)."""
-    if order is not None:
-        free = np.take_along_axis(free, order, axis=1)
-    so_far = free.cumsum(axis=1)
-    picked = free & (so_far <= count)
-    enough: Mask = so_far[:, -1] >= count if free.shape[1] else np.full(len(free), count <= 0)
-    if order is not None:
-        np.put_along_axis(in_place := np.empty_like(picked), order, picked, axis=1)
-        picked = in_place
-    return picked, enough
+    picked, so_far = np.empty_like(free), np.zeros(len(free), np.int32)
+    for card, column in enumerate(free.T):
+        so_far += column
+        np.logical_and(column, so_far <= count, out=picked[:, card])
+    return picked, so_far >= count
 
 
 def units(amounts: ResourceList | None, name: str) -> int | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from stromboli.api import readers
 from stromboli.api.objects import PodSpec
 from stromboli.api.resources import Mask
@@ -19,6 +17,7 @@ from stromboli.plugins.deviceshare.cards import (
     Inventory,
     Picks,
     Plan,
+    enough,
     first,
     units,
 )
@@ -69,10 +68,16 @@ class SharedMemory(_Gpus):
     def wants(self, pod: PodRecord) -> bool:
         return _limit(pod, MEMORY) > 0
 
-    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
-        wanted = _limit(pod, MEMORY)
-        picked, enough = first(allowed & (cards.memory - cards.used_memory >= wanted), 1)
-        return Draft(enough, [Picks(picked, np.full_like(cards.memory, wanted), 0)])
+    def fits(self, pod: PodRecord, cards: Cards) -> Mask:
+        return enough(self._have_room(pod, cards), 1)
+
+    def draft(self, pod: PodRecord, cards: Cards) -> Draft:
+        picked, fits = first(self._have_room(pod, cards), 1)
+        return Draft(fits, [Picks(picked, _limit(pod, MEMORY))])
+
+    def _have_room(self, pod: PodRecord, cards: Cards) -> Mask:
+        room: Mask = cards.there & (cards.memory - cards.used_memory >= _limit(pod, MEMORY))
+        return room
 
 
 class WholeCards(_Gpus):
@@ -81,9 +86,12 @@ class WholeCards(_Gpus):
     def wants(self, pod: PodRecord) -> bool:
         return _limit(pod, NUMBER) > 0
 
-    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
-        picked, enough = first(allowed & (cards.users == 0), _limit(pod, NUMBER))
-        return Draft(enough, [Picks(picked, np.zeros_like(cards.memory), 0)])
+    def fits(self, pod: PodRecord, cards: Cards) -> Mask:
+        return enough(cards.there & (cards.users == 0), _limit(pod, NUMBER))
+
+    def draft(self, pod: PodRecord, cards: Cards) -> Draft:
+        picked, fits = first(cards.there & (cards.users == 0), _limit(pod, NUMBER))
+        return Draft(fits, [Picks(picked, 0)])
 
 
 def _limit(pod: PodRecord, name: str) -> int:

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
 from stromboli.plugins.deviceshare.cards import Cards, Counts, Slice
+
+#: groups of pods whose cards are counted on; those of one that was dropped are counted anew
+_MOST_GROUPS = 64
+
+
+@dataclass(slots=True)
+class _Group:
+    """Some pods, shape (pods,), and how many of them hold each card, shape (nodes, cards)."""
+
+    pods: Mask
+    counts: Counts
 
 
 class Holders:
@@ -18,6 +33,12 @@ class Holders:
         self._amounts = amounts
         #: whether a pod holds a card of a node, where the session changed it
         self._changed: dict[tuple[int, int, int], bool] = {}
+        #: those that were asked for last at the end
+        self._groups: OrderedDict[Hashable, _Group] = OrderedDict()
+
+    def of(self, pod: int) -> slice:
+        """The parts of a pod."""
+        return slice(*np.searchsorted(self.pods, (pod, pod + 1)))
 
     def slices(self, parts: slice) -> tuple[Slice, ...]:
         """Some parts."""
@@ -33,13 +54,43 @@ class Holders:
 
     def change(self, pod: int, node: int, card: int, sign: int) -> None:
         """A pod got a card (1) or lost it (-1)."""
-        self._changed[pod, node, card] = sign > 0
+        at = pod, node, card
+        if self._holds(at) == (sign > 0):
+            return
+        self._changed[at] = sign > 0
+        for group in self._groups.values():
+            if group.pods[pod]:
+                group.counts[node, card] += sign
 
-    def cards_of(self, pods: Mask, shape: tuple[int, ...]) -> Mask:
-        """The cards that any of some pods, shape (pods,), holds, shape (nodes, cards)."""
-        held = np.zeros(shape, np.int64)
+    def cards_of(self, key: Hashable, pods: Callable[[], Mask], shape: tuple[int, ...]) -> Mask:
+        """The cards that any of a group of pods holds, shape (nodes, cards); `pods`, shape (pods,), says who is in it.
+
+        They are counted when somebody first asks for a group's key; `shape` is always the same.
+        """
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = self._count(pods(), shape)
+            if len(self._groups) > _MOST_GROUPS:
+                self._groups.popitem(last=False)
+        self._groups.move_to_end(key)
+        return group.counts > 0
+
+    def _count(self, pods: Mask, shape: tuple[int, ...]) -> _Group:
         chosen = pods[self.pods]
-        before = {*zip(*(part[chosen].tolist() for part in (self.pods, self.nodes, self._cards)), strict=True)}
-        for at in before | {at for at in self._changed if pods[at[0]]}:
-            held[at[1:]] += self._changed.get(at, True)
-        return held > 0
+        before = np.unique(np.stack([part[chosen] for part in (self.pods, self.nodes, self._cards)]), axis=1)
+        counts = np.zeros(shape, np.int64)
+        np.add.at(counts, (before[1], before[2]), 1)
+        for (pod, node, card), holds in self._changed.items():
+            if pods[pod]:
+                counts[node, card] += int(holds) - self._held(pod, node, card)
+        return _Group(pods, counts)
+
+    def _holds(self, at: tuple[int, int, int]) -> bool:
+        """Whether a pod holds a card of a node now."""
+        known = self._changed.get(at)
+        return self._held(*at) if known is None else known
+
+    def _held(self, pod: int, node: int, card: int) -> bool:
+        """Whether it did before the session."""
+        parts = self.of(pod)
+        return bool(((self.nodes[parts] == node) & (self._cards[parts] == card)).any())

@@ -19,7 +19,7 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.plugins.deviceshare.cards import (
     Card,
-    Draft,
+    Cards,
     GrantIndex,
     Inventory,
     InventoryIndex,
@@ -146,8 +146,9 @@ class DeviceShare(Plugin):
             return -1, ()
         known = self._held.get(pod.row)
         if known is None:
-            at, end = np.searchsorted(self._holders.pods, (pod.row, pod.row + 1))
-            known = (int(self._holders.nodes[at]), (self._holders.slices(slice(at, end)),)) if at < end else (-1, ())
+            parts = self._holders.of(pod.row)
+            slices = self._holders.slices(parts)
+            known = (int(self._holders.nodes[parts.start]), (slices,)) if slices else (-1, ())
         return known
 
     def _count_running(self, sharing: Sharing, index: InventoryIndex) -> None:
@@ -183,7 +184,8 @@ class DeviceShare(Plugin):
 
     def _plan(self, pod: PodRecord, node: int) -> Plan | None:
         """The slices that a pod would get on a node now."""
-        return self._draft(pod, np.array([node])).plan(0)
+        assert self._sharing is not None
+        return self._sharing.draft(pod, self._available(pod, np.array([node]))).plan(0)
 
     def _answer(self, pod: PodRecord) -> _Answer:
         """What holds of all nodes for pods like this one, up to date."""
@@ -191,28 +193,35 @@ class DeviceShare(Plugin):
         known = self._answers.get(key)
         changed = np.array(sorted(set(self._log[known.seen :] if known else ())), np.intp)
         if known is None or len(changed) > _REFRESH_ALL * len(known.fits):
-            draft = self._draft(pod, slice(None))
-            known = self._answers[key] = _Answer(draft.fits, draft.values, 0)
+            known = self._answers[key] = _Answer(*self._judge(pod, slice(None)), 0)
             if len(self._answers) > _MOST_ANSWERS:
                 self._answers.popitem(last=False)
         elif len(changed):
-            draft = self._draft(pod, changed)
-            known.fits[changed], known.scores[changed] = draft.fits, draft.values
+            known.fits[changed], known.scores[changed] = self._judge(pod, changed)
         known.seen = len(self._log)
         self._answers.move_to_end(key)
         return known
 
-    def _draft(self, pod: PodRecord, rows: Rows | slice) -> Draft:
-        """What a pod would get on some nodes."""
+    def _judge(self, pod: PodRecord, rows: Rows | slice) -> tuple[Mask, Vector]:
+        """Where the cards of some nodes suffice for a pod, and how good they are, shape (nodes,)."""
+        assert self._sharing is not None
+        cards = self._available(pod, rows)
+        if self.arguments.weight > 0:
+            draft = self._sharing.draft(pod, cards)
+            return draft.fits, draft.values
+        fits = self._sharing.fits(pod, cards)
+        return fits, np.zeros(len(fits))
+
+    def _available(self, pod: PodRecord, rows: Rows | slice) -> Cards:
+        """The cards of some nodes, without those that a pod must not have."""
         assert self._sharing is not None
         cards = self._cards.of(rows)
-        allowed = cards.there
         choice = self._sharing.choice(pod)
         if choice is not None:
-            allowed = allowed & self._chosen(choice)[rows]
+            cards = cards.among(self._chosen(choice)[rows])
         for taboo in self._taboo(pod):
-            allowed = allowed & ~taboo[rows]
-        return self._sharing.draft(pod, cards, allowed)
+            cards = cards.among(~taboo[rows])
+        return cards
 
     def _chosen(self, choice: Callable[[Card, str], bool]) -> Mask:
         """The cards that pods with a choice may have, shape (nodes, cards)."""
@@ -228,12 +237,18 @@ class DeviceShare(Plugin):
         """Cards that a pod must not share with those who hold them, shape (nodes, cards)."""
         rules, shape = self._rules(pod), self._cards.there.shape
         if rules:
-            key = ("exclusive", json.dumps(self.arguments.exclusive_rules))
-            of_pods = self._view.snapshot.pod_facts.column(key, self._rules)
-            same = np.array([bool(rules & others) for others in of_pods.values] + [False], np.bool_)
-            yield self._holders.cards_of(same[of_pods.numbers], shape)
+            yield self._holders.cards_of(rules, lambda: self._matching(rules), shape)
         if is_apart_from_its_group(pod):
-            yield self._holders.cards_of(self._view.pods.job == self._view.pods.job[pod.row], shape)
+            jobs = self._view.pods.job
+            yield self._holders.cards_of(pod.job, lambda: jobs == jobs[pod.row], shape)
+
+    def _matching(self, rules: frozenset[int]) -> Mask:
+        """Pods that match any of some rules of exclusiveness, shape (pods,)."""
+        key = ("exclusive", json.dumps(self.arguments.exclusive_rules))
+        of_pods = self._view.snapshot.pod_facts.column(key, self._rules)
+        same = np.array([bool(rules & others) for others in of_pods.values] + [False], np.bool_)
+        matching: Mask = same[of_pods.numbers]
+        return matching
 
     def _rules(self, pod: PodRecord) -> frozenset[int]:
         """The rules of exclusiveness that a pod's labels match."""

@@ -22,6 +22,7 @@ from stromboli.plugins.deviceshare.cards import (
     Inventory,
     Picks,
     Plan,
+    enough,
     first,
     units,
 )
@@ -55,11 +56,9 @@ class Request:
     percentage: int | None
     cores: int
 
-    def memory_of(self, cards: Cards) -> Counts:
-        """What it gets of each card, shape (nodes, cards)."""
-        if self.percentage is None:
-            return np.full_like(cards.memory, self.memory)
-        return cards.memory * self.percentage // 100
+    def memory_of(self, cards: Cards) -> int | Counts:
+        """What it gets of each card; shape (nodes, cards) where that depends on the card."""
+        return self.memory if self.percentage is None else cards.memory * self.percentage // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +97,7 @@ class Virtual:
         """
         self._policy = policy
         self._repaired = repaired
+        self._scores = policy == "binpack" or (policy == "spread" and repaired)
 
     def wants(self, pod: PodRecord) -> bool:
         return bool(self._requests(pod))
@@ -131,28 +131,50 @@ class Virtual:
         choice = Choice(*(pod.annotations.get(key) for key in (_MODE, _USE_TYPE, _NO_TYPE, _USE_ID, _NO_ID)))
         return None if choice == _ALL else choice
 
-    def draft(self, pod: PodRecord, cards: Cards, allowed: Mask) -> Draft:
-        cards, draft = cards.of(slice(None)), Draft(np.ones(len(cards.there), np.bool_))
+    def fits(self, pod: PodRecord, cards: Cards) -> Mask:
+        requests = self._requests(pod)
+        if len(requests) > 1:
+            # What one container takes the next one lacks.
+            return self.draft(pod, cards).fits
+        room = _have_room(cards, requests[0].memory_of(cards), requests[0].cores)
+        return enough(room, requests[0].cards)
+
+    def draft(self, pod: PodRecord, cards: Cards) -> Draft:
+        draft, requests = Draft(np.ones(len(cards.there), np.bool_)), self._requests(pod)
+        if len(requests) > 1:
+            cards = cards.copy()
         score = np.zeros(len(cards.there))
-        for request in self._requests(pod):
+        for request in requests:
             order, memory = self._order(cards), request.memory_of(cards)
-            picked, enough = first(allowed & _have_room(cards, memory, request.cores), request.cards, order)
-            draft.fits &= enough
-            draft.containers.append(Picks(picked, memory, request.cores, order))
-            idle = cards.users == 0
-            cards.take_all(picked, memory, request.cores)
-            for gain in np.take_along_axis(np.where(picked, self._gains(cards, idle), 0.0), order, axis=1).T:
+            room = np.take_along_axis(_have_room(cards, memory, request.cores), order, axis=1)
+            picked, fits = first(room, request.cards)
+            picks = Picks(picked, memory, request.cores, order)
+            draft.fits &= fits
+            draft.containers.append(picks)
+            for gain in self._gains(cards, picks).T if self._scores else ():
                 score += gain
+            if len(requests) > 1:
+                cards.take_all(picks)
         draft.scores = np.floor(score + 0.5)
         return draft
 
-    def _gains(self, cards: Cards, idle: Mask) -> Matrix:
-        """What taking each card is worth: the fuller it is then, when they are packed; idle, when they are spread."""
-        gains: Matrix = np.zeros(idle.shape)
+    def _gains(self, cards: Cards, picks: Picks) -> Matrix:
+        """What taking each card is worth: the fuller it is then, when they are packed; idle, when they are spread.
+
+        Shape (nodes, cards), in the order in which they are taken.
+        """
+        assert picks.order is not None
+        gains: Matrix = np.zeros(picks.picked.shape, order="F")
+        nodes, turns = picks.picked.nonzero()
+        at = nodes, picks.order[nodes, turns]
         if self._policy == "binpack":
-            np.divide(_SCORE * cards.used_memory, cards.memory, out=gains, where=cards.memory != 0)
-        elif self._policy == "spread" and self._repaired:
-            gains[idle] = _SCORE
+            taken = np.broadcast_to(picks.memory, picks.picked.shape)[at]
+            whole = cards.memory[at]
+            gains[nodes, turns] = np.divide(
+                _SCORE * (cards.used_memory[at] + taken), whole, out=np.zeros(len(nodes)), where=whole != 0
+            )
+        else:
+            gains[nodes, turns] = np.where(cards.users[at] == 0, _SCORE, 0.0)
         return gains
 
     def frees(self, pod: PodRecord) -> bool:
@@ -192,11 +214,11 @@ class Virtual:
         return np.broadcast_to(np.arange(cards.there.shape[1])[::-1], cards.there.shape)
 
 
-def _have_room(cards: Cards, memory: Counts, cores: int) -> Mask:
-    """Whether a container fits on a card. All cores means a card for itself."""
-    room: Mask = (
-        (cards.users < cards.seats) & (memory <= cards.memory - cards.used_memory) & (cards.used_cores + cores <= 100)
-    )
+def _have_room(cards: Cards, memory: int | Counts, cores: int) -> Mask:
+    """Whether a container fits on a card, shape (nodes, cards). All cores means a card for itself."""
+    room: Mask = cards.there & (cards.users < cards.seats)
+    room &= memory <= cards.memory - cards.used_memory
+    room &= cards.used_cores <= 100 - cores
     if cores == 100:
         room &= cards.users <= 0
     if cores == 0:
