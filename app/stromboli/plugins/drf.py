@@ -144,11 +144,14 @@ class Tree:
         #: jobs that hold more or less than when shares were computed
         self._changed: set[int] = set()
         self._fresh = False
+        #: whether anything changed since shares were computed
+        self.stale = True
 
     def changed(self, job: int, amount: Vector) -> None:
         """A job holds more, or less."""
         self._in_use += amount
         self._changed.add(job)
+        self.stale = True
 
     def path(self, queue: Queue) -> list[Branch]:
         """The branches from the root down to a queue, as far as there are jobs."""
@@ -162,8 +165,7 @@ class Tree:
 
     def refresh(self) -> None:
         """Bring all shares up to date."""
-        if self._fresh and not self._changed:
-            return
+        self.stale = False
         scarce = self._in_use >= self._total
         if not self._fresh or (scarce != self._scarce).any():
             self._fresh, self._scarce = True, scarce
@@ -233,9 +235,10 @@ class Tree:
         Siblings that want more are scaled down to the smallest share among them, so that a branch is not blamed for
         what one of its children holds beyond the others.
         """
-        held, hungry = branch.held.copy(), ~branch.full & (branch.parts > 0)
-        smallest = branch.parts[hungry].min(initial=1.0)
-        held[hungry] *= (smallest / branch.parts[hungry])[:, None]
+        held, hungry = branch.held, np.flatnonzero(~branch.full & (branch.parts > 0))
+        if len(hungry):
+            held, parts = held.copy(), branch.parts[hungry]
+            held[hungry] *= (min(1.0, parts.min()) / parts)[:, None]
         total = held.sum(axis=0)
         saturated = bool(branch.full.all())
         branch.rank = saturated, shares.dominant_share(total, self._total) / branch.weight
@@ -255,23 +258,24 @@ class PlaceInTree:
         self._tree = tree
         self._path = path
 
-    def _ranks(self, other: PlaceInTree) -> tuple[tuple[bool, float], tuple[bool, float]]:
-        """The ranks at which the two differ; equal ones when they do not."""
-        self._tree.refresh()
-        for mine, its in zip(self._path, other._path, strict=False):
-            if mine.rank != its.rank:
-                return mine.rank, its.rank
-        return (False, 0.0), (False, 0.0)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PlaceInTree):
             return NotImplemented
-        mine, its = self._ranks(other)
-        return mine == its
+        return self._parting(other) is None
 
     def __lt__(self, other: PlaceInTree) -> bool:
-        mine, its = self._ranks(other)
-        return mine < its
+        parting = self._parting(other)
+        return parting is not None and parting[0] < parting[1]
+
+    def _parting(self, other: PlaceInTree) -> tuple[tuple[bool, float], tuple[bool, float]] | None:
+        """The first ranks in which the two differ, None when they do not."""
+        tree = self._tree
+        if tree.stale:
+            tree.refresh()
+        for mine, its in zip(self._path, other._path, strict=False):
+            if mine is not its and mine.rank != its.rank:
+                return mine.rank, its.rank
+        return None
 
     def __hash__(self) -> int:
         return id(self._path[-1])
