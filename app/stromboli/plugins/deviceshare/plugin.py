@@ -91,13 +91,13 @@ class DeviceShare(Plugin):
             self._cards, self._ids = index.cards(self._inventories.numbers)
             self._count_running(self._sharing, index)
 
-    def varies(self, pod: PodRecord) -> bool:
+    def varies_on_node(self, pod: PodRecord) -> bool:
         return self._wants(pod)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._wants(pod):
-            fits = (self._inventories.numbers < 0) | self._answer(pod).fits
-            yield Passing("node(s) didn't have enough free on their devices"), fits[nodes.rows]
+            without = self._inventories.numbers[nodes.rows] < 0
+            yield Passing("node(s) didn't have enough free on their devices"), without | self._answer(pod).fits[nodes.rows]
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         if self.arguments.weight <= 0 or not self._wants(pod):

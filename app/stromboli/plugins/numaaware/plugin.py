@@ -61,7 +61,7 @@ class NumaAware(Plugin):
         self._wants: dict[int, Wanted | None] = {}
         self._count_unreported()
 
-    def varies(self, pod: PodRecord) -> bool:
+    def varies_on_node(self, pod: PodRecord) -> bool:
         return bool(self._topologies) and self._wanted(pod) is not None
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
