@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, cast
@@ -225,9 +225,10 @@ class InventoryIndex:
         memory, seats, usable, ids = (part.T[:, inventories].T for part in table)
         return Cards(usable > 0, memory, seats, *(np.zeros_like(memory) for _ in range(3))), ids
 
-    def id_numbers(self, ids: Iterable[str]) -> Rows:
-        """The numbers of ids, -1 for those of no card."""
-        return np.array([self._ids.get(each, -1) for each in ids], np.intp)
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """The numbers of the cards' ids. They only become more."""
+        return self._ids
 
 
 class GrantIndex:
@@ -239,6 +240,8 @@ class GrantIndex:
         #: number of the id, memory, percent of compute, shape (parts, 3)
         self._parts: Counts = np.zeros((0, 3), np.int64)
         self._ids: dict[str, int] = {}
+        #: inventories, how many ids they have, and the number there of each id here, -1 for those of no card
+        self._translated: tuple[InventoryIndex | None, int, Rows] = None, 0, np.zeros(0, np.intp)
 
     def extend(self, values: Sequence[Grant]) -> None:
         number = self._ids.setdefault
@@ -253,8 +256,16 @@ class GrantIndex:
         starts, of_pod = (np.cumsum(sizes) - sizes)[grants], sizes[grants]
         pod = np.repeat(np.arange(len(grants)), of_pod)
         parts = self._parts[np.arange(len(pod)) + (starts - (np.cumsum(of_pod) - of_pod))[pod]]
-        parts[:, 0] = inventories.id_numbers(self._ids)[parts[:, 0]]
+        parts[:, 0] = self._translate(inventories)[parts[:, 0]]
         return pod, parts
+
+    def _translate(self, inventories: InventoryIndex) -> Rows:
+        """The number of each id's card, -1 where there is none; found again when there are more ids or cards."""
+        known_of, cards, known = self._translated
+        if known_of is not inventories or cards != len(inventories.ids) or len(known) != len(self._ids):
+            known = np.array([inventories.ids.get(each, -1) for each in self._ids], np.intp)
+            self._translated = inventories, len(inventories.ids), known
+        return known
 
 
 def locate(ids: Rows, nodes: Rows, wanted: Rows) -> Rows:

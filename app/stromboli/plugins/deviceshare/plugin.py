@@ -97,7 +97,10 @@ class DeviceShare(Plugin):
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         if self._wants(pod):
             without = self._inventories.numbers[nodes.rows] < 0
-            yield Passing("node(s) didn't have enough free on their devices"), without | self._answer(pod).fits[nodes.rows]
+            yield (
+                Passing("node(s) didn't have enough free on their devices"),
+                without | self._answer(pod).fits[nodes.rows],
+            )
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         if self.arguments.weight <= 0 or not self._wants(pod):

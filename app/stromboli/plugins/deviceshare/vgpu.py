@@ -128,8 +128,11 @@ class Virtual:
         return tuple(grant)
 
     def choice(self, pod: PodRecord) -> Choice | None:
-        choice = Choice(*(pod.annotations.get(key) for key in (_MODE, _USE_TYPE, _NO_TYPE, _USE_ID, _NO_ID)))
-        return None if choice == _ALL else choice
+        cache = pod.pod_class.cache
+        if Choice not in cache:
+            choice = Choice(*(pod.annotations.get(key) for key in (_MODE, _USE_TYPE, _NO_TYPE, _USE_ID, _NO_ID)))
+            cache[Choice] = None if choice == _ALL else choice
+        return cast("Choice | None", cache[Choice])
 
     def fits(self, pod: PodRecord, cards: Cards) -> Mask:
         requests = self._requests(pod)
