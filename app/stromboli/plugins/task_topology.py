@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -271,10 +271,17 @@ class TaskTopology(Plugin):
         Others are left out in their order until the rest fits; the pod itself is counted in any case.
         """
         nodes, classes = self._view.nodes, bucket.waiting.classes_without(pod)
-        room = nodes.idle[:, rows] + nodes.releasing[:, rows]
-        requests = self._view.snapshot.requests[classes, : len(room)]
-        left = bucket.request - np.concatenate([np.zeros((1, len(room))), np.cumsum(requests, axis=0)])
-        return len(bucket.waiting) - np.minimum(_first_that_fit(left, room), len(classes)).astype(np.float64)
+        requests = self._view.snapshot.requests[classes, : len(bucket.request)]
+        left = bucket.request - np.concatenate([np.zeros((1, len(bucket.request))), np.cumsum(requests, axis=0)])
+        everywhere = len(rows) == len(nodes)
+
+        def room(column: int) -> Vector:
+            idle, releasing = nodes.idle[column], nodes.releasing[column]
+            return idle + releasing if everywhere else idle[rows] + releasing[rows]
+
+        left_out = np.minimum(_first_that_fit(left, room, len(rows)), len(classes))
+        joined: Vector = len(bucket.waiting) - left_out.astype(np.float64)
+        return joined
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
@@ -328,18 +335,18 @@ class TaskTopology(Plugin):
         return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
 
-def _first_that_fit(left: Matrix, room: Matrix) -> Rows:
-    """The first of amounts that become less, shape (steps, dimensions), that fits each node, shape (nodes,).
+def _first_that_fit(left: Matrix, room: Callable[[int], Vector], nodes: int) -> Rows:
+    """The first of amounts that become less, shape (steps, dimensions), that fits each of some nodes, shape (nodes,).
 
-    `room` has shape (dimensions, nodes). As many as there are steps where none of them fits.
+    `room` says by dimension what nodes have. As many as there are steps where none of them fits.
     """
-    first = np.zeros(room.shape[1], np.intp)
-    for column, (amounts, free) in enumerate(zip(left.T, room, strict=True)):
-        fitting = np.searchsorted(TOLERANCE - amounts, -free, side="right")
-        if column not in (CPU, MEMORY):
-            # What nobody asks for is not compared.
-            fitting = np.minimum(fitting, np.searchsorted(-amounts, 0.0))
-        np.maximum(first, fitting, out=first)
+    first = np.zeros(nodes, np.intp)
+    for column, amounts in enumerate(left.T):
+        # What nobody asks for is not compared.
+        asked = len(amounts) if column in (CPU, MEMORY) else int(np.searchsorted(-amounts, 0.0))
+        if asked:
+            fitting = np.searchsorted(TOLERANCE - amounts, -room(column), side="right")
+            np.maximum(first, np.minimum(fitting, asked), out=first)
     return first
 
 
