@@ -30,6 +30,7 @@ class TaintSets:
         self._parts = np.zeros((3, 0), np.intp)
         self._texts: dict[str, int] = {}
         self._repelling = self._soft = np.zeros(0, np.bool_)
+        self._any_soft = False
         #: how many sets there are; of each taint in each set, in order: the number of the set and of the taint
         self.sets = 0
         self._set: Rows = np.zeros(0, np.intp)
@@ -45,17 +46,20 @@ class TaintSets:
         self._parts = np.concatenate([self._parts, np.array(parts, np.intp).reshape(-1, 3).T], axis=1)
         self._repelling = np.append(self._repelling, [taint.effect in REPELLING for taint in new]).astype(np.bool_)
         self._soft = np.append(self._soft, [taint.effect == "PreferNoSchedule" for taint in new]).astype(np.bool_)
+        self._any_soft = bool(self._soft.any())
 
     def first_untolerated(self, tolerations: Tolerations) -> Rows:
         """The number of the first taint in each set that keeps a pod away, -1 where none does, shape (sets,)."""
         away = np.flatnonzero((self._repelling & ~self._tolerated(tolerations))[self._taint])
-        sets, first = np.unique(self._set[away], return_index=True)
+        # Taints are listed set by set: backwards, the first of each is written last.
         out = np.full(self.sets, -1)
-        out[sets] = self._taint[away[first]]
+        out[self._set[away[::-1]]] = self._taint[away[::-1]]
         return out
 
-    def unwanted(self, tolerations: Tolerations) -> Vector:
-        """How many PreferNoSchedule taints in each set a pod does not tolerate, shape (sets,)."""
+    def unwanted(self, tolerations: Tolerations) -> Vector | None:
+        """How many PreferNoSchedule taints in each set a pod does not tolerate, shape (sets,); None without any."""
+        if not self._any_soft:
+            return None
         disliked = (self._soft & ~self._tolerated(tolerations))[self._taint]
         return np.bincount(self._set[disliked], minlength=self.sets).astype(np.float64)
 
@@ -146,9 +150,10 @@ def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[ob
 def unwanted(tolerations: Tolerations, facts: NodeFacts) -> Vector | None:
     """How many PreferNoSchedule taints of each node a pod does not tolerate, shape (nodes,); None when none."""
     sets, of_node = _taint_sets(facts)
-    if not sets.taints:
+    of_sets = sets.unwanted(tolerations)
+    if of_sets is None:
         return None
-    counts: Vector = sets.unwanted(tolerations)[of_node]
+    counts: Vector = of_sets[of_node]
     return counts if counts.any() else None
 
 

@@ -277,7 +277,8 @@ class TaskTopology(Plugin):
 
         def room(column: int) -> Vector:
             idle, releasing = nodes.idle[column], nodes.releasing[column]
-            return idle + releasing if everywhere else idle[rows] + releasing[rows]
+            found: Vector = idle + releasing if everywhere else idle[rows] + releasing[rows]
+            return found
 
         left_out = np.minimum(_first_that_fit(left, room, len(rows)), len(classes))
         joined: Vector = len(bucket.waiting) - left_out.astype(np.float64)
