@@ -101,8 +101,10 @@ class NodeGroup(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         self._accounts = {queue.name: self._open_account(queue) for queue in view.queues.values()}
-        #: the group of each node, empty for none
-        self._groups = [record.labels.get(_GROUP, "") for record in view.nodes.facts.records]
+        facts = view.nodes.facts
+        #: the number of each node's group, shape (nodes,), of no group maybe negative, and whether it is in one
+        self._numbers = facts.label(_GROUP)
+        self._grouped: Mask = (self._numbers >= 0) & (self._numbers != facts.label_values(_GROUP).get("", -1))
         self._count_running()
 
     def identity(self, pod: PodRecord) -> Hashable:
@@ -121,8 +123,8 @@ class NodeGroup(Plugin):
         if account.limits is None:
             yield Anywhere(f"the queue's annotation {_LIMITS} cannot be read"), np.zeros(len(nodes), np.bool_)
             return
-        groups, numbers = nodes.facts.label(_GROUP)[nodes.rows], nodes.facts.label_values(_GROUP)
-        grouped = (groups >= 0) & (groups != numbers.get("", -1))
+        everywhere, numbers = len(nodes) == len(nodes.facts), nodes.facts.label_values(_GROUP)
+        groups, grouped = (each if everywhere else each[nodes.rows] for each in (self._numbers, self._grouped))
         if not account.affinity:
             yield "node(s) belong to a node group, and the queue names none", ~grouped
             if self.arguments.strict:
@@ -146,7 +148,7 @@ class NodeGroup(Plugin):
             affinity, ordered = account.affinity, self.arguments.preferred_order
             scores = _per_group(nodes, lambda group: affinity.score(group, ordered=ordered) if group else 0.0)
             account.scores = np.array(scores, np.float64)
-        return account.scores[nodes.facts.label(_GROUP)[nodes.rows]]
+        return account.scores[self._numbers if len(nodes) == len(nodes.facts) else self._numbers[nodes.rows]]
 
     # -- accounts ------------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class NodeGroup(Plugin):
             return
         held = self._accounts[operation.job.queue.name].held
         for node in operation.nodes:
-            group = self._groups[node]
+            group = self._group(node) if held else ""
             if group in held:
                 held[group] += sign * operation.request
 
@@ -173,10 +175,15 @@ class NodeGroup(Plugin):
             held = self._accounts[job.queue.name].held
             for pod in view.holding(job):
                 node = int(view.pods.node[pod.row])
-                if node >= 0 and self._groups[node] in held:
-                    held[self._groups[node]] += view.request(pod)
+                if node >= 0 and self._group(node) in held:
+                    held[self._group(node)] += view.request(pod)
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _group(self, node: int) -> str:
+        """The group of a node, empty for none."""
+        group: str = self._view.nodes.facts.records[node].labels.get(_GROUP, "")
+        return group
 
     def _account(self, pod: PodRecord) -> Account | None:
         job = self._view.jobs.get(pod.job)
