@@ -123,8 +123,9 @@ class NodeGroup(Plugin):
         if account.limits is None:
             yield Anywhere(f"the queue's annotation {_LIMITS} cannot be read"), np.zeros(len(nodes), np.bool_)
             return
-        everywhere, numbers = len(nodes) == len(nodes.facts), nodes.facts.label_values(_GROUP)
-        groups, grouped = (each if everywhere else each[nodes.rows] for each in (self._numbers, self._grouped))
+        groups, grouped, numbers = self._numbers, self._grouped, nodes.facts.label_values(_GROUP)
+        if len(nodes) < len(nodes.facts):
+            groups, grouped = groups[nodes.rows], grouped[nodes.rows]
         if not account.affinity:
             yield "node(s) belong to a node group, and the queue names none", ~grouped
             if self.arguments.strict:
