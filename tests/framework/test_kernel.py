@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
@@ -67,10 +70,18 @@ class Odd(Plugin):
         yield "even", nodes.rows % 2 == 1
 
 
-def one_at_a_time(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, request: Vector, count: int) -> list[int]:
+def one_at_a_time(
+    plugins: list[Plugin],
+    ledger: NodeLedger,
+    pod: PodRecord,
+    request: Vector,
+    count: int,
+    *,
+    others: Mapping[int, int] = MappingProxyType({}),
+) -> list[int]:
     """The reference: for each pod, the first of the best of all nodes that have room now."""
     placed, nodes = [], ledger.nodes
-    for _ in range(count):
+    for turn in range(count):
         view = nodes.view(nodes.rows)
         feasible: Mask = fits(request, nodes.idle)
         for plugin in plugins:
@@ -87,9 +98,34 @@ def one_at_a_time(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, req
             if type(plugin).batch_node_order is not Plugin.batch_node_order:
                 scores += plugin.batch_node_order(pod, nodes.view(rows))
         best = int(rows[np.argmax(scores)])
-        ledger.occupy(best, request, pod.pod_class.scoring_request, 1)
+        take(ledger, best, pod, request, others.get(turn))
         placed.append(best)
     return placed
+
+
+def in_turns(
+    plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, request: Vector, count: int, *, others: dict[int, int]
+) -> list[int]:
+    """The kernel, asked for one pod after the other."""
+    kernel = Kernel(
+        ledger.nodes, Points([[(plugin, PluginOption(plugin.name)) for plugin in plugins]]), lambda _: request
+    )
+    placed: list[int] = []
+    for turn in range(count):
+        nodes = kernel.batch(pod, 1)
+        if not nodes:
+            break
+        take(ledger, nodes[0], pod, request, others.get(turn))
+        placed += nodes
+    return placed
+
+
+def take(ledger: NodeLedger, node: int, pod: PodRecord, request: Vector, other: int | None = None) -> None:
+    """Put a pod on a node; or, by a number, one that counts differently, a larger one, nothing, or others as well."""
+    own, same, larger = (node, 1, pod.pod_class.scoring_request), (node, 1, (7.0, 7.0)), (node, 2, (0.0, 0.0))
+    elsewhere = (0, 3, (0.0, 0.0))
+    for at, pods, scoring in [own] if other is None else ([same], [larger], [], [own, larger], [elsewhere, own])[other]:
+        ledger.occupy(at, pods * request, scoring, 1)
 
 
 def in_batches(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, request: Vector, count: int) -> list[int]:
@@ -131,6 +167,32 @@ def test_a_batch_places_as_one_at_a_time_does(
         assert record is not None
         request = snapshot.requests[record.pod_class.id]
         placed.append(way(plugins, NodeLedger(snapshot.nodes), record, request, count))
+    assert placed[0] == placed[1]
+
+
+@given(
+    cpus=st.lists(st.integers(4, 12), min_size=1, max_size=12),
+    cpu=st.sampled_from(["500m", "1"]),
+    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Odd])),
+    others=st.dictionaries(st.integers(8, 20), st.integers(0, 4), min_size=2, max_size=8),
+)
+@example(cpus=[12] * 3, cpu="1", chosen={Spread}, others={10: 4})
+@example(cpus=[12] * 3, cpu="1", chosen={Spread}, others={10: 1})
+def test_pods_that_come_in_turns_are_placed_as_one_at_a_time(
+    cpus: list[int], cpu: str, chosen: set[type[Plugin]], others: dict[int, int]
+) -> None:
+    cluster = builders.state(
+        [builders.node(f"n{i}", cpu=str(c), memory=f"{2 * c}Gi") for i, c in enumerate(cpus)],
+        builders.pod("p", cpu=cpu),
+    )
+    plugins = [plugin() for plugin in sorted(chosen, key=lambda p: p.name)]
+    placed = []
+    for way in (one_at_a_time, in_turns):
+        snapshot = cluster.snapshot()
+        record = cluster.record("default/p")
+        assert record is not None
+        request = snapshot.requests[record.pod_class.id]
+        placed.append(way(plugins, NodeLedger(snapshot.nodes), record, request, 60, others=others))
     assert placed[0] == placed[1]
 
 

@@ -3,7 +3,8 @@
 **One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and
 their scores. It is made once per session and class, O(nodes); afterwards only nodes that a placement touched are
 looked at again, found through `Nodes.log`. The best node is the highest score, of equals the first in order. A
-class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes) for each pod.
+class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes) for each pod. When
+nobody else places anything in between, its choices are made ahead in one pass, and given out while they stand.
 
 **Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
 of the moment: a node outside of them would first have to be reached after k better ones, each of which is taken at
@@ -36,6 +37,8 @@ from stromboli.state.pods import PodRecord
 _FLOAT = np.dtype(np.float64)
 #: single placements of a class until its nodes are worth a heap
 _HEAP_AFTER = 3
+#: single placements of a class, with nothing else in between, until choices are made ahead, and how many at most
+_AHEAD_AFTER, _MOST_AHEAD = 8, 256
 #: a board that missed more than this share of its nodes is computed anew
 _REFRESH_ALL = 0.25
 #: nodes on all boards that are kept, at 17 bytes each; a dropped board is made anew when its class is asked for
@@ -46,6 +49,7 @@ class Board:
     """Feasibility, room and scores of the nodes for one identity class. Arrays have shape (feasible nodes,)."""
 
     __slots__ = (
+        "_ahead",
         "_copies",
         "_fits_future",
         "_full",
@@ -53,6 +57,7 @@ class Board:
         "_kernel",
         "_seen",
         "_singles",
+        "_streak",
         "fits_idle",
         "pod",
         "relative",
@@ -73,6 +78,9 @@ class Board:
         #: (-score, index) of nodes with room; what is out of date in it is passed over
         self._heap: list[tuple[float, int]] | None = None
         self._singles = 0
+        #: the choices that were made last, and how many were taken before without anything else in between
+        self._ahead: _Ahead | None = None
+        self._streak = 0
         self.fits_idle: Mask
         self.scores: Vector
         self._fits_future: Mask | None
@@ -104,7 +112,27 @@ class Board:
         elif len(at):
             self._update(at, dirty)
 
-    def top(self) -> int | None:
+    def next(self) -> int | None:
+        """The best node with room now for one pod, None when there is none; the board need not be up to date."""
+        ahead = self._ahead
+        stands = ahead is not None and ahead.stands()
+        if ahead is not None and stands and ahead.left:
+            return ahead.take()
+        self.refresh()
+        self._streak = self._streak + ahead.length if ahead is not None and stands else 0
+        if self._streak >= _AHEAD_AFTER and self._foresees():
+            chosen = self._kernel.in_one_pass(self, np.flatnonzero(self.fits_idle), min(self._streak, _MOST_AHEAD))
+        else:
+            top = self._top()
+            chosen = [] if top is None else [int(self.rows[top])]
+        self._ahead = ahead = _Ahead(self._kernel.nodes, self, chosen) if chosen else None
+        return None if ahead is None else ahead.take()
+
+    def _foresees(self) -> bool:
+        """Whether it is known what a placement of the class does to the score of its node."""
+        return not self.relative and not self._kernel.one_by_one(self.pod)
+
+    def _top(self) -> int | None:
         """The index in `rows` of the best node with room now, None when there is none."""
         if self._heap is None:
             self._singles += 1
@@ -185,6 +213,9 @@ class _LocalBoard(Board):
         # Others may come that make it so.
         return self._kernel.scores_sets
 
+    def _foresees(self) -> bool:
+        return False
+
     @property
     def fits_future(self) -> Mask:
         if self._fits_future is None:
@@ -214,6 +245,35 @@ class _LocalBoard(Board):
         rows = np.flatnonzero(self._passes)
         self.scores = np.full(len(nodes), -np.inf)
         self.scores[rows] = kernel.score(self.pod, nodes.view(rows))
+
+
+class _Ahead:
+    """Choices for pods of a class that come one at a time. They stand while all that happens is that each is taken."""
+
+    __slots__ = ("_amounts", "_board", "_logged", "_node", "_nodes", "left", "length")
+
+    def __init__(self, nodes: Nodes, board: Board, chosen: list[int]) -> None:
+        self._nodes = nodes
+        self._board = board
+        self.length = len(chosen)
+        #: those that are left, the next at the end
+        self.left = chosen[::-1]
+
+    def take(self) -> int:
+        """The next choice."""
+        nodes, board = self._nodes, self._board
+        self._node = node = self.left.pop()
+        self._logged = len(nodes.log) + 1
+        #: what the node has when the pod is there
+        self._amounts = [*(nodes.idle[:, node] - board.request), *(nodes.scoring[:, node] + board.scoring)]
+        return node
+
+    def stands(self) -> bool:
+        """Whether the last choice was taken, and nothing else happened."""
+        nodes, node = self._nodes, self._node
+        if len(nodes.log) != self._logged or nodes.log[-1] != node:
+            return False
+        return self._amounts == [*nodes.idle[:, node], *nodes.scoring[:, node]]
 
 
 class Kernel:
@@ -368,13 +428,13 @@ class Kernel:
         """The board of a pod's class, up to date."""
         return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
 
-    def _best_board(self, pod: PodRecord) -> Board:
-        """The board to choose from, with as much of it kept as may be."""
+    def _best_board(self, pod: PodRecord, *, refresh: bool = True) -> Board:
+        """The board to choose from, with as much of it kept as may be; out of date unless it is to be refreshed."""
         if self._points.anybody("varies", pod):
             return self._new_board(pod)
-        return self._known_board(pod, local=self._varies_on_node(pod))
+        return self._known_board(pod, local=self._varies_on_node(pod), refresh=refresh)
 
-    def _known_board(self, pod: PodRecord, *, local: bool = False) -> Board:
+    def _known_board(self, pod: PodRecord, *, local: bool = False, refresh: bool = True) -> Board:
         key, boards = self.identity(pod), self._boards
         if local:
             # What others ask of a pod, and what it asks of those near it, tells it apart from its class.
@@ -386,7 +446,8 @@ class Kernel:
             while self._kept > _MOST_KEPT and boards:
                 self._kept -= len(boards.pop(next(iter(boards))).rows)
         else:
-            board.refresh()
+            if refresh:
+                board.refresh()
             del boards[key]
         boards[key] = board
         return board
@@ -425,23 +486,34 @@ class Kernel:
 
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
-        if count > 1 and (self.varies(pod) or self._points.anybody("one_by_one", pod)):
+        if count > 1 and (self.varies(pod) or self.one_by_one(pod)):
             count = 1
-        board = self._best_board(pod)
-        if count == 1 and within is None and not board.relative:
-            top = board.top()
-            return [] if top is None else [int(board.rows[top])]
+        anywhere = count == 1 and within is None
+        board = self._best_board(pod, refresh=not anywhere)
+        if anywhere and not board.relative:
+            node = board.next()
+            return [] if node is None else [node]
+        if anywhere:
+            board.refresh()
         at = self._candidates(board, board.fits_idle, within)
         if len(at) == 0:
             return []
         if count == 1:
             node = self._choose(pod, board, at)
             return [] if node is None else [node]
-        offsets = self.set_scores(pod, board.rows[at]) if board.relative else None
+        return self.in_one_pass(board, at, count)
+
+    def in_one_pass(self, board: Board, at: Rows, count: int) -> list[int]:
+        """Nodes for up to `count` pods of a board's class, of those at some of its indices, in order of placement."""
+        offsets = self.set_scores(board.pod, board.rows[at]) if board.relative else None
         scores = board.scores[at] if offsets is None else board.scores[at] + offsets
         best = _best(scores, count)
         batch = _Batch(self, board, board.rows[at[best]], None if offsets is None else offsets[best])
         return batch.run(scores[best], count)
+
+    def one_by_one(self, pod: PodRecord) -> bool:
+        """Whether a placement changes the score of its node in more than the amounts."""
+        return self._points.anybody("one_by_one", pod)
 
     def _candidates(self, board: Board, room: Mask, within: Mask | None) -> Rows:
         if within is not None:
