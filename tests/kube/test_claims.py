@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stromboli.framework.session import Session
-from stromboli.state.cluster import ClusterState
+from stromboli.state.cluster import ClusterState, object_key
 from tests import builders
 from tests.kube.test_volumes import claim, named, nodes_for, place, pod, storage_class, volume
 
@@ -220,3 +220,24 @@ def test_what_is_kept_from_the_session_before_changes_nothing(
     agree(builders.decide(state, POLICY).session, World(objects, pods))
     assert [nodes_for(old, name) for name in ("p0", "p1")] == known
     assert named(old, "p0").name == "p0"
+
+
+@PLAIN
+@given(worlds(), worlds(), st.sets(st.integers(0, 15), max_size=3))
+def test_a_few_objects_that_change_or_go_are_looked_at_again(
+    first: tuple[list[Manifest], list[Any]], second: tuple[list[Manifest], list[Any]], which: set[int]
+) -> None:
+    (objects, pods), others = first, second[0]
+    state = cluster(objects, pods)
+    agree(builders.decide(state, POLICY).session, World(objects, pods))
+    by_key = {(each["kind"], object_key(each)): each for each in objects}
+    for at in which:
+        changed = others[at % len(others)]
+        key = changed["kind"], object_key(changed)
+        if key in by_key and changed["kind"] == "PersistentVolume":
+            del by_key[key]
+            state.delete(*key)
+        else:
+            by_key[key] = changed
+            state.upsert(changed["kind"], changed)
+    agree(builders.decide(state, POLICY).session, World(list(by_key.values()), pods))

@@ -7,15 +7,16 @@ attaches. kube-scheduler's limits, which are exact, are a predicate (`kube.volum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Matrix
+from stromboli.kube.csi_nodes import csi_nodes
+from stromboli.kube.mounted import Volume, mounted_volumes
 from stromboli.kube.storage import PersistentVolumeClaim, Storage, storage_of
-from stromboli.state.classes import PodClass
 from stromboli.state.snapshot import Snapshot
 
 #: provisioners whose volumes are not counted
@@ -27,34 +28,40 @@ _NO_LIMIT = 2**31 - 1
 
 def with_attachments(snapshot: Snapshot) -> Snapshot:
     """The snapshot with a dimension for each driver, when any pod mounts a claim; else the snapshot itself."""
-    claiming = [pod_class for pod_class in snapshot.classes if pod_class.claims]
-    if not claiming:
+    mounted = mounted_volumes(snapshot, storage_of(snapshot), _counted)
+    pods = snapshot.pods
+    rows = np.flatnonzero(pods.job > -2)
+    of_class = np.full(len(snapshot.classes), -1)
+    of_class[pods.pod_class[rows]] = rows
+    classes = np.flatnonzero(of_class >= 0)
+    _, drivers, users = mounted.of_all(of_class[classes])
+    numbers, first = np.unique(drivers, return_index=True)
+    if not len(numbers):
         return snapshot
-    drivers: dict[str, int] = {}
-    storage = storage_of(snapshot)
-    wanted = [(pod_class.id, driver) for pod_class in claiming for driver in _drivers(pod_class, storage)]
-    for _, driver in wanted:
-        drivers.setdefault(driver, len(snapshot.dimensions) + len(drivers))
-    requests = _wider(snapshot.requests.T, len(drivers)).T
-    for class_id, driver in wanted:
-        requests[class_id, drivers[driver]] += 1
+    counted = numbers[np.argsort(first)].tolist()
+    requests = _wider(snapshot.requests.T, len(counted)).T
+    for column, driver in enumerate(counted, len(snapshot.dimensions)):
+        requests[:, column] = np.bincount(classes[users[drivers == driver]], minlength=len(requests))
+    names = [mounted.drivers[driver] for driver in counted]
     return replace(
         snapshot,
-        dimensions=(*snapshot.dimensions, *(f"attachable-volumes-csi-{d.replace('/', '-')}" for d in drivers)),
+        dimensions=(*snapshot.dimensions, *(f"attachable-volumes-csi-{name.replace('/', '-')}" for name in names)),
         requests=requests,
         nodes=replace(
             snapshot.nodes,
-            allocatable=_allocatable(snapshot, storage, drivers),
-            used=_used(snapshot, requests, len(drivers)),
-            releasing=_wider(snapshot.nodes.releasing, len(drivers)),
+            allocatable=_allocatable(snapshot, names),
+            used=_used(snapshot, requests, len(names)),
+            releasing=_wider(snapshot.nodes.releasing, len(names)),
         ),
     )
 
 
-def _drivers(pod_class: PodClass, storage: Storage) -> list[str]:
-    """The driver of each claim of a class, as far as there is one."""
-    claims = (storage.claim(pod_class.namespace, name) for name in pod_class.claims)
-    return [driver for claim in claims if claim is not None and (driver := _driver(claim, storage))]
+def _counted(claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+    """What claims count against, each of them once."""
+    for number, claim in enumerate(claims):
+        driver = _driver(claim, storage)
+        if driver:
+            yield driver, str(number)
 
 
 def _driver(claim: PersistentVolumeClaim, storage: Storage) -> str:
@@ -67,14 +74,12 @@ def _driver(claim: PersistentVolumeClaim, storage: Storage) -> str:
     return (storage_class.parameters or {}).get(_DRIVER_PARAMETER) or storage_class.provisioner
 
 
-def _allocatable(snapshot: Snapshot, storage: Storage, drivers: Mapping[str, int]) -> Matrix:
+def _allocatable(snapshot: Snapshot, drivers: Sequence[str]) -> Matrix:
     out = _wider(snapshot.nodes.allocatable, len(drivers))
-    for csi_node in storage.csi_nodes():
-        node = snapshot.nodes.facts.index.get(csi_node.metadata.name)
-        for driver in csi_node.spec.drivers or ():
-            if node is not None and driver.name in drivers:
-                count = driver.allocatable.count if driver.allocatable else None
-                out[drivers[driver.name], node] = 1000 * (_NO_LIMIT if count is None else count)
+    limits = csi_nodes(snapshot).limits(snapshot.nodes.facts)
+    for column, name in enumerate(drivers, len(snapshot.dimensions)):
+        if name in limits:
+            out[column] = 1000 * np.nan_to_num(limits[name], nan=0.0, posinf=_NO_LIMIT)
     return out
 
 

@@ -1,159 +1,164 @@
-"""Which limited volumes the pods of each class mount, as numbers, kept from session to session.
+"""What the claims of pods stand for, such as volumes of a driver, as numbers that are kept from session to session.
 
-A limited volume is one of a CSI driver that any node takes only so many of. What a class mounts follows from its
-claims, their volumes and their storage classes; it is looked up again when one of these is another object.
+It follows from the claims that a pod names, their volumes and their storage classes, and is looked up again when one of
+these is another object.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import count
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from stromboli.api import keys
-from stromboli.api.resources import Rows, Vector
-from stromboli.kube.storage import PersistentVolumeClaim, Storage, changed_keys
-from stromboli.state.classes import PodClass
-from stromboli.state.nodes import NodeFacts
+from stromboli.api.resources import Rows
+from stromboli.kube.storage import PersistentVolumeClaim, Storage
+from stromboli.state.columns import Column
+from stromboli.state.plain import changed_keys
+from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
-#: driver and handle; a claim without volume stands for itself
-AttachedVolume = tuple[str, str]
+#: a driver, and what tells a volume from others of it
+Volume: TypeAlias = tuple[str, str]
+#: the volumes that claims stand for, each once
+Reading: TypeAlias = Callable[[Sequence[PersistentVolumeClaim], Storage], Iterable[Volume]]
+#: a namespace, and the claims that a pod names
+_Named: TypeAlias = tuple[str, tuple[str, ...]]
 
-_CLAIMS, _VOLUMES, _CLASSES, _CSI_NODES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
-_NOTHING: tuple[int, ...] = ()
-#: entries for claims and volumes that nobody uses any more, until all is looked up anew
+_CLAIMS, _VOLUMES, _CLASSES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
+#: entries that are out of use, beyond as many as are in use, until all is looked up anew
 _SLACK = 1_000
+_NONE: Rows = np.zeros(0, np.intp)
 
 
-def mounted_volumes(snapshot: Snapshot, storage: Storage) -> MountedVolumes:
-    """What the classes of a snapshot mount."""
-    known = snapshot.derived.get(MountedVolumes)
+def mounted_volumes(snapshot: Snapshot, storage: Storage, read: Reading) -> MountedVolumes:
+    """What a function reads of the claims of a snapshot's pods."""
+    known = snapshot.derived.get(read)
     assert known is None or isinstance(known, MountedVolumes)
-    facts = snapshot.nodes.facts
-    if known is None or not known.may_go_on(facts, storage):
-        known = snapshot.derived[MountedVolumes] = MountedVolumes(facts, storage)
-    known.update(snapshot.classes, storage)
+    named = snapshot.pod_facts.column("claims", _named)
+    if known is None or not known.may_go_on(named, storage):
+        known = MountedVolumes(named)
+    known = snapshot.derived[read] = known.after(named, storage, read)
     return known
 
 
 class MountedVolumes:
-    """See the module's docstring."""
+    """See the module's docstring. It is not changed: the next one is made of it."""
 
-    def __init__(self, facts: NodeFacts, storage: Storage) -> None:
-        self._facts = facts
-        #: how many volumes of each driver each node takes, infinite where nothing is set, shape (nodes,)
-        self.limits: dict[str, Vector] = _limits(facts, storage)
-        self._of = {kind: storage.plain(kind) for kind in (_CLASSES, _CSI_NODES)}
-        self._seen: dict[str, Mapping[str, Any]] = {_CLAIMS: {}, _VOLUMES: {}}
-        self._number: dict[AttachedVolume, int] = {}
-        self._driver: list[int] = []
-        self._drivers = list(self.limits)
-        self._classes: list[PodClass] = []
-        self._of_class: list[tuple[int, ...]] = []
-        #: ids of classes by a claim that they mount, keys of claims by the volume that they name
-        self._mounting: defaultdict[str, set[int]] = defaultdict(set)
-        self._naming: defaultdict[str, set[str]] = defaultdict(set)
+    def __init__(self, named: Column[_Named]) -> None:
+        #: what distinct pods name, and the number of that for each pod, -1 for nothing, shape (pods,)
+        self._named = named.values
+        self._of_pod = named.numbers
+        self._plain: dict[str, Mapping[str, Any]] = {kind: {} for kind in (_CLAIMS, _VOLUMES, _CLASSES)}
+        #: for each of what is named: where its volumes begin in those below, and how many they are
+        self._first = self._size = _NONE
+        #: numbers of volumes, and of their drivers
+        self._volumes = self._drivers = _NONE
+        #: Hashes of the objects that were looked at, and for which of what is named. Where two objects have the same
+        #: one, more is looked up than needed.
+        self._marks = self._marked = _NONE
+        #: they only become more
+        self._numbers = _Numbers()
+        self._numbers_of_drivers = _Numbers()
 
-    def may_go_on(self, facts: NodeFacts, storage: Storage) -> bool:
-        """Whether only nodes, claims and volumes differ, and little of what it holds is out of use."""
-        if self._facts is not facts or self._of[_CSI_NODES] != storage.plain(_CSI_NODES):
-            self._facts, self.limits = facts, _limits(facts, storage)
-            self._of[_CSI_NODES] = storage.plain(_CSI_NODES)
-        in_use = sum(map(bool, self._of_class))
+    def may_go_on(self, named: Column[_Named], storage: Storage) -> bool:
+        """Whether only pods, claims and volumes differ, and little of what it holds is out of use."""
         return (
-            list(self.limits) == self._drivers
-            and self._of[_CLASSES] == storage.plain(_CLASSES)
-            and max(len(self._number), len(self._mounting)) <= 4 * (in_use + _SLACK)
+            self._named is named.values
+            and not changed_keys(self._plain[_CLASSES], storage.plain(_CLASSES))
+            and len(self._volumes) <= 2 * int(self._size.sum()) + _SLACK
         )
 
-    def by_class(self) -> list[tuple[int, ...]]:
-        """The volumes that pods of each class mount, by class id, for one session: later ones change entries."""
-        return self._of_class.copy()
-
-    def driver(self, volume: int) -> str:
-        """The driver of a volume."""
-        return self._drivers[self._driver[volume]]
-
-    def drivers_of(self, volumes: Rows) -> Rows:
-        """The drivers of volumes, as indices into `limits`."""
-        out: Rows = np.array(self._driver, np.intp)[volumes] if len(volumes) else volumes
+    def after(self, named: Column[_Named], storage: Storage, read: Reading) -> MountedVolumes:
+        """What there is now that some objects and pods changed."""
+        out, values, known = copy(self), named.values[:], len(self._size)
+        out._of_pod, out._plain = named.numbers, {kind: storage.plain(kind) for kind in self._plain}
+        changed = list(map(hash, self._changed(storage))) if known else []
+        stale = np.unique(self._marked[np.isin(self._marks, changed)]) if changed else _NONE
+        new = np.concatenate([stale, np.arange(known, len(values))])
+        if len(new):
+            out._look_up(new, [values[number] for number in new.tolist()], storage, read)
         return out
 
-    def pairs(self, classes: npt.NDArray[np.int32], nodes: npt.NDArray[np.int32]) -> tuple[Rows, Rows]:
-        """Volumes and nodes of pods, given their classes and nodes; a pod has as many as it mounts volumes."""
-        sizes = np.fromiter(map(len, self._of_class), np.intp, len(self._of_class))
-        volumes = np.fromiter(chain.from_iterable(self._of_class), np.intp, int(sizes.sum()))
-        starts = np.cumsum(sizes) - sizes
-        of_pod = sizes[classes]
-        first = np.repeat(starts[classes] - (np.cumsum(of_pod) - of_pod), of_pod)
-        return volumes[first + np.arange(len(first))], np.repeat(nodes, of_pod).astype(np.intp)
+    def _changed(self, storage: Storage) -> Iterator[tuple[str, str]]:
+        for kind in (_CLAIMS, _VOLUMES):
+            yield from ((kind, key) for key in changed_keys(self._plain[kind], storage.plain(kind)))
 
-    def update(self, classes: Sequence[PodClass], storage: Storage) -> None:
-        """Look up what is new or changed."""
-        stale: set[int] = set()
-        for key in self._changed(_CLAIMS, storage):
-            stale |= self._mounting.get(key, set())
-        for name in self._changed(_VOLUMES, storage):
-            for key in self._naming.get(name, ()):
-                stale |= self._mounting.get(key, set())
-        del self._classes[len(classes) :], self._of_class[len(classes) :]
-        stale.update(i for i, known in enumerate(self._classes) if known is not classes[i])
-        stale.update(range(len(self._classes), len(classes)))
-        self._classes += classes[len(self._classes) :]
-        self._of_class += [_NOTHING] * (len(classes) - len(self._of_class))
-        for i in stale:
-            if i < len(classes):
-                self._classes[i] = classes[i]
-                self._of_class[i] = self._look_up(classes[i], storage) if classes[i].claims else _NOTHING
+    def _look_up(self, new: Rows, named: Sequence[_Named], storage: Storage, read: Reading) -> None:
+        """Find the volumes of what is named; `new` are the numbers of that."""
+        found: list[Volume] = []
+        sizes: list[int] = []
+        marks: list[int] = []
+        marked: list[int] = []
+        for number, (namespace, names) in zip(new.tolist(), named, strict=True):
+            claims = [claim for name in names if (claim := storage.claim(namespace, name)) is not None]
+            volumes = list(read(claims, storage))
+            found += volumes
+            sizes.append(len(volumes))
+            marks += [hash((_CLAIMS, keys.key(namespace, name))) for name in names]
+            marks += [hash((_VOLUMES, claim.spec.volume_name)) for claim in claims if claim.spec.volume_name]
+            marked += [number] * (len(marks) - len(marked))
+        size = np.array(sizes, np.intp)
+        first = len(self._volumes) + np.cumsum(size) - size
+        keep = ~np.isin(self._marked, new[new < len(self._size)])
+        self._first, self._size = _with(self._first, new, first), _with(self._size, new, size)
+        self._volumes = _joined(self._volumes, map(self._numbers.of, found))
+        self._drivers = _joined(self._drivers, (self._numbers_of_drivers.of(driver) for driver, _ in found))
+        self._marks, self._marked = _joined(self._marks[keep], marks), _joined(self._marked[keep], marked)
 
-    def _changed(self, kind: str, storage: Storage) -> Sequence[str]:
-        before, now = self._seen[kind], storage.plain(kind)
-        self._seen[kind] = now
-        # At first everything is looked up.
-        return changed_keys(before, now) if self._classes else ()
+    # -- asked by sessions -------------------------------------------------------------------------------------------
 
-    def _look_up(self, pod_class: PodClass, storage: Storage) -> tuple[int, ...]:
-        found: dict[AttachedVolume, None] = {}
-        for name in pod_class.claims:
-            key = keys.key(pod_class.namespace, name)
-            self._mounting[key].add(pod_class.id)
-            claim = storage.claim(pod_class.namespace, name)
-            if claim is not None:
-                if claim.spec.volume_name:
-                    self._naming[claim.spec.volume_name].add(key)
-                volume = _volume(claim, storage)
-                if volume is not None and volume[0] in self.limits:
-                    found[volume] = None
-        return tuple(map(self._numbered, found))
+    def driver(self, name: str) -> int:
+        """The number of a driver, -1 when no volume is of it."""
+        return self._numbers_of_drivers.known.get(name, -1)
 
-    def _numbered(self, volume: AttachedVolume) -> int:
-        number = self._number.setdefault(volume, len(self._number))
-        if number == len(self._driver):
-            self._driver.append(self._drivers.index(volume[0]))
-        return number
+    @property
+    def drivers(self) -> Mapping[int, str]:
+        """The drivers by number."""
+        return {number: str(name) for name, number in self._numbers_of_drivers.known.items()}
 
+    def of(self, row: int) -> tuple[Rows, Rows]:
+        """The volumes of a pod, and their drivers."""
+        volumes, drivers, _ = self.of_all(np.array([row]))
+        return volumes, drivers
 
-def _volume(claim: PersistentVolumeClaim, storage: Storage) -> AttachedVolume | None:
-    """What a claim attaches; None when no driver is involved or known."""
-    volume = storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
-    if volume is not None:
-        csi = volume.spec.csi
-        return (csi.driver, csi.volume_handle) if csi is not None and csi.volume_handle else None
-    storage_class = storage.storage_class(claim.storage_class)
-    return (storage_class.provisioner, f"claim {claim.key}") if storage_class is not None else None
+    def of_all(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
+        """The volumes of some pods with their drivers, and by its index in `rows` which of the pods has each."""
+        named = self._of_pod[rows]
+        at = np.flatnonzero(named >= 0)
+        named = named[at]
+        sizes = self._size[named]
+        first = np.repeat(self._first[named] - (np.cumsum(sizes) - sizes), sizes)
+        found = first + np.arange(len(first))
+        return self._volumes[found], self._drivers[found], np.repeat(at, sizes)
 
 
-def _limits(facts: NodeFacts, storage: Storage) -> dict[str, Vector]:
-    out: dict[str, Vector] = {}
-    for csi_node in storage.csi_nodes():
-        row = facts.index.get(csi_node.metadata.name)
-        for driver in csi_node.spec.drivers or () if row is not None else ():
-            if driver.allocatable is not None and driver.allocatable.count is not None:
-                limit = out.setdefault(driver.name, np.full(len(facts), np.inf))
-                limit[row] = driver.allocatable.count
+class _Numbers:
+    """Numbers for values. Several may ask at a time; some numbers are of no value then."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, int] = {}
+        self._next = count()
+
+    def of(self, value: Hashable) -> int:
+        number = self.known.get(value)
+        return self.known.setdefault(value, next(self._next)) if number is None else number
+
+
+def _joined(before: Rows, more: Iterable[int]) -> Rows:
+    return np.concatenate([before, np.fromiter(more, np.intp)])
+
+
+def _with(before: Rows, at: Rows, values: Rows) -> Rows:
+    """A copy with other values in some rows, of which those that are new come last."""
+    out = np.concatenate([before, np.zeros(np.count_nonzero(at >= len(before)), np.intp)])
+    out[at] = values
     return out
+
+
+def _named(pod: PodRecord) -> _Named | None:
+    names = pod.pod_class.claims
+    return (pod.pod_class.namespace, names) if names else None

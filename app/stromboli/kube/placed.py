@@ -111,10 +111,10 @@ class PlacedPods:
         """How many pods with one value of a trait, by its number, are on each node."""
         return self.count((trait, number), lambda: self.traits(trait).rows(number))
 
-    def counted(self) -> tuple[IntColumn, IntColumn, int]:
-        """The classes and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
+    def counted(self) -> tuple[Rows, IntColumn, int]:
+        """The rows and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
         rows = self._placed(np.arange(len(self._evicted)))
-        return self._pods.pod_class[rows], self._pods.node[rows], len(self._moves)
+        return rows, self._pods.node[rows], len(self._moves)
 
     def moves(self, seen: int) -> Sequence[tuple[Operation, int]]:
         """Operations that were made (1) or taken back (-1) after so many others."""

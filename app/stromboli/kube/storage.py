@@ -173,8 +173,8 @@ class CSINode(Record, frozen=True):
 R = TypeVar("R", bound=Record)
 
 
-#: objects that may have gone before what was read of them is looked through
-_SLACK = 1_000
+#: objects of which it is kept what was read; whoever needs another reads it again
+_MOST_READ = 10_000
 
 
 class Storage:
@@ -185,8 +185,6 @@ class Storage:
         self._plain = plain
         #: what was read, with the object that it was read from
         self._read: dict[tuple[str, str], tuple[Any, Record]] = {} if before is None else before._read
-        if len(self._read) > 2 * sum(map(len, plain.values())) + _SLACK:
-            self._read = {key: read for key, read in self._read.items() if plain.get(key[0], {}).get(key[1]) is read[0]}
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         """A claim, None when there is none of that name."""
@@ -200,11 +198,6 @@ class Storage:
         """A storage class, None when there is none of that name."""
         return self._get(StorageClass, name)
 
-    def csi_nodes(self) -> list[CSINode]:
-        """What the storage drivers of each node can do."""
-        found = [self._get(CSINode, name) for name in self.plain("CSINode")]
-        return [node for node in found if node is not None]
-
     def plain(self, kind: str) -> Mapping[str, Any]:
         """The objects of a kind as they came, by key."""
         return self._plain.get(kind, {})
@@ -216,6 +209,8 @@ class Storage:
             return None
         found = self._read.get((name, key))
         if found is None or found[0] is not plain:
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
             found = self._read[name, key] = plain, msgspec.convert(plain, kind, strict=False)
         assert isinstance(found[1], kind)
         return found[1]
@@ -227,13 +222,3 @@ def storage_of(snapshot: Snapshot) -> Storage:
     assert before is None or isinstance(before, Storage)
     storage = snapshot.derived[Storage] = Storage(snapshot.objects, before)
     return storage
-
-
-def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The keys whose object is not the one from before, and of those that are gone."""
-    if before is now or before == now:
-        return []
-    changed = [key for key, obj in now.items() if before.get(key) is not obj]
-    if len(before) + sum(key not in before for key in changed) != len(now):
-        changed += [key for key in before if key not in now]
-    return changed

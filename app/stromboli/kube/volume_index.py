@@ -13,11 +13,13 @@ from stromboli.api import keys
 from stromboli.api.objects import LabelSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.node_affinity import selected_nodes
-from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, VolumeAffinity, changed_keys
+from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, VolumeAffinity
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.plain import changed_keys
 from stromboli.state.selectors import label_selector
 from stromboli.state.snapshot import Snapshot
 
+_KIND = "PersistentVolume"
 #: answers that are kept: by the labels that claims ask for, and by volume
 _MOST_SELECTORS, _MOST_VOLUMES = 100, 200_000
 
@@ -26,7 +28,7 @@ def volume_index(snapshot: Snapshot, storage: Storage) -> VolumeIndex:
     """The volumes of a snapshot."""
     before = snapshot.derived.get(VolumeIndex)
     assert before is None or isinstance(before, VolumeIndex)
-    if before is not None and not changed_keys(before.plain, storage.plain("PersistentVolume")):
+    if before is not None and not changed_keys(before.plain, storage.plain(_KIND)):
         return before
     index = snapshot.derived[VolumeIndex] = VolumeIndex(storage, before)
     return index
@@ -36,52 +38,50 @@ class VolumeIndex:
     """All volumes of a session. Never changed: the next one is made of what is different."""
 
     def __init__(self, storage: Storage, before: VolumeIndex | None = None) -> None:
-        self.plain = storage.plain("PersistentVolume")
-        self._records: dict[str, PersistentVolume] = {} if before is None else before._records.copy()
+        self.plain = storage.plain(_KIND)
+        was = Storage({_KIND: {} if before is None else before.plain})
         #: names of volumes by the claim that they name, and of the others by class
-        self._reserved: dict[str, frozenset[str]] = {} if before is None else before._reserved.copy()
-        self._unclaimed: dict[str, frozenset[str]] = {} if before is None else before._unclaimed.copy()
+        self._reserved: dict[str, tuple[str, ...]] = {} if before is None else before._reserved.copy()
+        self._unclaimed: dict[str, tuple[str, ...]] = {} if before is None else before._unclaimed.copy()
         self._free: dict[str, FreeVolumes] = {} if before is None else before._free.copy()
-        changed = changed_keys({} if before is None else before.plain, self.plain)
-        self._file(changed, present=False)
-        for name in changed:
-            self._records.pop(name, None)
-            volume = storage.volume(name)
-            if volume is not None:
-                self._records[name] = volume
-        self._file(changed, present=True)
+        changed = changed_keys(was.plain(_KIND), self.plain)
+        self._file(changed, was, present=False)
+        self._file(changed, storage, present=True)
 
-    def reserved(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    def reserved(self, claim: PersistentVolumeClaim, storage: Storage) -> list[PersistentVolume]:
         """The volumes of a claim's class that name it as their own."""
-        names = self._reserved.get(claim.key, frozenset())
-        named = [self._records[name] for name in (names if len(names) < 2 else filter(names.__contains__, self.plain))]
+        named = self._records(self._reserved.get(claim.key, ()), storage)
         return [each for each in named if each.storage_class == claim.storage_class and each.reserved_for(claim)]
 
-    def free(self, storage_class: str) -> FreeVolumes:
+    def free(self, storage_class: str, storage: Storage) -> FreeVolumes:
         """The volumes of a class that name no claim."""
         found = self._free.get(storage_class)
         if found is None:
-            names = self._unclaimed.get(storage_class, frozenset())
-            in_order = filter(names.__contains__, self.plain) if names else ()
-            found = self._free[storage_class] = FreeVolumes([self._records[name] for name in in_order])
+            volumes = self._records(self._unclaimed.get(storage_class, ()), storage)
+            found = self._free[storage_class] = FreeVolumes(volumes)
         return found
 
-    def _file(self, names: Sequence[str], *, present: bool) -> None:
+    def _records(self, names: Sequence[str], storage: Storage) -> list[PersistentVolume]:
+        """Some volumes in the order of all."""
+        in_order = names if len(names) < 2 else filter(frozenset(names).__contains__, self.plain)
+        return [volume for name in in_order if (volume := storage.volume(name)) is not None]
+
+    def _file(self, names: Sequence[str], storage: Storage, *, present: bool) -> None:
         """Put volumes where they are found, or take them out."""
-        claimed: dict[str, set[str]] = {}
-        free: dict[str, set[str]] = {}
+        claimed: dict[str, dict[str, None]] = {}
+        free: dict[str, dict[str, None]] = {}
         for name in names:
-            volume = self._records.get(name)
+            volume = storage.volume(name)
             if volume is not None:
                 ref = volume.spec.claim_ref
                 table, key = (
                     (free, volume.storage_class) if ref is None else (claimed, keys.key(ref.namespace, ref.name))
                 )
-                table.setdefault(key, set()).add(name)
+                table.setdefault(key, {})[name] = None
         for filed, table in ((self._reserved, claimed), (self._unclaimed, free)):
             for key, some in table.items():
-                now = filed.pop(key, frozenset())
-                now = now | some if present else now - some
+                others = tuple(each for each in filed.pop(key, ()) if each not in some)
+                now = (*others, *some) if present else others
                 if now:
                     filed[key] = now
         for storage_class in free:

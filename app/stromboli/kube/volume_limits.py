@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
-from stromboli.kube.mounted import MountedVolumes, mounted_volumes
+from stromboli.kube.csi_nodes import csi_nodes
+from stromboli.kube.mounted import MountedVolumes, Volume, mounted_volumes
 from stromboli.kube.placed import PlacedPods
-from stromboli.kube.storage import Storage
+from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
@@ -41,51 +43,57 @@ class VolumeLimits:
 
     def _attached(self) -> _Attached:
         if self._opened is None:
-            mounted = mounted_volumes(self._snapshot, self._storage)
-            self._opened = _Attached(mounted, self._placed, len(self._snapshot.nodes.facts))
+            self._opened = _Attached(self._snapshot, self._storage, self._placed)
         return self._opened
 
 
 class _Attached:
-    """Which volumes are attached to which nodes in a session, by numbers of volumes."""
+    """Which volumes are attached to which nodes in a session, by numbers of volumes and drivers."""
 
-    def __init__(self, mounted: MountedVolumes, placed: PlacedPods, nodes: int) -> None:
-        self._mounted = mounted
-        self._of_class = mounted.by_class()
-        self._limits = mounted.limits
+    def __init__(self, snapshot: Snapshot, storage: Storage, placed: PlacedPods) -> None:
+        self._mounted: MountedVolumes = mounted_volumes(snapshot, storage, attached_volumes)
+        self._nodes = len(snapshot.nodes.facts)
         self._placed = placed
-        self._nodes = nodes
-        classes, rows, self._seen = placed.counted()
+        #: how many volumes of each driver each node takes, shape (nodes,), of drivers that are limited anywhere
+        self._limits: dict[int, Vector] = {
+            self._mounted.driver(name): np.where(np.isnan(most), np.inf, most)
+            for name, most in csi_nodes(snapshot).limits(snapshot.nodes.facts).items()
+            if np.isfinite(most).any()
+        }
+        rows, nodes, self._seen = placed.counted()
+        volumes, drivers, pods = self._mounted.of_all(rows)
         #: pairs of volume and node of the pods that were placed, one for each pod
-        self._volume, self._node = mounted.pairs(classes, rows)
+        self._volume, self._node = volumes, nodes[pods].astype(np.intp)
         #: how many volumes of each driver are attached to each node, shape (nodes,)
-        self._used: dict[str, Vector] = self._count_all()
+        self._used: dict[int, Vector] = self._count_all(drivers)
         #: how many pods on each node mount a volume, of those that the session asked about
         self._users: dict[int, Counter[int]] = {}
 
-    def of(self, pod: PodRecord) -> tuple[int, ...]:
-        """The limited volumes that a pod mounts."""
-        return self._of_class[pod.pod_class.id]
+    def of(self, pod: PodRecord) -> list[tuple[int, int]]:
+        """The limited volumes that a pod mounts, each with its driver."""
+        volumes, drivers = self._mounted.of(pod.row)
+        pairs = zip(volumes.tolist(), drivers.tolist(), strict=True)
+        return [(volume, driver) for volume, driver in pairs if driver in self._limits]
 
     def room_for(self, pod: PodRecord) -> Mask:
         """The nodes whose limits leave room for a pod's volumes, shape (nodes,)."""
         self._catch_up()
         out = np.ones(self._nodes, np.bool_)
         volumes = self.of(pod)
-        for driver in {self._mounted.driver(volume) for volume in volumes}:
-            wanted = [volume for volume in volumes if self._mounted.driver(volume) == driver]
+        for driver in {driver for _, driver in volumes}:
+            wanted = [volume for volume, of in volumes if of == driver]
             new = np.full(self._nodes, len(wanted), np.float64)
             for volume in wanted:
                 new[[node for node, users in self._users_of(volume).items() if users > 0]] -= 1
             out &= (new == 0) | (self._used[driver] + new <= self._limits[driver])
         return out
 
-    def _count_all(self) -> dict[str, Vector]:
-        volume, node = _distinct(self._volume, self._node, self._nodes)
-        driver = self._mounted.drivers_of(volume)
+    def _count_all(self, drivers: Rows) -> dict[int, Vector]:
+        once = _distinct(self._volume, self._node, self._nodes)
+        node, driver = self._node[once], drivers[once]
         return {
-            name: np.bincount(node[driver == number], minlength=self._nodes).astype(np.float64)
-            for number, name in enumerate(self._limits)
+            number: np.bincount(node[driver == number], minlength=self._nodes).astype(np.float64)
+            for number in self._limits
         }
 
     def _catch_up(self) -> None:
@@ -94,11 +102,11 @@ class _Attached:
         self._seen += len(moves)
         for operation, sign in moves:
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
-                for volume in self.of(pod):
+                for volume, driver in self.of(pod):
                     users = self._users_of(volume)
                     before = users[node] > 0
                     users[node] += sign
-                    self._used[self._mounted.driver(volume)][node] += int(users[node] > 0) - int(before)
+                    self._used[driver][node] += int(users[node] > 0) - int(before)
 
     def _users_of(self, volume: int) -> Counter[int]:
         if volume not in self._users:
@@ -106,8 +114,27 @@ class _Attached:
         return self._users[volume]
 
 
-def _distinct(volume: Rows, node: Rows, nodes: int) -> tuple[Rows, Rows]:
-    """Pairs, each once."""
-    shared = (np.bincount(volume) > 1)[volume] if len(volume) else np.zeros(0, np.bool_)
-    pairs = np.unique(volume[shared] * nodes + node[shared])
-    return np.concatenate([volume[~shared], pairs // nodes]), np.concatenate([node[~shared], pairs % nodes])
+def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:
+    """Where pairs of a volume and a node are that were not there before."""
+    shared = np.flatnonzero((np.bincount(volume) > 1)[volume]) if len(volume) else np.zeros(0, np.intp)
+    first = np.unique(volume[shared] * nodes + node[shared], return_index=True)[1]
+    once = np.ones(len(volume), np.bool_)
+    once[shared] = False
+    once[shared[first]] = True
+    return np.flatnonzero(once)
+
+
+def attached_volumes(claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+    """What claims attach to a node, each volume once."""
+    found = (_attached_volume(claim, storage) for claim in claims)
+    yield from dict.fromkeys(volume for volume in found if volume is not None)
+
+
+def _attached_volume(claim: PersistentVolumeClaim, storage: Storage) -> Volume | None:
+    """None when no driver is involved or known; a claim without volume stands for itself."""
+    volume = storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        csi = volume.spec.csi
+        return (csi.driver, csi.volume_handle) if csi is not None and csi.volume_handle else None
+    storage_class = storage.storage_class(claim.storage_class)
+    return (storage_class.provisioner, f"claim {claim.key}") if storage_class is not None else None

@@ -114,13 +114,13 @@ class VolumeBinding:
         self._mark(volume, left=False)
 
     def _mark(self, volume: PersistentVolume, *, left: bool) -> None:
-        at = self._volumes.free(volume.storage_class).index.get(volume.metadata.name)
+        at = self._volumes.free(volume.storage_class, self._storage).index.get(volume.metadata.name)
         if at is not None:
             self._left_of(volume.storage_class)[at] = left
 
     def _left_of(self, storage_class: str) -> Mask:
         if storage_class not in self._left:
-            self._left[storage_class] = np.ones(len(self._volumes.free(storage_class)), np.bool_)
+            self._left[storage_class] = np.ones(len(self._volumes.free(storage_class, self._storage)), np.bool_)
         return self._left[storage_class]
 
     # -- claims --------------------------------------------------------------------------------------------------
@@ -180,14 +180,17 @@ class VolumeBinding:
             rows = reaching(own, self._facts)
             choice[slice(None) if rows is None else rows] = 0
             return [own], choice
-        free = self._volumes.free(claim.storage_class)
+        free = self._volumes.free(claim.storage_class, self._storage)
         taken = [c for v, c in zip(earlier.volumes, earlier.choices, strict=True) if v is free.volumes]
         wanted = free.suiting(claim) & self._left_of(claim.storage_class)
         return free.volumes, reach(free, claim.storage_class, self._facts).first(wanted, taken)
 
     def _own_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """The volume that is reserved for a claim, or was taken for it before; it gets no other one."""
-        own = [*self._volumes.reserved(claim), *([self._taken[claim.key]] if claim.key in self._taken else [])]
+        own = [
+            *self._volumes.reserved(claim, self._storage),
+            *([self._taken[claim.key]] if claim.key in self._taken else []),
+        ]
         return next((each for each in own if each.capacity >= claim.requested and fits(claim, each)), None)
 
     def _nothing(self) -> Rows:

@@ -14,7 +14,7 @@ from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.inventory import DeviceId, Devices
 from stromboli.kube.dra.objects import DeviceObjects
-from stromboli.kube.storage import changed_keys
+from stromboli.state.plain import changed_keys
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 

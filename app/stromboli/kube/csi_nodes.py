@@ -1,0 +1,62 @@
+"""What the storage drivers of nodes can do, kept from session to session while CSINodes and nodes stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from stromboli.api.resources import Vector
+from stromboli.kube.storage import CSINode
+from stromboli.state.columns import Column
+from stromboli.state.nodes import NodeFacts
+from stromboli.state.plain import changed_keys
+from stromboli.state.snapshot import Snapshot
+
+#: how many volumes of each driver a node takes; infinite where nothing is said
+_Drivers = tuple[tuple[str, float], ...]
+
+
+def csi_nodes(snapshot: Snapshot) -> CsiNodes:
+    """The CSINodes of a snapshot."""
+    before = cast("CsiNodes | None", snapshot.derived.get(CsiNodes))
+    plain = snapshot.objects.get("CSINode", {})
+    if before is not None and not changed_keys(before.plain, plain):
+        return before
+    found = snapshot.derived[CsiNodes] = CsiNodes(plain, before)
+    return found
+
+
+class CsiNodes:
+    """The CSINodes of one snapshot; those that are as they were `before` are not read again."""
+
+    def __init__(self, plain: Mapping[str, Any], before: CsiNodes | None) -> None:
+        self.plain = plain
+        self._drivers: dict[str, _Drivers] = {} if before is None else before._drivers.copy()
+        for name in changed_keys({} if before is None else before.plain, plain):
+            self._drivers.pop(name, None)
+            if name in plain:
+                self._drivers[name] = _drivers(msgspec.convert(plain[name], CSINode, strict=False))
+        #: the nodes that were asked about last, and the answer
+        self._known: tuple[NodeFacts, Mapping[str, Vector]] | None = None
+
+    def limits(self, facts: NodeFacts) -> Mapping[str, Vector]:
+        """By driver how many volumes each node takes, shape (nodes,): infinite without a limit, NaN without driver."""
+        known = self._known
+        if known is None or known[0] is not facts:
+            known = self._known = facts, self._of_nodes(facts)
+        return known[1]
+
+    def _of_nodes(self, facts: NodeFacts) -> Mapping[str, Vector]:
+        listed = [self._drivers.get(record.name, ()) for record in facts.records]
+        column = Column.read(listed, tuple, None, np.full(len(listed), -1))
+        kinds = [dict(drivers) for drivers in column.values]
+        names = dict.fromkeys(name for kind in kinds for name in kind)
+        return {name: np.array([kind.get(name, np.nan) for kind in kinds])[column.numbers] for name in names}
+
+
+def _drivers(node: CSINode) -> _Drivers:
+    counts = ((each.name, each.allocatable.count if each.allocatable else None) for each in node.spec.drivers or ())
+    return tuple((name, np.inf if count is None else count) for name, count in counts)
