@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 import numpy as np
 
 from stromboli.api.resources import Vector
 from stromboli.kube.storage import CSINode
 from stromboli.state.columns import Column
 from stromboli.state.nodes import NodeFacts
-from stromboli.state.plain import changed_keys
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
 #: how many volumes of each driver a node takes; infinite where nothing is said
@@ -22,8 +21,8 @@ _Drivers = tuple[tuple[str, float], ...]
 def csi_nodes(snapshot: Snapshot) -> CsiNodes:
     """The CSINodes of a snapshot."""
     before = cast("CsiNodes | None", snapshot.derived.get(CsiNodes))
-    plain = snapshot.objects.get("CSINode", {})
-    if before is not None and not changed_keys(before.plain, plain):
+    plain = snapshot.objects.get("CSINode", NO_OBJECTS)
+    if before is not None and not plain.changed_since(before.plain):
         return before
     found = snapshot.derived[CsiNodes] = CsiNodes(plain, before)
     return found
@@ -32,13 +31,13 @@ def csi_nodes(snapshot: Snapshot) -> CsiNodes:
 class CsiNodes:
     """The CSINodes of one snapshot; those that are as they were `before` are not read again."""
 
-    def __init__(self, plain: Mapping[str, Any], before: CsiNodes | None) -> None:
+    def __init__(self, plain: PlainObjects, before: CsiNodes | None) -> None:
         self.plain = plain
         self._drivers: dict[str, _Drivers] = {} if before is None else before._drivers.copy()
-        for name in changed_keys({} if before is None else before.plain, plain):
+        for name in plain.changed_since(NO_OBJECTS if before is None else before.plain):
             self._drivers.pop(name, None)
             if name in plain:
-                self._drivers[name] = _drivers(msgspec.convert(plain[name], CSINode, strict=False))
+                self._drivers[name] = _drivers(plain.read(name, CSINode))
         #: the nodes that were asked about last, and the answer
         self._known: tuple[NodeFacts, Mapping[str, Vector]] | None = None
 

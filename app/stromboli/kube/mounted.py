@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from stromboli.api import keys
 from stromboli.api.resources import Rows
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.columns import Column
-from stromboli.state.plain import changed_keys
+from stromboli.state.plain import NO_OBJECTS
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
@@ -52,7 +52,7 @@ class MountedVolumes:
         #: what distinct pods name, and the number of that for each pod, -1 for nothing, shape (pods,)
         self._named = named.values
         self._of_pod = named.numbers
-        self._plain: dict[str, Mapping[str, Any]] = {kind: {} for kind in (_CLAIMS, _VOLUMES, _CLASSES)}
+        self._plain = dict.fromkeys((_CLAIMS, _VOLUMES, _CLASSES), NO_OBJECTS)
         #: for each of what is named: where its volumes begin in those below, and how many they are
         self._first = self._size = _NONE
         #: numbers of volumes, and of their drivers
@@ -68,7 +68,7 @@ class MountedVolumes:
         """Whether only pods, claims and volumes differ, and little of what it holds is out of use."""
         return (
             self._named is named.values
-            and not changed_keys(self._plain[_CLASSES], storage.plain(_CLASSES))
+            and not storage.plain(_CLASSES).changed_since(self._plain[_CLASSES])
             and len(self._volumes) <= 2 * int(self._size.sum()) + _SLACK
         )
 
@@ -85,7 +85,7 @@ class MountedVolumes:
 
     def _changed(self, storage: Storage) -> Iterator[tuple[str, str]]:
         for kind in (_CLAIMS, _VOLUMES):
-            yield from ((kind, key) for key in changed_keys(self._plain[kind], storage.plain(kind)))
+            yield from ((kind, key) for key in storage.plain(kind).changed_since(self._plain[kind]))
 
     def _look_up(self, new: Rows, named: Sequence[_Named], storage: Storage, read: Reading) -> None:
         """Find the volumes of what is named; `new` are the numbers of that."""

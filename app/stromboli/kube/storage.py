@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from stromboli.api import keys, objects, readers
 from stromboli.api.objects import LabelSelector, NodeSelector, Record, ResourceList
 from stromboli.api.quantity import units
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -180,10 +179,10 @@ _MOST_READ = 10_000
 class Storage:
     """The storage objects of one session."""
 
-    def __init__(self, plain: Mapping[str, Mapping[str, Any]], before: Storage | None = None) -> None:
+    def __init__(self, plain: Mapping[str, PlainObjects], before: Storage | None = None) -> None:
         """`before` is the storage of an earlier session, whose objects may be the same."""
         self._plain = plain
-        #: what was read, with the object that it was read from
+        #: what was read, with the version of the object
         self._read: dict[tuple[str, str], tuple[Any, Record]] = {} if before is None else before._read
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
@@ -198,20 +197,21 @@ class Storage:
         """A storage class, None when there is none of that name."""
         return self._get(StorageClass, name)
 
-    def plain(self, kind: str) -> Mapping[str, Any]:
+    def plain(self, kind: str) -> PlainObjects:
         """The objects of a kind as they came, by key."""
-        return self._plain.get(kind, {})
+        return self._plain.get(kind, NO_OBJECTS)
 
     def _get(self, kind: type[R], key: str) -> R | None:
         name = kind.__name__
-        plain = self.plain(name).get(key)
-        if plain is None:
+        plain = self.plain(name)
+        version = plain.version(key)
+        if version is None:
             return None
         found = self._read.get((name, key))
-        if found is None or found[0] is not plain:
+        if found is None or found[0] is not version:
             if len(self._read) >= _MOST_READ:
                 self._read.clear()
-            found = self._read[name, key] = plain, msgspec.convert(plain, kind, strict=False)
+            found = self._read[name, key] = version, plain.read(key, kind)
         assert isinstance(found[1], kind)
         return found[1]
 

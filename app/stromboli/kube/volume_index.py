@@ -15,7 +15,7 @@ from stromboli.api.resources import Mask, Rows
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, VolumeAffinity
 from stromboli.state.nodes import NodeFacts
-from stromboli.state.plain import changed_keys
+from stromboli.state.plain import NO_OBJECTS
 from stromboli.state.selectors import label_selector
 from stromboli.state.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ def volume_index(snapshot: Snapshot, storage: Storage) -> VolumeIndex:
     """The volumes of a snapshot."""
     before = snapshot.derived.get(VolumeIndex)
     assert before is None or isinstance(before, VolumeIndex)
-    if before is not None and not changed_keys(before.plain, storage.plain(_KIND)):
+    if before is not None and not storage.plain(_KIND).changed_since(before.plain):
         return before
     index = snapshot.derived[VolumeIndex] = VolumeIndex(storage, before)
     return index
@@ -39,12 +39,12 @@ class VolumeIndex:
 
     def __init__(self, storage: Storage, before: VolumeIndex | None = None) -> None:
         self.plain = storage.plain(_KIND)
-        was = Storage({_KIND: {} if before is None else before.plain})
+        was = Storage({_KIND: NO_OBJECTS if before is None else before.plain})
         #: names of volumes by the claim that they name, and of the others by class
         self._reserved: dict[str, tuple[str, ...]] = {} if before is None else before._reserved.copy()
         self._unclaimed: dict[str, tuple[str, ...]] = {} if before is None else before._unclaimed.copy()
         self._free: dict[str, FreeVolumes] = {} if before is None else before._free.copy()
-        changed = changed_keys(was.plain(_KIND), self.plain)
+        changed = self.plain.changed_since(was.plain(_KIND))
         self._file(changed, was, present=False)
         self._file(changed, storage, present=True)
 

@@ -286,7 +286,7 @@ class Claims:
         for bind, use in promised.values():
             if use.uid == real["metadata"].get("uid"):
                 shown = reservation.reserved(shown, use, bind.name, bind.uid)
-        if self._state.objects[KIND].get(key) is not shown:
+        if self._state.objects[KIND].get(key) != shown:
             self._state.upsert(KIND, shown)
         if not promised and key not in self._ahead:
             del self._real[key]

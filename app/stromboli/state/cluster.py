@@ -23,7 +23,7 @@ from stromboli.state.jobs import JobTable
 from stromboli.state.layout import Layout, asking_for_more, stand_in, vacant
 from stromboli.state.nodes import NodeRecord, NodeTable
 from stromboli.state.offers import Offers
-from stromboli.state.plain import PlainObjects
+from stromboli.state.plain import ObjectTables
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
 from stromboli.state.reads import NOTHING_ELSE, Reads
@@ -64,11 +64,7 @@ class ClusterState:
         self.priority_classes: dict[str, objects.PriorityClass] = {}
         self.hyper_nodes: dict[str, HyperNode] = {}
         #: kinds that only plugins read, as plain data: kind -> key -> object
-        self.objects: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-        #: the keys of those that changed, by kind
-        self._changes: defaultdict[str, list[str]] = defaultdict(list)
-        #: those kinds as the last snapshot has them, while nothing changes
-        self._frozen: dict[str, PlainObjects] = {}
+        self.objects = ObjectTables()
         #: what readers of the objects keep from snapshot to snapshot
         self._derived: dict[object, object] = {}
         self.jobs = JobTable()
@@ -99,7 +95,6 @@ class ClusterState:
         out.priority_classes.update(self.priority_classes)
         out.hyper_nodes.update(self.hyper_nodes)
         out.objects.update((kind, objs.copy()) for kind, objs in self.objects.items())
-        out._frozen = self._frozen.copy()
         out.jobs, out._group_columns = self.jobs.copy(), self._group_columns.copy()
         out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
         out.assumed, out.refused = self.assumed.copy(), self.refused.copy()
@@ -145,10 +140,7 @@ class ClusterState:
         if handlers is not None:
             handlers[0](obj)
         else:
-            key = object_key(obj)
-            self._frozen.pop(kind, None)
-            self.objects[kind][key] = obj
-            self._changes[kind].append(key)
+            self.objects[kind][object_key(obj)] = obj
 
     def delete(self, kind: str, key: str) -> None:
         """An object is gone; unknown keys are ignored. The key is `NAMESPACE/NAME`, or the name alone."""
@@ -156,9 +148,7 @@ class ClusterState:
         if handlers is not None:
             handlers[1](key)
         else:
-            self._frozen.pop(kind, None)
             self.objects[kind].pop(key, None)
-            self._changes[kind].append(key)
 
     def keys(self, kind: str) -> Collection[str]:
         """The keys of all objects of a kind."""
@@ -206,11 +196,6 @@ class ClusterState:
         """A copy of every column; records and classes are shared."""
         order = np.fromiter(self.nodes.order, np.intp, len(self.nodes.order))
         size, records, pod_groups = self.pods.size, self.pods.records.copy(), self.jobs.pod_groups.copy()
-        for kind, objs in self.objects.items():
-            if kind not in self._frozen:
-                self._frozen[kind] = frozen = PlainObjects(objs, self._changes[kind])
-                if frozen.is_long():
-                    self._changes[kind] = []
         node = self.pods.node[:size].copy()
         if len(order) != len(self.nodes.records) or not np.array_equal(order, np.arange(len(order))):
             position = np.full(len(self.nodes.records) + 1, -1, np.int32)
@@ -243,7 +228,7 @@ class ClusterState:
             queues=dict(self.queues),
             priority_classes=dict(self.priority_classes),
             hyper_nodes=dict(self.hyper_nodes),
-            objects=self._frozen.copy(),
+            objects={kind: table.frozen() for kind, table in self.objects.items()},
             refused=self.refused.copy(),
             derived=self._derived,
         )

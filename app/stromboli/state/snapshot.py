@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from stromboli.api.crds import HyperNode, PodGroup, Queue
 from stromboli.api.objects import PriorityClass
@@ -12,6 +11,7 @@ from stromboli.api.resources import Matrix
 from stromboli.state.classes import PodClass
 from stromboli.state.columns import Facts
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.plain import PlainObjects
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import IntColumn, PodRecord, StateColumn
 from stromboli.state.reads import Reads
@@ -62,7 +62,7 @@ class Snapshot:
     priority_classes: Mapping[str, PriorityClass]
     hyper_nodes: Mapping[str, HyperNode]
     #: all other kinds, kind -> key -> object as plain data
-    objects: Mapping[str, Mapping[str, Any]]
+    objects: Mapping[str, PlainObjects]
     #: pods whose eviction was refused a moment ago, by uid
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who

@@ -92,7 +92,7 @@ def quotas(case: Case) -> Iterator[Candidate]:
     if case.reason != "ResourceQuotaExceeded" or job is None:
         return
     asked = job.pod_group.spec.min_resources or {}
-    quotas = case.rehearsal.state.objects.get("ResourceQuota", {})
+    quotas = case.rehearsal.state.objects["ResourceQuota"]
     raised = {key: quota for key, quota in quotas.items() if key.startswith(f"{job.namespace}/")}
 
     def change(state: ClusterState) -> None:

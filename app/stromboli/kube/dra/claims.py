@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -41,6 +40,7 @@ from stromboli.kube.dra.inventory import Inventory, devices_of
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
 from stromboli.kube.dra.reservation import MOST_PODS
 from stromboli.kube.node_affinity import selected_nodes
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 
 #: causes: which claim is to blame, -1 for none of them alone, and why
@@ -63,8 +63,8 @@ _MOST_DEMANDS = 32
 class ClaimsOfPods:
     """Finds the claims that pods name."""
 
-    def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
-        self.plain = plain.get("ResourceClaim", {})
+    def __init__(self, plain: Mapping[str, PlainObjects]) -> None:
+        self.plain = plain.get("ResourceClaim", NO_OBJECTS)
         self.objects = DeviceObjects(plain)
 
     def of(self, pod: PodRecord) -> list[ResourceClaim]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.inventory import DeviceId, Devices
 from stromboli.kube.dra.objects import DeviceObjects
-from stromboli.state.plain import changed_keys
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
@@ -23,7 +23,7 @@ class Holdings:
     """The claims of one snapshot."""
 
     def __init__(
-        self, plain: Mapping[str, Any], changed: Sequence[str], objects: DeviceObjects, before: Holdings | None
+        self, plain: PlainObjects, changed: Sequence[str], objects: DeviceObjects, before: Holdings | None
     ) -> None:
         """Those with the keys in `changed` are read, all others are as they were before."""
         self.plain = plain
@@ -120,8 +120,8 @@ def _named(pod: PodRecord) -> tuple[str, ...] | None:
 def holdings_of(snapshot: Snapshot, objects: DeviceObjects) -> Holdings:
     """What the claims of a snapshot hold."""
     before = cast("Holdings | None", snapshot.derived.get(Holdings))
-    plain = snapshot.objects.get("ResourceClaim", {})
-    changed = changed_keys(before.plain if before is not None else {}, plain)
+    plain = snapshot.objects.get("ResourceClaim", NO_OBJECTS)
+    changed = plain.changed_since(before.plain if before is not None else NO_OBJECTS)
     if before is not None and not changed:
         return before
     found = snapshot.derived[Holdings] = Holdings(plain, changed, objects, before)

@@ -24,6 +24,7 @@ from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, DeviceBody, DeviceObjects, ResourceSlice, SliceSpec
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.nodes import NodeFacts
+from stromboli.state.plain import NO_OBJECTS
 from stromboli.state.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -193,9 +194,9 @@ class Devices:
 
 def devices_of(snapshot: Snapshot, objects: DeviceObjects) -> Devices:
     """The devices of a snapshot, those from before while their slices are the same."""
-    plain = snapshot.objects.get("ResourceSlice", {})
+    plain = snapshot.objects.get("ResourceSlice", NO_OBJECTS)
     known: Any = snapshot.derived.get(Devices)
-    if known is None or known[0].keys() != plain.keys() or any(known[0][key] is not plain[key] for key in plain):
+    if known is None or plain.changed_since(known[0]):
         known = snapshot.derived[Devices] = plain, Devices(objects.slices())
     found: Devices = known[1]
     return found

@@ -12,6 +12,7 @@ from msgspec import field
 from stromboli.api import quantity, readers
 from stromboli.api.errors import InvalidQuantityError, StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 
 
 class ClaimError(StromboliError):
@@ -214,11 +215,14 @@ class ResourceSlice(Record, frozen=True):
 
 R = TypeVar("R", bound=Record)
 
+#: objects of which it is kept what was read; whoever needs another reads it again
+_MOST_READ = 10_000
+
 
 class DeviceObjects:
     """The objects of one session; what cannot be read is left out."""
 
-    def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, plain: Mapping[str, PlainObjects]) -> None:
         self._plain = plain
         self._read: dict[tuple[str, str], Record | None] = {}
 
@@ -232,7 +236,7 @@ class DeviceObjects:
 
     def slices(self) -> list[ResourceSlice]:
         """The slices of all pools that are complete, the newest generation of each, in order of name."""
-        found = [self._get(ResourceSlice, name) for name in sorted(self._plain.get("ResourceSlice", {}))]
+        found = [self._get(ResourceSlice, name) for name in sorted(self._plain.get("ResourceSlice", NO_OBJECTS))]
         pools: dict[tuple[str, str], list[ResourceSlice]] = {}
         for each in found:
             if each is not None:
@@ -246,15 +250,16 @@ class DeviceObjects:
     def _get(self, kind: type[R], key: str) -> R | None:
         name = kind.__name__
         if (name, key) not in self._read:
-            plain = self._plain.get(name, {}).get(key)
-            self._read[name, key] = None if plain is None else _convert(plain, kind)
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
+            self._read[name, key] = _converted(self._plain.get(name, NO_OBJECTS), key, kind)
         found = self._read[name, key]
         assert found is None or isinstance(found, kind)
         return found
 
 
-def _convert(plain: Any, kind: type[R]) -> R | None:
+def _converted(plain: PlainObjects, key: str, kind: type[R]) -> R | None:
     try:
-        return msgspec.convert(plain, kind, strict=False)
+        return plain.read(key, kind) if key in plain else None
     except msgspec.ValidationError:
         return None

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stromboli.api import quantity
 from stromboli.api.resources import ResourceAmounts
 from stromboli.kube.dra.claims import ClaimsOfPods
 from stromboli.kube.dra.objects import ClaimError, DeviceRequest, ResourceClaim
+from stromboli.state.plain import PlainObjects
 from stromboli.state.pods import PodRecord
 
 _CLASS = "deviceclass/"
@@ -46,7 +47,7 @@ ByClaim = Mapping[str, Amounts]
 class ClaimedDevices:
     """What the claims of pods ask for, looked up once for each claim of a session."""
 
-    def __init__(self, plain: Mapping[str, Mapping[str, Any]], *, capacity: bool) -> None:
+    def __init__(self, plain: Mapping[str, PlainObjects], *, capacity: bool) -> None:
         """`capacity` says whether amounts of capacity count besides the devices."""
         self._claims = ClaimsOfPods(plain)
         self._capacity = capacity

@@ -21,6 +21,7 @@ from stromboli.plugins.numaaware.kinds import INDIFFERENT, REFUSED, UNCLEAR, Kin
 from stromboli.plugins.numaaware.kinds import Kind as NodeKind
 from stromboli.plugins.numaaware.topology import Cpus, Topology
 from stromboli.state.classes import PodClass
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 from stromboli.state.snapshot import Snapshot
@@ -154,27 +155,30 @@ class NumaAware(Plugin):
 
 
 class _Report(NamedTuple):
-    """What a node reports, and how it was read."""
+    """What a node reports."""
 
-    manifest: object
     topology: Topology | None
     kind: NodeKind
 
 
 def _reports(snapshot: Snapshot) -> dict[str, _Report]:
     """What the nodes report by name; what was read for the last snapshot is taken over."""
-    before = cast("dict[str, _Report]", snapshot.derived.get(NumaAware, {}))
-    reports = {}
-    for name, manifest in snapshot.objects.get("Numatopology", {}).items():
-        known = before.get(name)
-        reports[name] = known if known and known.manifest is manifest else _read(manifest)
-    snapshot.derived[NumaAware] = reports
+    plain = snapshot.objects.get("Numatopology", NO_OBJECTS)
+    before, reports = cast("tuple[PlainObjects, dict[str, _Report]]", snapshot.derived.get(NumaAware, (NO_OBJECTS, {})))
+    changed = plain.changed_since(before)
+    if changed:
+        reports = reports.copy()
+        for name in changed:
+            reports.pop(name, None)
+            if name in plain:
+                reports[name] = _read(plain[name])
+    snapshot.derived[NumaAware] = plain, reports
     return reports
 
 
 def _read(manifest: Mapping[str, Any]) -> _Report:
     known = topology.read(manifest)
-    return _Report(manifest, known, INDIFFERENT if known is None else kind_of(known, known.free))
+    return _Report(known, INDIFFERENT if known is None else kind_of(known, known.free))
 
 
 def _policy(pod: PodRecord) -> str:
