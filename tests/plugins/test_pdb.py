@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stromboli.api import objects
 from stromboli.api.decisions import Evict
+from stromboli.kube.budgets import Budgets
 from tests import builders
 from tests.builders import gang, node, pod, pod_group
+from tests.fuzz import tried
 from tests.plugins import sessions
 
 POLICY = builders.policy("priority gang pdb", actions="preempt")
@@ -84,3 +88,28 @@ def test_a_budget_is_no_reason_to_evict() -> None:
             *scene(), by=by, compatibility=compatibility, objects={"PodDisruptionBudget": [budget(1)]}
         )
         assert result.session.evicted.keys() == names
+
+
+LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=2)
+EXPRESSIONS = st.tuples(
+    st.sampled_from("ab"), st.sampled_from(("In", "NotIn", "Exists")), st.sets(st.sampled_from("xy"))
+)
+
+
+@st.composite
+def selectors(draw: st.DrawFn) -> dict[str, Any]:
+    drawn = draw(st.lists(EXPRESSIONS, max_size=2))
+    listed = [{"key": key, "operator": how, "values": sorted(values)} for key, how, values in drawn]
+    return {"matchLabels": draw(LABELS), "matchExpressions": listed}
+
+
+@tried(50)
+@given(st.lists(selectors(), max_size=4), st.lists(LABELS, min_size=1, max_size=4))
+def test_the_budgets_of_a_pod_are_those_that_cover_it(chosen: list[Any], labels: list[Any]) -> None:
+    plain = {str(at): budget(1, str(at), selector) for at, selector in enumerate(chosen)}
+    few = Budgets(dict(list(plain.items())[1:]), None, empty_selects_all=True)
+    cluster = builders.state([pod(f"p-{at}", "g", labels=of) for at, of in enumerate(labels)])
+    for found in (Budgets(plain, None, empty_selects_all=True), Budgets(plain, few, empty_selects_all=True)):
+        for each in filter(None, cluster.snapshot().pods.records):
+            covering = [number for number, one in enumerate(found.listed) if one.covers(each)]
+            assert sorted(found.covering(each)) == covering

@@ -7,33 +7,13 @@ without labels are never victims, and an empty selector selects nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
-
-from stromboli.api import objects
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
+from stromboli.kube.budgets import budgets_of
 from stromboli.state.pods import PodRecord
-from stromboli.state.selectors import NOTHING, Selector, label_selector
-
-
-@dataclass(slots=True, eq=False)
-class Budget:
-    """A PodDisruptionBudget."""
-
-    namespace: str
-    selector: Selector
-    #: names of pods that the API server has counted already
-    disrupted: frozenset[str]
-    allowed: int
-
-    def covers(self, pod: PodRecord) -> bool:
-        """Whether an eviction of the pod uses up some of it."""
-        return self.namespace == pod.namespace and pod.name not in self.disrupted and self.selector.matches(pod.labels)
 
 
 class Pdb(Plugin):
@@ -43,10 +23,11 @@ class Pdb(Plugin):
 
     def open(self, view: View) -> None:
         self._strict = view.rules.budgets
-        self._budgets = [
-            _budget(manifest, empty_selects_all=self._strict)
-            for manifest in view.snapshot.objects.get("PodDisruptionBudget", {}).values()
-        ]
+        self._budgets = budgets_of(view.snapshot, empty_selects_all=self._strict)
+        #: how many evictions each budget allows yet, by number
+        self._allowed = [budget.allowed for budget in self._budgets.listed]
+        #: the numbers of the budgets that cover a pod, by row
+        self._covering: dict[int, list[int]] = {}
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return self.evictable(candidates)
@@ -67,37 +48,29 @@ class Pdb(Plugin):
         """Evictions use budgets up, and give back what they used when they are taken back."""
         if self._strict and operation.kind is Kind.Evict:
             for pod in operation.pods:
-                for budget in self._covering(pod):
-                    budget.allowed += change
+                for number in self._covers(pod):
+                    self._allowed[number] += change
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Those that can go one after the other; also a pod that may not stay uses up the budgets that cover it."""
-        left = {id(budget): budget.allowed for budget in self._budgets}
+        #: of the budgets that were used up in part
+        left: dict[int, int] = {}
         victims = []
         for pod in candidates:
             if not pod.labels and not self._strict:
                 continue
-            covering = self._covering(pod)
-            if self._strict and any(left[id(budget)] < 1 for budget in covering):
+            covering = self._covers(pod)
+            least = min([left.get(number, self._allowed[number]) for number in covering], default=1)
+            if self._strict and least < 1:
                 continue
-            for budget in covering:
-                left[id(budget)] -= 1
-            if all(left[id(budget)] >= 0 for budget in covering):
+            for number in covering:
+                left[number] = left.get(number, self._allowed[number]) - 1
+            if least >= 1:
                 victims.append(pod)
         return victims
 
-    def _covering(self, pod: PodRecord) -> list[Budget]:
-        return [budget for budget in self._budgets if budget.covers(pod)]
-
-
-def _budget(manifest: Mapping[str, Any], *, empty_selects_all: bool) -> Budget:
-    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
-    selector = label_selector(msgspec.convert(spec.get("selector"), objects.LabelSelector | None))
-    if not selector.requirements and not empty_selects_all:
-        selector = NOTHING
-    return Budget(
-        namespace=metadata.get("namespace") or "default",
-        selector=selector,
-        disrupted=frozenset(status.get("disruptedPods") or ()),
-        allowed=int(status.get("disruptionsAllowed") or 0),
-    )
+    def _covers(self, pod: PodRecord) -> list[int]:
+        found = self._covering.get(pod.row)
+        if found is None:
+            found = self._covering[pod.row] = self._budgets.covering(pod)
+        return found

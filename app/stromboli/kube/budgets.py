@@ -1,0 +1,91 @@
+"""PodDisruptionBudgets: which of them the eviction of a pod uses up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from stromboli.api import objects
+from stromboli.kube.storage import changed_keys
+from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import NOTHING, Selector, label_selector
+from stromboli.state.snapshot import Snapshot
+
+#: a namespace and a label there; no label for budgets that no label tells from others
+_Place = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    selector: Selector
+    #: names of pods that the API server has counted already
+    disrupted: frozenset[str]
+    allowed: int
+
+    def covers(self, pod: PodRecord) -> bool:
+        """Whether an eviction of the pod uses up some of it."""
+        return self.namespace == pod.namespace and pod.name not in self.disrupted and self.selector.matches(pod.labels)
+
+
+def budgets_of(snapshot: Snapshot, *, empty_selects_all: bool) -> Budgets:
+    """The budgets of a snapshot; an empty selector selects everything in its namespace, or nothing."""
+    key, plain = (Budgets, empty_selects_all), snapshot.objects.get("PodDisruptionBudget", {})
+    before = cast("Budgets | None", snapshot.derived.get(key))
+    if before is not None and not changed_keys(before.plain, plain):
+        return before
+    found = snapshot.derived[key] = Budgets(plain, before, empty_selects_all=empty_selects_all)
+    return found
+
+
+class Budgets:
+    """All budgets, known by number. Never changed: the next ones are made of what is different."""
+
+    def __init__(self, plain: Mapping[str, Any], before: Budgets | None, *, empty_selects_all: bool) -> None:
+        self.plain = plain
+        self._read: dict[str, Budget] = {} if before is None else before._read.copy()
+        for key in changed_keys({} if before is None else before.plain, plain):
+            self._read.pop(key, None)
+            if key in plain:
+                self._read[key] = _budget(plain[key], empty_selects_all=empty_selects_all)
+        self.listed: list[Budget] = [self._read[key] for key in plain]
+        #: by a label that all pods have which a budget covers
+        self._placed: dict[_Place, list[int]] = {}
+        for number, budget in enumerate(self.listed):
+            for place in _places(budget):
+                self._placed.setdefault(place, []).append(number)
+
+    def covering(self, pod: PodRecord) -> list[int]:
+        """The numbers of those that cover a pod."""
+        places = [(pod.namespace, "", ""), *((pod.namespace, *label) for label in pod.labels.items())]
+        numbers = [number for place in places for number in self._placed.get(place, ())]
+        return [number for number in numbers if self.listed[number].covers(pod)]
+
+
+def _places(budget: Budget) -> Iterator[_Place]:
+    """Where a budget is found; nowhere when it covers nobody."""
+    listing = (requirement for requirement in budget.selector.requirements if requirement.operator == "In")
+    requirement = next(listing, None)
+    if requirement is None:
+        yield budget.namespace, "", ""
+        return
+    for value in requirement.values:
+        yield budget.namespace, requirement.key, value
+
+
+def _budget(manifest: Mapping[str, Any], *, empty_selects_all: bool) -> Budget:
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
+    selector = label_selector(msgspec.convert(spec.get("selector"), objects.LabelSelector | None))
+    if not selector.requirements and not empty_selects_all:
+        selector = NOTHING
+    return Budget(
+        namespace=metadata.get("namespace") or "default",
+        selector=selector,
+        disrupted=frozenset(status.get("disruptedPods") or ()),
+        allowed=int(status.get("disruptionsAllowed") or 0),
+    )
