@@ -392,9 +392,19 @@ class Kernel:
         return self._sum("batch_node_order", pod, self.nodes.view(rows))
 
     def whole_score(self, pod: PodRecord, rows: Rows) -> Vector:
-        """All scores of some nodes to choose from, shape (rows,)."""
-        own, of_set = self.score(pod, self.nodes.view(rows)), self.set_scores(pod, rows)
+        """All scores of some nodes to choose from, shape (rows,). They must not be changed."""
+        own, of_set = self._own_score(pod, rows), self.set_scores(pod, rows)
         return own if of_set is None else own + of_set
+
+    def _own_score(self, pod: PodRecord, rows: Rows) -> Vector:
+        """The scores that depend on each node alone, from the board of the pod's class where it has them."""
+        if self.varies(pod) or self.follows(pod):
+            return self.score(pod, self.nodes.view(rows))
+        board = self._known_board(pod)
+        if len(rows) == len(board.rows):
+            return board.scores
+        at = np.searchsorted(board.rows, rows)
+        return board.scores[at]
 
     def _sum(self, point: str, pod: PodRecord, view: NodeView) -> Vector | None:
         """The sum of the scores of all plugins; None when nobody prefers any node."""

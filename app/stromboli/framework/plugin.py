@@ -93,6 +93,9 @@ class Plugin:
     #: whether what it says about a victim never follows from candidates that come after it; then it may be asked about
     #: the first of them only
     in_turn: ClassVar[bool] = False
+    #: whether what it says about a victim follows from the victim, and from the queue and the priorities of the pod
+    #: that wants its place and of its job: then it is not asked again in a session
+    steady: ClassVar[bool] = False
     #: whether a queue may take back all that it deserves by its `preemptive`, and not only what jobs need to run
     fills_shares: ClassVar[bool] = False
     #: whether what it says about victims follows from shares: then it has no say in preemption within a queue where

@@ -312,6 +312,17 @@ class Points:
         """Whether all who have a say about victims judge them one after the other."""
         return all(_plugin(method).in_turn for method in self.all(point))
 
+    def steady(self, point: str) -> bool:
+        """Whether all who are heard about victims, where vetoes are final, are `steady`."""
+        voices = self.voices(point)
+        for tier in (voices.protecting, *voices.deciding):
+            plugins = list(map(_plugin, tier))
+            if not all(plugin.steady for plugin in plugins):
+                return False
+            if point == "preemptable" and _always_decides(plugins):
+                return True
+        return True
+
     def fills_shares(self) -> bool:
         """Whether a plugin lets queues take back all that they deserve."""
         return any(_plugin(method).fills_shares for method in self.all("preemptive"))
@@ -322,8 +333,7 @@ class Points:
             plugins = list(map(_plugin, tier))
             if any(plugin.by_share for plugin in plugins):
                 return True
-            if point == "preemptable" and any("preemptable_jobs" in vars(type(plugin)) for plugin in plugins):
-                # Who can say that much in advance has an opinion whatever the pods: no lower tier is asked.
+            if point == "preemptable" and _always_decides(plugins):
                 return False
         return False
 
@@ -369,6 +379,13 @@ class Points:
             if named:
                 return [pod for pod in running if pod.row in named]
         return []
+
+
+def _always_decides(plugins: Sequence[Plugin]) -> bool:
+    """Whether one of a tier has an opinion whatever the pods, so that no lower tier is asked: who can say which jobs
+    are preemptable in advance.
+    """
+    return any("preemptable_jobs" in vars(type(plugin)) for plugin in plugins)
 
 
 def _plugin(method: Method) -> Plugin:

@@ -175,6 +175,10 @@ class Questions:
         """
         return self._rules.veto and self._points.in_turn(point)
 
+    def judges_steadily(self, point: str) -> bool:
+        """Whether what is said of a candidate stays so for all pods of equal jobs, whoever else is one."""
+        return self._rules.veto and self._points.steady(point)
+
     def preemptable_jobs(self, job: Job) -> Mask | None:
         """The jobs whose pods may be evicted for a job of their queue at most, shape (jobs,); None for all."""
         masks = self._points.outside(job) if self._rules.veto else ()

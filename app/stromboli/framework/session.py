@@ -157,7 +157,7 @@ class Session:
         refused: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         for each in self.view.snapshot.refused.values():
             refused[each.beneficiary].add((each.job, each.why))
-        for key in refused.keys() & self.view.jobs.keys():
+        for key in filter(self.view.jobs.__contains__, refused):
             trace, told = self.view.trace, partial(reasons.with_refusals, refused=sorted(refused[key]))
             if key in trace.jobs:
                 trace.jobs[key] = told(trace.jobs[key])

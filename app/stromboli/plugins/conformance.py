@@ -13,6 +13,7 @@ from stromboli.tactics.candidates import critical
 class Conformance(Plugin):
     name = "conformance"
     in_turn = True
+    steady = True
     protects = True
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:

@@ -30,6 +30,9 @@ class Gang(Plugin):
         self._view = view
         #: whether pending best-effort pods count as if they had a place
         self._generous = not view.rules.readiness
+        if view.rules.whole_gang_eviction:
+            # A gang that would fall below its minimum is then evicted whole, or not at all.
+            self.silent = frozenset(("preemptable", "reclaimable"))
 
     # -- readiness -------------------------------------------------------------------------------------------------
 
@@ -95,10 +98,7 @@ class Gang(Plugin):
 
     # -- victims ---------------------------------------------------------------------------------------------------
 
-    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
-        if self._view.rules.whole_gang_eviction:
-            # A gang that would fall below its minimum is then evicted whole, or not at all.
-            return None
+    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         held: dict[str, int] = {}
         victims = []
         for candidate in candidates:

@@ -14,6 +14,7 @@ from stromboli.state.pods import PodRecord
 class Priority(Plugin):
     name = "priority"
     in_turn = True
+    steady = True
 
     def open(self, view: View) -> None:
         self._jobs = view.jobs

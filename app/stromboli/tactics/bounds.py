@@ -1,85 +1,140 @@
-"""What places cost on each node at least, in vectors: where it is worth looking for victims."""
+"""What places cost on each node at least, in vectors: where it is worth looking for victims.
+
+A `Stock` is what candidates hold, node by node and added up from the least important on. `Bounds` follow from it for
+one request. Both outlast a purchase: only nodes that changed are looked at again.
+"""
 
 from __future__ import annotations
-
-import heapq
 
 import numpy as np
 
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
-from stromboli.tactics.holders import ByNode, Holders
+from stromboli.tactics.frontier import Frontier
+from stromboli.tactics.holders import Holders
 
 #: the rank of nobody: there is room
 NOBODY = -1
+#: the rank of what is never sufficient
+_NEVER = np.iinfo(np.intp).max
+
+
+class Stock:
+    """What candidates hold on each node. Those who went count as holding nothing."""
+
+    def __init__(self, session: Session, holders: Holders, candidates: Mask) -> None:
+        self._view = view = session.view
+        self._holders = holders
+        at = holders.by_rank[candidates[holders.by_rank]]
+        self.rows: Rows = holders.rows[at]
+        self.node: Rows = holders.node[at]
+        self.rank: Rows = holders.rank[at]
+        #: where the candidates of each node begin and end
+        self.starts: Rows = np.searchsorted(self.node, np.arange(len(view.nodes) + 1))
+        # Amounts are whole numbers, of which floats hold too few to add up what a large cluster has.
+        held = view.requests(self.rows).T.astype(np.int64) * holders.alive()[at]
+        total = np.cumsum(held, axis=1)
+        before = np.concatenate([np.zeros((len(held), 1), np.int64), total], axis=1)[:, self.starts]
+        #: what each holds together with those before it on its node, shape (dimensions, candidates)
+        self.sums: Matrix = (total - np.repeat(before[:, :-1], np.diff(self.starts), axis=1)).astype(np.float64)
+        #: what all hold, and the most that one does, shape (dimensions, nodes)
+        self.amounts: Matrix = np.diff(before, axis=1).astype(np.float64)
+        self.largest: Matrix = np.zeros_like(self.amounts)
+        occupied = np.flatnonzero(np.diff(self.starts))
+        if len(occupied):
+            self.largest[:, occupied] = np.maximum.reduceat(held, self.starts[occupied], axis=1)
+        self._seen = len(view.nodes.log)
+
+    def refresh(self) -> None:
+        """Look again at the nodes that changed."""
+        log = self._view.nodes.log
+        for node in set(log[self._seen :]):
+            part = slice(self.starts[node], self.starts[node + 1])
+            if part.start < part.stop:
+                held = self._view.requests(self.rows[part]).T * self._alive(self.rows[part])
+                self.sums[:, part] = held.cumsum(axis=1)
+                self.amounts[:, node] = self.sums[:, part.stop - 1]
+                self.largest[:, node] = held.max(axis=1)
+        self._seen = len(log)
+
+    def on(self, node: int) -> Rows:
+        """The rows of the candidates that are still on a node."""
+        rows = self.rows[self.starts[node] : self.starts[node + 1]]
+        return rows[self._alive(rows)]
+
+    def left(self) -> Rows:
+        """The rows of all candidates that are still there."""
+        return self.rows[self._alive(self.rows)]
+
+    def _alive(self, rows: Rows) -> Mask:
+        alive: Mask = self._holders.held[self._view.pods.state[rows]]
+        return alive
 
 
 class Bounds:
     """What the next place costs on each node at least, when victims would go one by one, the least important first."""
 
-    def __init__(self, holders: Holders, candidates: Mask, session: Session, request: Vector, rows: Rows) -> None:
-        """`rows` are the nodes that come into question."""
-        view = session.view
-        at = np.flatnonzero(candidates & holders.alive())
-        at = at[np.lexsort((holders.rank[at], holders.node[at]))]
-        of, node, rank = holders.rows[at], holders.node[at], holders.rank[at]
-        by_node = ByNode(session, of, node, holders.states)
-        #: the rows of the candidates that are still on a node
-        self.on = by_node.on
-        #: rank of each candidate, by row
-        self.rank_of: dict[int, int] = dict(zip(of.tolist(), rank.tolist(), strict=True))
-        count = len(view.nodes)
-        self.known = set(rows.tolist())
-        #: rows that are worth a look: which of the nodes, at which rank, with how many victims at least
-        self._level = np.full(count, np.iinfo(np.intp).max)
-        self._least = np.zeros(count)
-        #: the place of nodes among equals
-        self.place: dict[int, float] = {}
-        room = view.nodes.future_idle()
-        self._find(room, view.requests(of), node, rank, request)
-        self._most = copies_that_fit(request, room + by_node.amounts())
-        fitting = fits(request, room)
-        self._level[fitting], self._least[fitting] = NOBODY, 0
-        self._candidates = rows
-
-    def _find(self, room: Matrix, held: Matrix, node: Rows, rank: Rows, request: Vector) -> None:
-        if not len(node):
-            return
+    def __init__(self, session: Session, stock: Stock, request: Vector) -> None:
+        self._nodes = session.view.nodes
+        self._stock = stock
+        self._request = request
         asked = request > 0
         asked[[CPU, MEMORY]] = True
-        enough = np.ones(len(node), np.bool_)
-        starts = np.flatnonzero(np.diff(node, prepend=-1))
-        begins = np.repeat(starts, np.diff(starts, append=len(node)))
-        for column in np.flatnonzero(asked):
-            amounts = held[:, column]
-            total = np.cumsum(amounts)
-            before = np.concatenate([[0.0], total])[begins]
-            enough &= room[column, node] + total - before > request[column] - TOLERANCE
-            largest = np.maximum.reduceat(amounts, starts)
-            lacks = request[column] - room[column, node[starts]]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                least = np.where(largest > 0, lacks / largest, 0.0)
-            self._least[node[starts]] = np.maximum(self._least[node[starts]], least)
+        self._asked: list[int] = np.flatnonzero(asked).tolist()
+        count = len(self._nodes)
+        #: at which rank there may be a place, shape (nodes,)
+        self.level: Rows = np.full(count, _NEVER)
+        #: how many victims that takes at least, and for how many pods there are places at most
+        self._least: Vector = np.zeros(count)
+        self._most: Vector = np.zeros(count)
+        self._seen = len(self._nodes.log)
+        stock.refresh()
+        self._look_at(self._nodes.rows)
+
+    def refresh(self) -> None:
+        """Look again at the nodes that changed."""
+        log = self._nodes.log
+        changed = set(log[self._seen :])
+        self._seen = len(log)
+        if changed:
+            self._stock.refresh()
+            self._look_at(np.array(sorted(changed), np.intp))
+
+    def _look_at(self, nodes: Rows) -> None:
+        """Work out anew what places cost on some nodes."""
+        stock, room = self._stock, self._nodes.future_idle(nodes)
+        starts, ends = stock.starts[nodes], stock.starts[nodes + 1]
+        #: the candidates on these nodes, and at which of these nodes each is
+        of = np.repeat(np.arange(len(nodes)), ends - starts)
+        at = np.arange(len(of)) + (starts - np.cumsum(ends - starts) + (ends - starts))[of]
+        enough = np.ones(len(of), np.bool_)
+        least = np.zeros(len(nodes))
+        for column in self._asked:
+            wanted = self._request[column]
+            enough &= room[column][of] + stock.sums[column][at] > wanted - TOLERANCE
+            largest, lacks = stock.largest[column][nodes], wanted - room[column]
+            few = np.divide(lacks, largest, out=np.zeros(len(nodes)), where=largest > 0)
+            np.maximum(least, few, out=least)
+        level = np.full(len(nodes), _NEVER)
         first = np.flatnonzero(enough)
-        nodes, at = np.unique(node[first], return_index=True)
-        self._level[nodes] = rank[first[at]]
+        first = first[np.diff(of[first], prepend=-1) > 0]
+        level[of[first]] = stock.rank[at[first]]
+        fitting = fits(self._request, room)
+        level[fitting], least[fitting] = NOBODY, 0
+        self.level[nodes], self._least[nodes] = level, least
+        self._most[nodes] = copies_that_fit(self._request, room + stock.amounts[:, nodes])
 
-    def heap(self, place: Vector, count: int) -> list[tuple[int, bool, float, float, int]]:
-        """The nodes that may have places, the least price that they can have first, then place among equals and node.
+    def frontier(self, rows: Rows, place: Vector, count: int) -> tuple[Frontier, Vector]:
+        """Those of some nodes that may have places, the least price that they can have first, then place among equals.
 
-        Of equals those with many places come first, so that pods need few nodes.
+        Of equals those with many places for so many pods come first, so that pods need few nodes. The second is the
+        place of all nodes, shape (nodes,).
         """
-        rows = self._candidates
-        possible = self._level[rows] < np.iinfo(np.intp).max
+        possible = self.level[rows] < _NEVER
         rows, place = rows[possible], place[possible]
         many = np.minimum(self._most[rows], count).clip(min=1)
-        order = np.lexsort((place, -many))
-        among = np.empty(len(rows))
-        among[order] = np.arange(len(rows))
-        self.place = dict(zip(rows.tolist(), among.tolist(), strict=True))
-        levels, least = self._level[rows].tolist(), self._least[rows].tolist()
-        spared = [False] * len(rows)
-        heap = list(zip(levels, spared, least, among.tolist(), rows.tolist(), strict=True))
-        heapq.heapify(heap)
-        return heap
+        among = np.zeros(len(self._nodes))
+        among[rows[np.lexsort((place, -many))]] = np.arange(len(rows))
+        spared = np.zeros(len(rows), np.bool_)
+        return Frontier((self.level[rows], spared, self._least[rows], among[rows], rows)), among

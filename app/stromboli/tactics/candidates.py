@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from functools import partial, total_ordering
 from typing import Any
 
+import numpy as np
+
 from stromboli.api import crds
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.jobs import Jobs
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
+from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
@@ -50,6 +53,21 @@ class Reversed:
 def began(pod: PodRecord) -> float:
     """When a pod began to run, infinite where that is not known: it counts as the last."""
     return pod.started or math.inf
+
+
+def beginnings(facts: PodFacts) -> Vector:
+    """The same of all pods, by row."""
+    column = facts.column("started", lambda pod: pod.started)
+    found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
+    found[found == 0] = math.inf
+    return found
+
+
+def priorities(facts: PodFacts) -> Rows:
+    """The priority in the specs of all pods, by row."""
+    column = facts.column("spec priority", lambda pod: pod.spec_priority)
+    found: Rows = np.array([*column.values[:], 0], np.intp)[column.numbers]
+    return found
 
 
 def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:

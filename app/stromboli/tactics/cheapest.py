@@ -1,82 +1,43 @@
 """Whom it costs least to evict so that pods of a job find places: less important ones, then fewer, then younger ones.
 
 A `Market` is what others hold in the session; `Purchase` looks there for places for identical pods of one job. The
-steps are: a bound for each node of what the next place there costs, in vectors (`Bounds`), the exact offers of the
-nodes that look cheapest (`_Offer`), of these the cheapest for each place (`_buy`), victims on any node where it is the
+steps are: a bound for each node of what the next place there costs, in vectors (`Bounds`), what the nodes that look
+cheapest ask exactly (`Sellers`), of these the cheapest for each place (`_buy`), victims on any node where it is the
 queue that may take no more (`_free_share`), and in the end whatever of it the pods can do without is given back, the
 dearest first (`_spare`).
 
 A pod that its gang can do without goes alone, any other with its whole gang, wherever that is. What a gang leaves on
-other nodes is room for the next pods. Offers are worked out in amounts; who is evicted for one is tried on a statement,
-and everybody who has a say is asked before anything is decided.
+other nodes is room for the next pods. What nodes ask is worked out in amounts; who is evicted for it is tried on a
+statement, and everybody who has a say is asked before anything is decided.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import numpy as np
 
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector, fits
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.bounds import NOBODY, Bounds
-from stromboli.tactics.bundles import Surplus, everything
-from stromboli.tactics.candidates import Reversed, began, preemptable
+from stromboli.tactics.bounds import NOBODY, Bounds, Stock
+from stromboli.tactics.candidates import began
 from stromboli.tactics.holders import Holders
+from stromboli.tactics.sellers import Ask, Item, Price, Sellers, Unit
 
-#: how many offers of equal promise are compared for a place
+T = TypeVar("T")
+
+#: how many nodes that look alike are compared for a place
 _COMPARED = 16
-
-
-#: smaller is cheaper
-Price: TypeAlias = tuple[int, bool, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """Victims that go together: one that its gang can do without, or a gang."""
-
-    job: Job
-    pods: Sequence[PodRecord]
-    rank: int
-    whole: bool
-    #: when the first of them began to run, infinite where that is not known
-    began: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """What a node asks for its next places; nobody goes where there is room."""
-
-    node: int
-    units: Sequence[_Unit]
-    #: the most important of the victims, whether a gang goes whole, how many go for each place, who ran longest
-    price: Price
-
-
-@dataclass(slots=True)
-class _Item:
-    """A victim on a node in a calculation: what the node gains by it."""
-
-    job: Job
-    pod: PodRecord | None
-    rank: int
-    gain: list[float]
-    began: float
-    #: its place among those of the node, who goes first in front
-    order: int
-    size: int = 1
-    taken: bool = True
+#: of how many kinds of pods it is kept what they were offered
+_MOST_KINDS = 8
 
 
 class Market:
@@ -90,7 +51,10 @@ class Market:
         self.point = point
         #: what was looked for in vain: how many places were found at most
         self._in_vain: dict[Any, int] = {}
-        self._agrees: dict[str, bool] = {}
+        #: what is kept of the last purchases, by what they looked for
+        self._stocks: dict[Hashable, Stock] = {}
+        self._bounds: dict[Hashable, Bounds] = {}
+        self._sellers: dict[Hashable, Sellers] = {}
 
     def candidates(self, job: Job) -> Mask:
         """The holders that may be evicted for a job at all, as far as that is known without asking about each."""
@@ -101,12 +65,15 @@ class Market:
             mask &= allowed[holders.job]
         return mask
 
-    def agrees(self, job: str) -> bool:
-        """Whether a job agrees to be evicted, be it by its PodGroup."""
-        found = self._agrees.get(job)
-        if found is None:
-            found = self._agrees[job] = preemptable(self.session.view.jobs[job].pod_group.metadata)
-        return found
+    def offered(self, job: Job, pod: PodRecord, candidates: Mask) -> tuple[Bounds, Sellers]:
+        """What some holders offer to pods of a job, as things stand."""
+        session, request, which = self.session, self.session.view.request(pod), candidates.tobytes()
+        stock = _recent(self._stocks, which, lambda: Stock(session, self.holders, candidates))
+        bounds = _recent(self._bounds, (which, request.tobytes()), lambda: Bounds(session, stock, request))
+        kind = (which, self.kind(job, pod))
+        sellers = _recent(self._sellers, kind, lambda: Sellers(session, self.holders, stock, request, self.point))
+        bounds.refresh()
+        return bounds, sellers
 
     def kind(self, job: Job, pod: PodRecord) -> Any:
         """What decides, beside the session, how many places can be found for pods."""
@@ -120,6 +87,15 @@ class Market:
     def in_vain(self, kind: Any, found: int) -> None:
         """Remember that no more places were found."""
         self._in_vain[kind] = min(found, self._in_vain.get(kind, found))
+
+
+def _recent(kept: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
+    """What is kept for a key, or made for it; what was not asked for lately is dropped."""
+    found = kept.pop(key, None)
+    kept[key] = found = make() if found is None else found
+    if len(kept) > _MOST_KINDS:
+        del kept[next(iter(kept))]
+    return found
 
 
 def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
@@ -185,15 +161,9 @@ class Purchase:
         self._pods = pods
         self._pod = pods[0]
         self._request: Vector = session.view.request(pods[0])
-        asked = self._request > 0
-        asked[[CPU, MEMORY]] = True
-        self._columns: list[int] = np.flatnonzero(asked).tolist()
-        self._wanted: list[float] = self._request[self._columns].tolist()
         self._varies = session.kernel.varies(pods[0])
         self._candidates = candidates
         self._within = within
-        self._allowed: dict[str, list[PodRecord]] = {}
-        self._orders: dict[str, Any] = {}
         #: nodes whose offers have victims of a job
         self._nodes_of: dict[str, set[int]] = {}
         #: jobs of which somebody went since offers were made
@@ -203,7 +173,7 @@ class Purchase:
         #: whether the queue may take no more, whoever goes
         self._exhausted = False
         #: units that went, each on a statement
-        self._gone: list[tuple[_Unit, Statement]] = []
+        self._gone: list[tuple[Unit, Statement]] = []
         self._placed: list[tuple[PodRecord, int]] = []
         self._promises = session.statement()
 
@@ -212,9 +182,13 @@ class Purchase:
         rows = self._rows()
         if not len(rows):
             return 0
-        self._bounds = Bounds(self._market.holders, self._candidates, self._session, self._request, rows)
-        self._offers: dict[int, _Offer | None] = {}
-        self._heap = self._bounds.heap(self._scores(rows), len(self._pods))
+        bounds, self._sellers = self._market.offered(self._job, self._pod, self._candidates)
+        self._sellers.turn(self._pod, may_go_whole=self._may_go_whole)
+        #: which nodes come into question, shape (nodes,)
+        self._possible: Mask = np.zeros(len(self._session.view.nodes), np.bool_)
+        self._possible[rows] = True
+        self._asks: dict[int, Ask | None] = {}
+        self._frontier, self._place = bounds.frontier(rows, self._scores(rows), len(self._pods))
         self._seen = len(self._session.view.nodes.log)
         for pod in self._pods:
             if not self._buy(pod):
@@ -259,234 +233,85 @@ class Purchase:
         """Buy the cheapest place for a pod; False when there is none."""
         while not self._exhausted:
             self._look_again()
-            offer = self._cheapest()
-            if offer is None:
+            ask = self._cheapest()
+            if ask is None:
                 return False
-            if self._take(offer, pod):
+            if self._take(ask, pod):
                 return True
             # What looked possible in amounts is not: nobody asks that node again for these pods.
-            self._offers[offer.node] = None
-            self._refused.add(offer.node)
+            self._asks[ask.node] = None
+            self._refused.add(ask.node)
         return False
 
     def _look_again(self) -> None:
-        """Forget the offers of nodes that changed, and of those with pods of jobs that have less to give."""
+        """Forget what nodes asked that changed, and those with pods of jobs that have less to give."""
         log = self._session.view.nodes.log
-        changed = set(log[self._seen :]) & self._bounds.known
+        changed = {node for node in log[self._seen :] if self._possible[node]}
         for key in self._gave:
             changed |= self._nodes_of.pop(key, set())
         for node in changed:
             if node not in self._refused:
-                self._offers.pop(node, None)
-                heapq.heappush(self._heap, (NOBODY, False, 0.0, self._bounds.place.get(node, 0.0), node))
+                self._asks.pop(node, None)
+                self._frontier.push((NOBODY, False, 0.0, float(self._place[node]), node))
         self._gave.clear()
         self._seen = len(log)
 
-    def _cheapest(self) -> _Offer | None:
-        """The cheapest of the offers that look best."""
-        heap = self._heap
+    def _cheapest(self) -> Ask | None:
+        """The cheapest of what the nodes ask that look best."""
+        frontier = self._frontier
         found: list[tuple[Price, float, int]] = []
         looked: set[int] = set()
-        while heap and len(found) < _COMPARED:
-            *least, place, node = heap[0]
-            if found and tuple(least) > min(found)[0][:3]:
+        while frontier and len(found) < _COMPARED:
+            if found and frontier.first()[:3] > min(found)[0][:3]:
                 break
-            heapq.heappop(heap)
+            *_, place, node = frontier.pop()
             if node in looked:
                 continue
             looked.add(node)
-            if node not in self._offers:
-                self._offers[node] = self._offer(node)
-            offer = self._offers[node]
-            if offer is not None:
-                found.append((offer.price, place, node))
+            if node not in self._asks:
+                self._asks[node] = self._ask(node)
+            ask = self._asks[node]
+            if ask is not None:
+                found.append((ask.price, place, node))
         for price, place, node in found:
-            heapq.heappush(heap, (*price[:3], place, node))
-        return self._offers[min(found)[2]] if found else None
+            frontier.push((*price[:3], place, node))
+        return self._asks[min(found)[2]] if found else None
 
-    # -- victims on a node -----------------------------------------------------------------------------------------
-
-    def _offer(self, node: int) -> _Offer | None:
-        """The cheapest way to make room on a node, in amounts."""
-        room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
-        short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
-        if max(short) < 0:
-            return _Offer(node, (), (NOBODY, False, 0.0, 0.0))
-        items = self._items(node, short)
-        if not items:
-            return None
-        units = [unit for item in items if item.taken for unit in self._units(item, items)]
-        highest = max(unit.rank for unit in units)
-        count = sum(len(unit.pods) for unit in units)
-        oldest = min(unit.began for unit in units if unit.rank == highest)
-        whole = any(unit.whole for unit in units)
-        return _Offer(node, units, (highest, whole, count / self._places(node, units), -oldest))
-
-    def _places(self, node: int, units: Sequence[_Unit]) -> int:
-        """How many of the pods that still wait would find a place when units go."""
-        gains: dict[int, Vector] = {}
-        view = self._session.view
-        if len(self._pods) - len(self._placed) == 1:
-            return 1
-        for unit in units:
-            for pod in unit.pods:
-                at = int(view.pods.node[pod.row])
-                if at == node or at in self._bounds.known:
-                    gains[at] = gains.get(at, 0) + view.request(pod)
-        nodes = np.array(list(gains), np.intp)
-        before = view.nodes.future_idle(nodes)
-        after = before + np.array(list(gains.values())).T
-        gained = copies_that_fit(self._request, after) - copies_that_fit(self._request, before).clip(min=0)
-        return max(1, int(min(gained.sum(), len(self._pods) - len(self._placed))))
-
-    def _items(self, node: int, short: list[float]) -> list[_Item]:
-        """Who goes on a node, and whose going was considered: those that may go alone, and gangs where nobody can.
-
-        A gang goes before somebody more important who could be spared.
-        """
-        found, rest = self._sparable(self._bounds.on(node))
-        for key in {item.job.key for item in found} | rest.keys():
+    def _ask(self, node: int) -> Ask | None:
+        """What a node asks for the next places."""
+        ask, jobs = self._sellers.ask(node, len(self._pods) - len(self._placed), self._possible)
+        for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
-        enough = self._sufficient(found, short)
-        highest = max((item.rank for item in enough if item.taken), default=None)
-        ranks = self._bounds.rank_of
-        if highest is not None and all(ranks[pod.row] >= highest for pods in rest.values() for pod in pods):
-            return enough
-        for item in found:
-            item.taken = True
-        return self._sufficient(found + self._gangs(rest), short)
-
-    def _sparable(self, rows: Rows) -> tuple[list[_Item], Mapping[str, Sequence[PodRecord]]]:
-        """Of some holders those that may go alone, and by job those that their gangs cannot do without."""
-        view = self._session.view
-        found: list[_Item] = []
-        rest: dict[str, list[PodRecord]] = {}
-        surplus: dict[str, Surplus] = {}
-        for order, pod in enumerate(self._permitted(rows)):
-            job = view.jobs[pod.job]
-            if pod.job not in surplus:
-                surplus[pod.job] = Surplus(self._session, job)
-            if surplus[pod.job].spend(pod):
-                found.append(_Item(job, pod, self._bounds.rank_of[pod.row], self._held(pod), began(pod), order))
-            else:
-                rest.setdefault(pod.job, []).append(pod)
-        return found, rest
-
-    def _gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[_Item]:
-        """Gangs that go whole, for pods that they cannot do without."""
-        ranks = self._bounds.rank_of
-        items = []
-        for key, pods in rest.items():
-            job = self._session.view.jobs[key]
-            whole = self._whole(job)
-            if whole:
-                gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
-                rank = max(ranks.get(pod.row, NOBODY) for pod in whole)
-                items.append(_Item(job, None, rank, gain, min(map(began, whole)), len(ranks), len(whole)))
-        return items
-
-    def _sufficient(self, items: list[_Item], short: list[float]) -> list[_Item]:
-        """Enough items, of which those are taken that cannot be done without, the dearest given back first; else none.
-
-        More important ones are not looked at while the others suffice.
-        """
-        lacking, taken = list(short), list[_Item]()
-        items.sort(key=lambda item: (item.rank, item.pod is None))
-        for at, item in enumerate(items):
-            taken.append(item)
-            lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
-            after = items[at + 1] if at + 1 < len(items) else None
-            alike = after is not None and (after.rank, after.pod is None) == (item.rank, item.pod is None)
-            if not alike and max(lacking) < 0:
-                break
-        if max(lacking) >= 0:
-            return []
-        for item in sorted(taken, key=self._dearness, reverse=True):
-            without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
-            if max(without) < 0:
-                item.taken, lacking = False, without
-        return taken
-
-    def _dearness(self, item: _Item) -> tuple[Any, ...]:
-        """Larger is given back first: the important, whole gangs, what gives little, has run long or would go last."""
-        part = sum(gain / want for gain, want in zip(item.gain, self._wanted, strict=True) if want > 0)
-        return item.rank, item.pod is None, item.size, -part, -item.began, item.order
-
-    def _units(self, item: _Item, items: Sequence[_Item]) -> list[_Unit]:
-        """The victims of an item; what a gang gives whole is not given again pod by pod."""
-        if item.pod is None:
-            return [_Unit(item.job, self._whole(item.job), item.rank, True, item.began)]
-        if any(other.taken and other.pod is None and other.job is item.job for other in items):
-            return []
-        return [_Unit(item.job, (item.pod,), item.rank, False, item.began)]
-
-    def _permitted(self, rows: Rows) -> list[PodRecord]:
-        """The candidates among some holders, in the order in which they would go, with everybody's consent."""
-        only_like = self._pod.pod_class.best_effort
-        pods = [
-            pod
-            for pod in self._session.view.records(rows)
-            if preemptable(pod) and self._market.agrees(pod.job) and (pod.pod_class.best_effort or not only_like)
-        ]
-        return self._session.ask.victims(self._market.point, self._pod, self._in_order(pods)) if pods else []
-
-    def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
-        """Who goes first in front: the less important, of equals the last job's last pod."""
-        ranks, jobs, task_key = self._bounds.rank_of, self._session.view.jobs, self._session.ask.task_key
-        return sorted(pods, key=lambda p: (ranks.get(p.row, 0), self._order(jobs[p.job]), Reversed(task_key(p))))
-
-    def _order(self, job: Job) -> Any:
-        found = self._orders.get(job.key)
-        if found is None:
-            found = self._orders[job.key] = Reversed(self._session.ask.job_order(job))
-        return found
-
-    def _whole(self, job: Job) -> list[PodRecord]:
-        """All pods of a gang, when it may go whole; else none."""
-        if not self._may_go_whole:
-            return []
-        found = self._allowed.get(job.key)
-        if found is None:
-            pods = everything(self._session, job)
-            allowed = self._session.ask.victims(self._market.point, self._pod, self._in_order(pods)) if pods else []
-            found = self._allowed[job.key] = pods if len(allowed) == len(pods) else []
-        return found
-
-    def _held(self, pod: PodRecord) -> list[float]:
-        held: list[float] = self._session.view.request(pod)[self._columns].tolist()
-        return held
+        return ask
 
     # -- trying ----------------------------------------------------------------------------------------------------
 
-    def _take(self, offer: _Offer, pod: PodRecord) -> bool:
-        """Evict for an offer and promise a pod the place; False, and nothing done, when that does not work."""
+    def _take(self, ask: Ask, pod: PodRecord) -> bool:
+        """Evict who a node asks for and promise a pod the place; False, and nothing done, when that does not work."""
         session = self._session
-        gone = [(unit, self._evicted(unit)) for unit in offer.units]
+        gone = [(unit, self._evicted(unit)) for unit in ask.units]
         if not self._has_share(pod):
             gone += self._free_share(pod)
-        if self._fits(pod, offer.node):
+        if self._fits(pod, ask.node):
             self._gone += gone
             self._join()
-            self._promises.pipeline(session.view.sub_job_of(self._job, pod), pod, offer.node)
-            self._placed.append((pod, offer.node))
-            for unit, _ in gone:
-                self._allowed.pop(unit.job.key, None)
-                self._gave.add(unit.job.key)
+            self._promises.pipeline(session.view.sub_job_of(self._job, pod), pod, ask.node)
+            self._placed.append((pod, ask.node))
+            self._gave |= self._sellers.gave([unit for unit, _ in gone])
             return True
         for _, statement in reversed(gone):
             statement.discard()
         return False
 
-    def _free_share(self, pod: PodRecord) -> list[tuple[_Unit, Statement]]:
+    def _free_share(self, pod: PodRecord) -> list[tuple[Unit, Statement]]:
         """Evict, wherever they are and the cheapest first, until the queue may take a pod; nobody if it never may.
 
         How much of its share a queue lacks nobody says, so it is asked after each.
         """
-        state, gone = self._session.view.pods.state, list[tuple[_Unit, Statement]]()
-        held = [row for row in self._bounds.rank_of if state[row] in self._market.holders.states]
-        found, rest = self._sparable(np.array(held, np.intp))
-        for item in sorted(found + self._gangs(rest), key=_cheapness):
-            gone += [(unit, self._evicted(unit)) for unit in self._units(item, ())]
+        gone = list[tuple[Unit, Statement]]()
+        found, rest = self._sellers.everywhere()
+        for item in sorted(found + self._sellers.gangs(rest), key=_cheapness):
+            gone += [(unit, self._evicted(unit)) for unit in self._sellers.units(item, ())]
             if self._has_share(pod):
                 return gone
         for _, statement in reversed(gone):
@@ -494,7 +319,7 @@ class Purchase:
         self._exhausted = True
         return []
 
-    def _evicted(self, unit: _Unit) -> Statement:
+    def _evicted(self, unit: Unit) -> Statement:
         statement = self._session.statement()
         for pod in unit.pods:
             if self._session.view.pods.state[pod.row] in self._market.holders.states:
@@ -506,7 +331,7 @@ class Purchase:
         whole = {unit.job.key: (unit, statement) for unit, statement in self._gone if unit.whole}
         if not whole:
             return
-        kept: list[tuple[_Unit, Statement]] = []
+        kept: list[tuple[Unit, Statement]] = []
         for unit, statement in self._gone:
             of = whole.get(unit.job.key)
             if of is None or of[0] is unit:
@@ -533,35 +358,40 @@ class Purchase:
     def _spare(self, rows: Rows) -> None:
         """Give back, the dearest first, what the pods can do without, and place them anew."""
         self._promises.discard()
-        if self._refused:
-            rows = rows[~np.isin(rows, list(self._refused))]
         before, gone = self._placed, self._gone
+        most = self._most_places()[rows]
         #: what was given back, and how to undo that
         given: list[tuple[Statement, list[Operation]]] = []
-        place = {node: at for at, node in enumerate(rows.tolist())}
+        place = np.full(len(self._possible), -1)
+        place[rows] = np.arange(len(rows))
         room = self._session.view.nodes.future_idle(rows)
+        copies = copies_that_fit(self._request, room).clip(0, most)
         for unit, statement in sorted(self._gone, key=lambda gone: _dear(gone[0]), reverse=True):
-            less = room.copy()
-            for operation in statement.operations:
-                at = place.get(operation.nodes[0])
-                if at is not None:
-                    less[:, at] -= operation.request
-            if copies_that_fit(self._request, less).clip(min=0).sum() < len(self._placed):
+            at, less = _without(statement, place, room)
+            fewer = copies_that_fit(self._request, less).clip(0, most[at])
+            if copies.sum() - copies[at].sum() + fewer.sum() < len(self._placed):
                 continue
             evictions = statement.save()
             statement.discard()
             if self._within_share():
-                room = less
+                room[:, at], copies[at] = less, fewer
                 given.append((statement, evictions))
                 self._gone = [gone for gone in self._gone if gone[0] is not unit]
             else:
                 statement.recover(evictions)
-        if self._place_anew(rows, room):
+        if self._place_anew(rows, copies):
             return
         for statement, evictions in reversed(given):
             statement.recover(evictions)
         self._gone = gone
         self._promise(before)
+
+    def _most_places(self) -> Vector:
+        """How many of the pods each node takes at most, shape (nodes,): one that refused some, those that it took."""
+        most = np.full(len(self._possible), float(len(self._placed)))
+        for refused in self._refused:
+            most[refused] = sum(node == refused for _, node in self._placed)
+        return most
 
     def _within_share(self) -> bool:
         """Whether the queue may take all the pods that found places, as things stand on the statements."""
@@ -576,16 +406,21 @@ class Purchase:
         trial.discard()
         return not left
 
-    def _place_anew(self, rows: Rows, room: Matrix) -> bool:
-        """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one."""
+    def _place_anew(self, rows: Rows, copies: Vector) -> bool:
+        """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one.
+
+        `copies` says for how many of them each of the nodes has room.
+        """
         before = [node for _, node in self._placed]
-        copies = dict(zip(rows.tolist(), copies_that_fit(self._request, room).tolist(), strict=True))
-        nodes = [node for node in dict.fromkeys(before) for _ in range(int(min(max(0, copies[node]), len(before))))]
-        for node in sorted(copies, key=lambda node: self._bounds.place.get(node, 0.0)):
-            if len(nodes) >= len(before):
-                break
-            if node not in before:
-                nodes += [node] * int(min(max(0, copies[node]), len(before)))
+        places = np.zeros(len(self._possible), np.intp)
+        places[rows] = copies
+        nodes = [node for node in dict.fromkeys(before) for _ in range(places[node])]
+        if len(nodes) < len(before):
+            places[before] = 0
+            for node in rows[np.argsort(self._place[rows], kind="stable")].tolist():
+                nodes += [node] * int(places[node])
+                if len(nodes) >= len(before):
+                    break
         pods = [pod for pod, _ in self._placed]
         return self._promise(list(zip(pods, nodes[: len(pods)], strict=True)))
 
@@ -600,9 +435,21 @@ class Purchase:
         return True
 
 
-def _cheapness(item: _Item) -> tuple[Any, ...]:
+def _cheapness(item: Item) -> tuple[Any, ...]:
     return item.rank, item.pod is None, item.size, -item.began, item.order
 
 
-def _dear(unit: _Unit) -> tuple[Any, ...]:
+def _dear(unit: Unit) -> tuple[Any, ...]:
     return unit.rank, len(unit.pods), -unit.began
+
+
+def _without(statement: Statement, place: Rows, room: Matrix) -> tuple[Rows, Matrix]:
+    """Of the nodes in `place` those where a statement evicts, and what room they have without that."""
+    lost: dict[int, Vector] = {}
+    for operation in statement.operations:
+        node = operation.nodes[0]
+        at = int(place[node]) if node >= 0 else -1
+        if at >= 0:
+            lost[at] = lost.get(at, 0) + operation.request
+    rows = np.array(list(lost), np.intp)
+    return rows, room[:, rows] - np.array(list(lost.values())).reshape(len(rows), len(room)).T

@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
-from stromboli.tactics.candidates import LIFT, Weight, agreeing, began, preemptable, weight
+from stromboli.tactics.candidates import LIFT, Weight, agreeing, beginnings, preemptable, priorities, weight
 
 #: how many rankings of nodes are kept, each as long as there are nodes
 _MOST_RANKINGS = 8
@@ -31,6 +33,8 @@ class Holders:
         rows = np.flatnonzero(np.isin(pods.state, states) & (pods.node >= 0) & (job_of[pods.job] >= 0))
         rows = rows[np.argsort(pods.node[rows], kind="stable")]
         self.states = frozenset(states)
+        #: by state, whether who is in it holds a node
+        self.held: Mask = np.isin(np.arange(STATES), states)
         self.rows: Rows = rows
         self.node: Rows = pods.node[rows].astype(np.intp)
         self.job: Rows = job_of[pods.job[rows]]
@@ -55,13 +59,41 @@ class Holders:
         return willing
 
     @cached_property
+    def willing_of(self) -> Mask:
+        """The same by row of all pods."""
+        willing = np.zeros(len(self._session.view.pods.state), np.bool_)
+        willing[self.rows] = self.willing
+        return willing
+
+    @cached_property
     def rank(self) -> Rows:
         """How important each is: by the priority of its job, then by its own; equals have the same number."""
-        of_jobs = self._session.view.jobs.priority
-        own = np.array([pod.spec_priority or 0 for pod in self._session.view.records(self.rows)], np.int64)
-        both = of_jobs[self.job] * 2**32 + own if len(self.rows) else own
+        both = self._session.view.jobs.priority[self.job] * 2**32 + self.priority[self.rows]
         rank: Rows = np.unique(both, return_inverse=True)[1].astype(np.intp)
         return rank
+
+    @cached_property
+    def by_rank(self) -> Rows:
+        """The order that brings those of each node together, the least important first."""
+        order: Rows = np.lexsort((self.rank, self.node))
+        return order
+
+    @cached_property
+    def rank_of(self) -> Rows:
+        """The same rank by row of all pods, -1 for those that are no holders."""
+        ranks = np.full(len(self._session.view.pods.state), -1, np.intp)
+        ranks[self.rows] = self.rank
+        return ranks
+
+    @cached_property
+    def priority(self) -> Rows:
+        """The priority of all pods, by row."""
+        return priorities(self._session.view.snapshot.pod_facts)
+
+    @cached_property
+    def began(self) -> Vector:
+        """When all pods began to run, by row."""
+        return beginnings(self._session.view.snapshot.pod_facts)
 
     @cached_property
     def _offered(self) -> Mask:
@@ -79,9 +111,7 @@ class Holders:
 
     def alive(self) -> Mask:
         """Which of them have not been evicted since."""
-        known = np.zeros(STATES, np.bool_)
-        known[list(self.states)] = True
-        still: Mask = known[self._session.view.pods.state[self.rows]]
+        still: Mask = self.held[self._session.view.pods.state[self.rows]]
         return still
 
     def may_go_for(self, queue: Queue) -> Mask:
@@ -96,7 +126,7 @@ class Holders:
         if found is None:
             still = candidates & self.alive()
             by_node = ByNode(self._session, self.rows[still], self.node[still], self.states)
-            found = self._releasable[which] = Releasable(self._session, by_node, self._rankings)
+            found = self._releasable[which] = Releasable(self, self._session, by_node, self._rankings)
         return found
 
     def outside(self, queue: Queue) -> Mask:
@@ -115,7 +145,7 @@ class ByNode:
     def __init__(self, session: Session, rows: Rows, node: Rows, states: frozenset[PodState]) -> None:
         """`node` is that of each of the rows, in ascending order."""
         self._view = session.view
-        self._rows = rows
+        self.rows = rows
         self._node = node
         self.states = states
         #: where the candidates of each node begin and end
@@ -129,21 +159,34 @@ class ByNode:
 
     def amounts(self) -> Matrix:
         """What they held at first, shape (dimensions, nodes)."""
-        nodes, held = len(self._view.nodes), self._view.requests(self._rows)
+        nodes, held = len(self._view.nodes), self._view.requests(self.rows)
         return np.array([np.bincount(self._node, weights=amounts, minlength=nodes) for amounts in held.T])
 
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
-        rows = self._rows[self._bounds[node] : self._bounds[node + 1]]
+        rows = self.rows[self._bounds[node] : self._bounds[node + 1]]
         states = self._view.pods.state[rows].tolist()
         return rows[[state in self.states for state in states]] if len(rows) else rows
+
+    def reduced(self, function: np.ufunc, values: NDArray[Any]) -> Matrix:
+        """What a function makes of values of the candidates that there were on each node at first, 0 where none was.
+
+        `values` has shape (..., candidates), what is returned (..., nodes).
+        """
+        found = np.zeros((*values.shape[:-1], len(self._bounds) - 1))
+        nodes = np.flatnonzero(self.counts)
+        if len(nodes):
+            found[..., nodes] = function.reduceat(values, self._bounds[nodes], axis=-1)
+        return found
 
 
 class Releasable:
     """What candidates on each node would release at most, followed through the session's placements."""
 
-    def __init__(self, session: Session, by_node: ByNode, rankings: _Rankings) -> None:
+    def __init__(self, holders: Holders, session: Session, by_node: ByNode, rankings: _Rankings) -> None:
+        self._holders = holders
         self._session = session
+        self._by_node = by_node
         self.states = by_node.states
         self._rankings = rankings
         #: kinds of pods that nodes were ranked for once
@@ -154,14 +197,16 @@ class Releasable:
         self.amounts: Matrix = by_node.amounts()
         #: number of candidates, shape (nodes,)
         self.counts: Rows = by_node.counts
-        self._seen = len(session.view.nodes.log)
+        self._seen = self._made = len(session.view.nodes.log)
         self._least: _Least | None = None
 
     @property
     def least(self) -> _Least:
         """What evictions on each node cost at least."""
         if self._least is None:
-            self._least = _Least(self._session, self.on, self.counts)
+            self._least = _Least(self._session, self._holders, self._by_node)
+            for node in set(self._session.view.nodes.log[self._made : self._seen]):
+                self._least.look_at(node, self.on(node))
         return self._least
 
     def refresh(self) -> None:
@@ -200,24 +245,21 @@ class Releasable:
 class _Least:
     """Bounds by node of what victims there weigh: the lowest priority, who started last, the largest request."""
 
-    def __init__(self, session: Session, on: Callable[[int], Rows], counts: Rows) -> None:
+    def __init__(self, session: Session, holders: Holders, by_node: ByNode) -> None:
         self._session = session
-        nodes = session.view.nodes
-        self._priority = np.zeros(len(nodes))
-        self._started = np.zeros(len(nodes))
-        self._largest: Matrix = np.zeros_like(nodes.idle)
-        for node in np.flatnonzero(counts).tolist():
-            self.look_at(node, on(node))
+        self._holders = holders
+        rows = by_node.rows
+        self._priority: Vector = by_node.reduced(np.minimum, holders.priority[rows])
+        self._started: Vector = by_node.reduced(np.maximum, holders.began[rows])
+        self._largest: Matrix = by_node.reduced(np.maximum, session.view.requests(rows).T)
 
     def look_at(self, node: int, rows: Rows) -> None:
         """Look again at a node with these candidates."""
         if not len(rows):
             return
-        view = self._session.view
-        victims = view.records(rows)
-        self._priority[node] = min(pod.spec_priority or 0 for pod in victims)
-        self._started[node] = max(map(began, victims))
-        self._largest[:, node] = view.requests(rows).max(axis=0)
+        self._priority[node] = self._holders.priority[rows].min()
+        self._started[node] = self._holders.began[rows].max()
+        self._largest[:, node] = self._session.view.requests(rows).max(axis=0)
 
     def weights(self, request: Vector, rows: Rows) -> Matrix:
         """For each of some nodes a weight that no set of victims there that makes room is below, shape (4, rows)."""
