@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from stromboli.api.resources import Mask, Vector, fits
@@ -32,6 +31,7 @@ from stromboli.tactics.candidates import weight
 from stromboli.tactics.cheapest import Market, Purchase, identical, price
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.offers import Offers, Order
+from stromboli.tactics.room import Room
 from stromboli.tactics.victims import join, take_back
 from stromboli.tactics.worksheets import Worksheet, in_turn, worksheet
 
@@ -116,6 +116,7 @@ class _Search:
             # Nobody is evicted for more than the job starts with, nor does it wait for that.
             self._pods = self._pods[:lacking]
         self._need: Vector = session.view.requested(self._pods)
+        self._rooms: dict[int, Room] = {}
 
     def run(self) -> bool:
         """Evict for the job and promise its pods their places, if there is a way; True when there may be more."""
@@ -246,6 +247,9 @@ class _Search:
         """Give back, from the highest, what the job can do without."""
         needed = units[-1:]
         for unit in reversed(units[:-1]):
+            if not self._has_room(domain, without=unit.operations):
+                needed.append(unit)
+                continue
             evictions = unit.save()
             unit.discard()
             without = self._try(domain, evicting=True)
@@ -288,24 +292,26 @@ class _Search:
 
     def _may_have_room(self, domain: int, offers: Iterable[Bundle] = ()) -> bool:
         """Whether the pods could fit in a HyperNode by sums, once some bundles are gone."""
-        nodes, within = self._session.view.nodes, self._session.view.topology.masks[domain]
-        room = nodes.idle + nodes.releasing
-        free = (room if within.all() else room[:, within]).sum(axis=1)
+        free = self._room(domain).total()
         for bundle in offers:
-            free += self._session.view.requested(bundle.pods)
+            free = free + self._session.view.requested(bundle.pods)
         return bool(fits(self._need, free))
 
-    def _has_room(self, domain: int) -> bool:
-        """Whether the pods could fit in a HyperNode: by sums, and by what each node has room for.
+    def _has_room(self, domain: int, *, without: Sequence[Operation] = ()) -> bool:
+        """Whether the pods could fit in a HyperNode, by sums and by what each node has room for, if some stayed.
 
         A try is dear. Under Volcano's rules only sums spare it, as those that fail leave nominations behind.
         """
-        session = self._session
-        if not self._may_have_room(domain):
+        if not without and not self._may_have_room(domain):
             return False
-        if not self._strict or self._job.divided:
-            return True
-        return bool(domains.room_for(session, self._pods, np.array([domain]))[0] >= len(self._pods))
+        return not self._strict or self._job.divided or self._room(domain).places(without) >= len(self._pods)
+
+    def _room(self, domain: int) -> Room:
+        """What room there is in a HyperNode."""
+        room = self._rooms.get(domain)
+        if room is None:
+            room = self._rooms[domain] = Room(self._session, self._pods, self._session.view.topology.masks[domain])
+        return room
 
     def _hyper_nodes(self, sub_job: SubJob, domain: int) -> Iterator[int]:
         """The HyperNodes to try for a group when its job is placed in one."""

@@ -23,7 +23,7 @@ from stromboli.tactics.bundles import Bundle, bundles, permitted
 from stromboli.tactics.holders import Holders
 
 #: how many bundles are looked at first, and how many times as many more each time that those do not suffice
-_FIRST, _GROWTH = 16, 3
+_FIRST, _GROWTH = 4, 3
 
 
 class Order(Protocol):
@@ -50,8 +50,11 @@ class Offers:
         #: the candidates job by job, the jobs, and where those of each begin and end
         rows = holders.by_job[willing[holders.by_job]]
         self._rows = holders.rows[rows]
-        self._jobs, starts, sizes = np.unique(holders.job[rows], return_index=True, return_counts=True)
-        self._bounds = dict(zip(self._jobs.tolist(), zip(starts, starts + sizes, strict=True), strict=True))
+        of = holders.job[rows]
+        starts = np.flatnonzero(np.diff(of, prepend=-1))
+        self._jobs = of[starts]
+        ends = np.append(starts, len(of))[1:]
+        self._bounds = dict(zip(self._jobs.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
         self._in_order = self._sorted(order)
 
     def blocks(self, job: Job, first: PodRecord) -> Iterator[list[Bundle]]:
