@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,7 @@ from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
 from stromboli.tactics.candidates import LIFT, Weight, agreeing, beginnings, preemptable, priorities, weight
+from stromboli.tactics.frontier import Frontier
 
 #: how many rankings of nodes are kept, each as long as there are nodes
 _MOST_RANKINGS = 8
@@ -279,51 +279,49 @@ class _Ranking:
         self._session = session
         self._releasable = releasable
         self._request = request
-        self._possible = frozenset(rows.tolist())
-        #: by node, for those that would have room
-        self._bounds: dict[int, Bound] = {}
-        self._heap: list[Bound] = []
-        #: what `in_order` took from the heap
-        self._out: list[Bound] = []
+        count, shard = len(session.view.nodes), session.view.shard
+        self._possible: Mask = np.zeros(count, np.bool_)
+        self._possible[rows] = True
+        self._foreign: Mask = np.zeros(count, np.bool_) if shard is None else ~shard.own
+        #: what victims weigh at least, where there would be room, shape (4, nodes); else NaN
+        self._weights: Matrix = np.full((4, count), np.nan)
         self._seen = len(session.view.nodes.log)
         releasable.refresh()
-        self._look_at(rows)
+        rows = self._look_at(rows)
+        self._frontier = Frontier((*self._weights[:, rows], self._foreign[rows], rows))
+        #: what `in_order` took out
+        self._out: list[tuple[Any, ...]] = []
 
     def in_order(self) -> Iterator[Bound]:
         """The nodes as they are now; what changes meanwhile is seen the next time."""
         self._refresh()
-        while self._heap:
-            bound = heapq.heappop(self._heap)
-            if self._bounds.get(bound[-1]) is bound:
-                self._out.append(bound)
-                yield bound
+        told = set[int]()
+        while self._frontier:
+            *weights, foreign, node = entry = self._frontier.pop()
+            if node not in told and weights == self._weights[:, node].tolist():
+                told.add(node)
+                self._out.append(entry)
+                yield (weights[0], weights[1], weights[2], weights[3]), foreign, node
 
     def _refresh(self) -> None:
-        for bound in self._out:
-            heapq.heappush(self._heap, bound)
+        for entry in self._out:
+            self._frontier.push(entry)
         self._out.clear()
         log = self._session.view.nodes.log
-        changed = self._possible.intersection(log[self._seen :])
+        changed = [node for node in set(log[self._seen :]) if self._possible[node]]
         self._seen = len(log)
         self._releasable.refresh()
         if changed:
-            self._look_at(np.array(sorted(changed), np.intp))
+            rows = self._look_at(np.array(changed, np.intp))
+            for weights, node in zip(self._weights[:, rows].T.tolist(), rows.tolist(), strict=True):
+                self._frontier.push((*weights, bool(self._foreign[node]), node))
 
-    def _look_at(self, rows: Rows) -> None:
-        """Work out anew what victims on some nodes weigh at least."""
-        before = {node: bound for node in rows.tolist() if (bound := self._bounds.pop(node, None)) is not None}
+    def _look_at(self, rows: Rows) -> Rows:
+        """Work out anew what victims on some nodes weigh at least; those of them that would have room."""
+        self._weights[:, rows] = np.nan
         rows = rows[self._releasable.suffices(self._request, rows)]
-        shard = self._session.view.shard
-        foreign = [False] * len(rows) if shard is None else (~shard.own[rows]).tolist()
-        weights = self._releasable.least.weights(self._request, rows).T.tolist()
-        for weighs, of_others, node in zip(map(tuple, weights), foreign, rows.tolist(), strict=True):
-            bound = (weighs, of_others, node)
-            known = before.get(node)
-            if known == bound:
-                self._bounds[node] = known
-            else:
-                self._bounds[node] = bound
-                heapq.heappush(self._heap, bound)
+        self._weights[:, rows] = self._releasable.least.weights(self._request, rows)
+        return rows
 
 
 #: by the candidates and the kind, those that were asked for last at the end
