@@ -40,6 +40,8 @@ GROUP = SCHEDULING.partition("/")[0]
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 #: bytes of a change
 _LARGEST_CHANGE = 4 << 20
+#: reasons of what is not there, and its kind
+_NOT_THERE = {"QueueNotFound": "Queue", "PodGroupNotFound": "PodGroup"}
 _CHANGE = {
     "requestBody": {
         "required": True,
@@ -57,6 +59,9 @@ class Source(Protocol):
 
     def last(self) -> Session | None:
         """The last session that the service ran, None when this replica runs none."""
+
+    def unreadable(self, kind: str, key: str) -> str:
+        """Why an object that is there was set aside; empty when it was not."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
@@ -76,6 +81,10 @@ class LiveCluster:
         self._sessions = sessions
         self.engine = engine
         self.last = last
+
+    def unreadable(self, kind: str, key: str) -> str:
+        """Why an object that is there was set aside."""
+        return self._service.mirror.unreadable(kind, key)
 
     def rehearsal(self) -> Rehearsal | None:
         """A fork of the cluster, with what the next session would be told."""
@@ -142,6 +151,11 @@ class Questions:
             return await self.ask(lambda rehearsal: question(*self._session(rehearsal)))
         async with self._turn:
             return await asyncio.to_thread(question, ran, None)
+
+    def unreadable(self, kind: str, key: str) -> str:
+        """`KIND KEY is there, but could not be read: ...`, empty when that is not so."""
+        problem = self._source.unreadable(kind, key)
+        return f"{kind} {key} is there, but could not be read: {problem}" if problem else ""
 
     def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
         """A session; where an extender would have to be asked, the last that asked it, and nothing can be tried."""
@@ -226,10 +240,20 @@ async def _explain(
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | None:
         return explained(session, kind, f"{namespace}/{name}", rehearsal if remedies else None)
 
-    missing = f"there is no {kind} {namespace}/{name}"
-    if kind == "pod":
-        missing += ", or it names a scheduler that is not served here, or could not be read"
-    return await _answer(await questions.ask_session(question, last=last), missing, who)
+    key = f"{namespace}/{name}"
+    missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or f"there is no {kind} {key}"
+    if kind == "pod" and missing.startswith("there"):
+        missing += ", or it names a scheduler that is not served here"
+    found = await questions.ask_session(question, last=last)
+    if found is not None and found.reason in _NOT_THERE:
+        lacking = _NOT_THERE[found.reason]
+        problem = questions.unreadable(
+            lacking, found.queue if lacking == "Queue" else f"{namespace}/{found.group or name}"
+        )
+        if problem:
+            # Sessions do not know it: what would help is to mend it.
+            found = msgspec.structs.replace(found, detail=problem, remedies=[], tried=False)
+    return await _answer(found, missing, who)
 
 
 async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller) -> Response:

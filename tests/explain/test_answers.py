@@ -186,6 +186,71 @@ def test_what_runs_has_no_reason() -> None:
     assert answer(cluster, "queue none") is None
 
 
+LOST = pod_group("job", 2, queue="reserch", phase="Pending")
+#: what a session never saw, or saw no pods of: the answer says as much as is known, and what would help
+UNSEEN: dict[str, tuple[list[object], str, list[str]]] = {
+    "a queue that does not exist": (
+        [queue("research"), LOST, gang("job", 2)],
+        "QueueNotFound reserch 0/2/2",
+        ["set queue: research in PodGroup default/job -> 2 pods bound", "create queue reserch -> 2 pods bound"],
+    ),
+    "the same before the pods are made": (
+        [queue("research"), LOST],
+        "QueueNotFound reserch 0/0/2",
+        ["set queue: research in PodGroup default/job -> PodGroup default/job admitted"],
+    ),
+    "no PodGroup": ([queue("default"), gang("job", 2)], "PodGroupNotFound  0/2/0", []),
+    "a queue that is closed, before the pods are made": (
+        [queue("q", state="Closed"), pod_group("job", 2, queue="q", phase="Pending")],
+        "QueueNotOpen q 0/0/2",
+        ["open queue q -> PodGroup default/job admitted"],
+    ),
+    "queues above that are closed": (
+        [
+            *(queue("top", state="Closing"), queue("team", parent="top", state="Closed"), queue("q", parent="team")),
+            *(pod_group("job", 2, queue="q"), gang("job", 2)),
+        ],
+        "QueueNotOpen q 0/2/2",
+        ["open queue team and queue top -> 2 pods bound"],
+    ),
+    "more than the queue may hold, before the pods are made": (
+        [
+            queue("q", capability={"cpu": "2"}),
+            pod_group("job", 4, queue="q", phase="Pending", minResources={"cpu": "4"}),
+        ],
+        "NeverFits q 0/0/4",
+        ["raise capability of queue q to 4 cpu -> PodGroup default/job admitted"],
+    ),
+    "pods that nobody made": (
+        [queue("q"), pod_group("job", 2, queue="q", phase="Inqueue")],
+        "NotEnoughPods q 0/0/2",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("situation", UNSEEN)
+def test_a_job_without_pods_or_queue_is_answered_like_others(situation: str) -> None:
+    objects, expected, helps = UNSEEN[situation]
+    found = why(state(node("n"), *objects), "job default/job")
+    assert f"{found.reason} {found.queue} {found.placed}/{found.pods}/{found.min_member}" == expected
+    told = [f"{remedy.change} -> {remedy.effect}" for remedy in found.remedies]
+    assert [change for change in helps if change not in told] == [], told
+
+
+def test_pods_that_run_without_a_queue_or_a_pod_group_say_so() -> None:
+    running = [node("n"), queue("default"), *gang("job", 2, node="n")]
+    assert said(state(*running), "job default/job").endswith(
+        "2 of 2 pods have a place, and there is no PodGroup default/job"
+    )
+    lost = pod_group("job", 2, queue="gone", phase="Running")
+    assert said(state(*running, lost), "job default/job").endswith(
+        "2 of 2 pods have a place, and there is no queue gone"
+    )
+    done = pod_group("done", 2, queue="gone", phase="Completed")
+    assert "waits" not in said(state(*running, done), "job default/done")
+
+
 def test_fields_of_a_queue_that_nobody_reads_are_named() -> None:
     cluster = state(node("n"), queue("q", deserved={"cpu": "4"}, parent="team", reclaimable=False))
     text = said(cluster, "queue q")

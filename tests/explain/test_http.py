@@ -14,7 +14,7 @@ from stromboli.http_api import LiveCluster, Source, api_routes
 from stromboli.live.access import User
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState
-from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, bare_cluster, cluster, definitions, options, start, until
 from tests.plugins.sessions import policy
@@ -28,6 +28,11 @@ class Offline:
     def __init__(self, known: ClusterState) -> None:
         self._known = known
         self.engine = Engine
+        #: problems of objects that are set aside, by kind and key
+        self.aside: dict[tuple[str, str], str] = {}
+
+    def unreadable(self, kind: str, key: str) -> str:
+        return self.aside.get((kind, key), "")
 
     def rehearsal(self) -> Rehearsal:
         return Rehearsal(Engine(), self._known.fork(), OFFLINE, NOON)
@@ -98,6 +103,24 @@ async def test_on_loopback_everybody_is_answered_in_full() -> None:
         assert (await http.get("/explain/queue/default")).json()["name"] == "default"
         missing = await http.get("/explain/job/research/none")
         assert (missing.status_code, missing.json()["detail"]) == (404, "there is no job research/none")
+
+
+async def test_what_was_set_aside_is_not_said_to_be_missing() -> None:
+    known = Offline(state(node("n"), queue("default"), pod_group("job", queue="team"), gang("lost", 2)))
+    problem = "spec.weight: not a number"
+    known.aside = dict.fromkeys((("Queue", "team"), ("PodGroup", "default/lost")), problem)
+    known.aside["Pod", "default/broken"] = problem
+    async with asking(known) as http:
+        job = (await http.get("/explain/job/default/job")).json()
+        assert (job["reason"], job["detail"]) == (
+            "QueueNotFound",
+            f"Queue team is there, but could not be read: {problem}",
+        )
+        assert job["remedies"] == []
+        pod = (await http.get("/explain/pod/default/lost-0")).json()
+        assert pod["detail"] == f"PodGroup default/lost is there, but could not be read: {problem}"
+        missing = (await http.get("/explain/pod/default/broken")).json()["detail"]
+        assert missing == f"Pod default/broken is there, but could not be read: {problem}"
 
 
 class Ran(Offline):

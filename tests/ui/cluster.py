@@ -80,6 +80,9 @@ class Ran:
     def last(self) -> Session | None:
         return self.session
 
+    def unreadable(self, kind: str, key: str) -> str:
+        return ""
+
     def rehearsal(self) -> Rehearsal:
         return Rehearsal(Engine(), self.known.fork(), OFFLINE, NOON)
 

@@ -55,6 +55,13 @@ def test_a_hostile_name_can_be_asked_about(http: httpx.Client) -> None:
     assert "&lt;img" in http.get("/jobs", params={"queue": HOSTILE, "name": HOSTILE}).text
 
 
+def test_a_job_whose_queue_is_missing_says_which_and_what_would_help(http: httpx.Client) -> None:
+    text = http.get("/jobs/default/lost").text
+    assert "onerror=alert(1)&gt;{{7*7}}?" in text
+    assert "0 of 1 pods have a place, 1 start together." in text
+    assert "set queue: " in text
+
+
 def test_from_the_overview_to_a_cause_are_two_steps(http: httpx.Client) -> None:
     overview = http.get("/").text
     assert 'href="/jobs?reason=QueueNotOpen"' in overview

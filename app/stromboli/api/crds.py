@@ -34,6 +34,8 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, problem, shown
 
 SCHEDULING: Final = "scheduling.volcano.sh/v1beta1"
+#: the annotation of a queue that was closed with its parent, and opens with it again
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 TOPOLOGY: Final = "topology.volcano.sh/v1alpha1"
 
 
@@ -322,6 +324,11 @@ class Queue(KubeObject):
     kind: Literal["Queue"] = "Queue"
     spec: Annotated[QueueSpec, crd(default={})] = Field(default_factory=QueueSpec)
     status: QueueStatus = Field(default_factory=QueueStatus)
+
+    @property
+    def closed_by_parent(self) -> bool:
+        """Whether it was closed with its parent, and opens with it again."""
+        return self.metadata.annotations.get(CLOSED_BY_PARENT) == "true"
 
 
 class NetworkTopology(KubeModel):

@@ -102,6 +102,8 @@ class Answer(Part, frozen=True, kw_only=True):
     holders: list[Holding] = field(default_factory=list)
     #: what would help
     remedies: list[Remedy] = field(default_factory=list)
+    #: whether changes were tried
+    tried: bool = False
 
 
 class Level(Part, frozen=True, kw_only=True):

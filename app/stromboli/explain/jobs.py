@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from stromboli.api.pod_state import STATES, PodState
+from stromboli.api.crds import PodGroup
+from stromboli.api.pod_state import READY_STATES, STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import PODS, Vector
 from stromboli.explain import preemption
@@ -41,13 +42,13 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
     )
     if pod.key in session.evicted:
         return replace(said, phase="Releasing", message="it is evicted to make room")
-    if state is PodState.Pipelined:
+    if state is PodState.Pipelined and job is not None:
         node = session.view.nodes.name(int(session.view.pods.node[pod.row]))
         return _answer(session, said, job, [pod], reasons.waits_for_release(node))
     if state is not PodState.Pending:
         return replace(said, phase=state.name, message=_placed(session, pod, state))
     if job is None:
-        return _answer(session, said, None, [pod], why(session, pod, None))
+        return _unseen(session, said, pod.job, [pod])
     # It goes with its gang: what the others lack keeps it waiting, too.
     others = [each for each in _waiting(session, job) if each is not pod]
     return _answer(session, said, job, [pod, *others], why(session, pod, job, session.view.reason(job)))
@@ -62,14 +63,10 @@ def explain_job(session: Session, key: str) -> Answer | None:
     if job is not None:
         waiting = _waiting(session, job)
         return _answer(session, said, job, waiting, _blocking(session, job, waiting))
-    pods = [record for record in view.pods.records if record is not None and record.job == key]
-    if pods:
-        waiting = [pod for pod in pods if view.pods.state[pod.row] == PodState.Pending]
-        return _answer(session, said, None, waiting, why(session, pods[0], None) if waiting else None, len(pods))
-    group = next((group for group in view.snapshot.pod_groups if group is not None and group.key == key), None)
-    if group is None:
+    pods = _pods_of(session, key)
+    if not pods and _lost(session, key) is None:
         return None
-    return _answer(session, said, None, [], reasons.queue_not_found(group.spec.queue))
+    return _unseen(session, said, key, [pod for pod in pods if view.pods.state[pod.row] == _PENDING])
 
 
 def outline(session: Session, key: str) -> Answer | None:
@@ -77,21 +74,19 @@ def outline(session: Session, key: str) -> Answer | None:
     job = session.view.jobs.get(key)
     if job is None:
         return explain_job(session, key)
-    reason = _blocking(session, job, _waiting(session, job))
-    return Answer(
-        kind="Job",
-        namespace=job.namespace,
-        name=job.name,
+    said = Answer(kind="Job", namespace=job.namespace, name=job.name)
+    return _outlined(said, job, _blocking(session, job, _waiting(session, job)))
+
+
+def _outlined(said: Answer, job: Job, reason: Reason | None) -> Answer:
+    """An answer with what a job says of itself, and why it waits."""
+    return replace(
+        _told(said, reason, _have_places(job.ready_count, job.size)),
         queue=job.queue.name,
         phase=job.phase,
         pods=job.size,
         placed=job.ready_count,
         min_member=job.min_available,
-        stage=reason.stage.name if reason else "",
-        reason=reason.reason if reason else "",
-        message=reason.message if reason else _running(job),
-        detail=reason.detail if reason else "",
-        who=str(reason.actionable) if reason else "",
     )
 
 
@@ -113,7 +108,9 @@ def _blocking(session: Session, job: Job, waiting: Sequence[PodRecord]) -> Reaso
         return reasons.gated(gated[0]) if len(gated) == len(pending) else found
     if waiting:
         return reasons.waits_for_release(view.nodes.name(int(view.pods.node[waiting[0].row])))
-    return found if job.ready_count < job.min_available or not job.size else None
+    if job.phase == "Completed" or (job.size and job.ready_count >= job.min_available):
+        return None
+    return found or session.ask.job_valid(job)
 
 
 def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
@@ -125,36 +122,18 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
     return f"{state.name} on {node}" if node else state.name
 
 
-def _answer(
-    session: Session,
-    said: Answer,
-    job: Job | None,
-    waiting: Sequence[PodRecord],
-    reason: Reason | None,
-    size: int = 0,
-) -> Answer:
-    """The answer about some pods that wait, which are of one job if that is given."""
+def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecord], reason: Reason | None) -> Answer:
+    """The answer about some pods of a job that wait."""
     sample = _sample(session, waiting, reason)
     found = places(session, sample, _alike(session, sample, waiting)) if sample is not None else Places()
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
-    ahead = _ahead(session, job) if job and reason else []
-    request = amounts(session, session.view.request(sample)) if sample is not None else {}
+    ahead = _ahead(session, job) if reason else []
     return replace(
-        said,
-        queue=job.queue.name if job else "",
-        phase=job.phase if job else "",
-        pods=job.size if job else size,
-        placed=job.ready_count if job else 0,
-        min_member=job.min_available if job else 0,
+        _outlined(said, job, reason),
         would_fit=fitting,
-        request=request,
-        stage=reason.stage.name if reason else "",
-        reason=reason.reason if reason else "",
-        message=reason.message if reason else _running(job),
-        detail=reason.detail if reason else "",
-        who=str(reason.actionable) if reason else "",
-        steps=_steps(session, job, waiting, sample, reason, fitting, found) if job else [],
+        request=_request(session, sample),
+        steps=_steps(session, job, waiting, sample, reason, fitting, found),
         nodes=found.causes if at_nodes else [],
         nearest=found.nearest if at_nodes else "",
         ahead=[_waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
@@ -163,8 +142,53 @@ def _answer(
     )
 
 
-def _running(job: Job | None) -> str:
-    return f"{job.ready_count} of {job.size} pods have a place" if job else ""
+def _told(said: Answer, reason: Reason | None, otherwise: str) -> Answer:
+    """An answer with what a reason says, or something else where nothing waits."""
+    if reason is None:
+        return replace(said, message=otherwise)
+    return replace(
+        said,
+        stage=reason.stage.name,
+        reason=reason.reason,
+        message=reason.message,
+        detail=reason.detail,
+        who=str(reason.actionable),
+    )
+
+
+def _request(session: Session, sample: PodRecord | None) -> dict[str, str]:
+    return amounts(session, session.view.request(sample)) if sample is not None else {}
+
+
+def _pods_of(session: Session, key: str) -> list[PodRecord]:
+    return [record for record in session.view.pods.records if record is not None and record.job == key and key]
+
+
+def _lost(session: Session, key: str) -> PodGroup | None:
+    """The PodGroup of a key if its queue does not exist."""
+    return next((group for group in session.view.lost if group.key == key), None)
+
+
+def _unseen(session: Session, said: Answer, key: str, waiting: Sequence[PodRecord]) -> Answer:
+    """The answer about what is no job of the session, since its PodGroup or its queue does not exist."""
+    group, pods = _lost(session, key), _pods_of(session, key) or waiting
+    lacking = reasons.queue_not_found(group.spec.queue) if group else reasons.no_pod_group(pods[0])
+    to_come = group is not None and not pods and group.status.phase != "Completed"
+    placed = sum(int(session.view.pods.state[pod.row]) in READY_STATES for pod in pods)
+    instead = f"{_have_places(placed, len(pods))}, and {lacking.message}"
+    return replace(
+        _told(said, lacking if waiting or to_come else None, instead),
+        queue=group.spec.queue if group else "",
+        phase=group.status.phase or "Pending" if group else "",
+        pods=len(pods),
+        placed=placed,
+        min_member=group.spec.min_member if group else 0,
+        request=_request(session, next(iter(waiting), None)),
+    )
+
+
+def _have_places(placed: int, pods: int) -> str:
+    return f"{placed} of {pods} pods have a place"
 
 
 def _sample(session: Session, waiting: Sequence[PodRecord], reason: Reason | None) -> PodRecord | None:
@@ -289,14 +313,15 @@ def _waiting_for(session: Session, job: Job) -> Holding:
 
 
 def _holders(
-    session: Session, job: Job | None, sample: PodRecord | None, reason: Reason | None, found: Places
+    session: Session, job: Job, sample: PodRecord | None, reason: Reason | None, found: Places
 ) -> list[Holding]:
     """Who holds what is missing at the stage that blocks."""
-    if reason is None or sample is None or job is None:
+    asked = session.view.request(sample) if sample is not None else job.min_resources
+    if reason is None or asked is None:
         return []
     if reason.stage >= Stage.Placement:
         return holders(session, found.willing, found.lacking)
-    columns = np.flatnonzero(session.view.request(sample) > 0).tolist()
+    columns = np.flatnonzero(asked > 0).tolist()
     if reason.reason == "ClusterOvercommitted":
         return in_jobs(session, session.view.jobs.values(), columns, claimed=True)
     if reason.reason == "ResourceQuotaExceeded":
@@ -320,6 +345,8 @@ def jobs_below(session: Session, queue: Queue) -> list[Job]:
 
 def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, claimed: bool = False) -> list[Holding]:
     """The jobs that hold most of some resources, what they claim with their minResources counted if asked."""
+    if not columns:
+        return []
     now = session.view.membership.allocated_now()
 
     def held(job: Job) -> Vector:

@@ -125,6 +125,8 @@ class Future:
     evicted: dict[str, str] = field(default_factory=dict)
     #: on whose behalf each of those is evicted, and by which action
     causes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: the PodGroups that are in the queue or beyond, by key
+    admitted: set[str] = field(default_factory=set)
     #: the job of each pod that is bound or evicted
     jobs: dict[str, str] = field(default_factory=dict)
     session: Session | None = None
@@ -212,6 +214,9 @@ def _note(future: Future, decisions: Iterable[Decision], state: ClusterState) ->
             case Evict(node=node):
                 future.evicted[decision.key] = node
                 future.causes[decision.key] = decision.action, decision.beneficiary
+            case SetPodGroupStatus(status=status) if status.phase not in ("", "Pending"):
+                future.admitted.add(decision.key)
+                continue
             case _:
                 continue
         record = state.record(decision.key)

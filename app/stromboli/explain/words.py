@@ -36,7 +36,8 @@ def _job(answer: Answer) -> Iterator[str]:
         yield f"  {answer.detail}"
     yield f"  Who can change it: {_WHO_OF_ONE[answer.who]}"
     if answer.pods:
-        gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed, {answer.min_member} start together"
+        gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
+        gang += f", {answer.min_member} start together" if answer.min_member else ""
         yield f"  Queue {answer.queue or '-'}; {gang}; a pod asks for {listed(answer.request)}"
     if answer.steps:
         yield "Stages"
@@ -56,7 +57,7 @@ def _job(answer: Answer) -> Iterator[str]:
     if answer.remedies:
         yield "What would help (tried on a copy of the cluster)"
         yield from (f"  {remedy.who}: {remedy.change} -> {remedy.effect}" for remedy in answer.remedies)
-    elif answer.reason:
+    elif answer.tried:
         yield "No single change that was tried would help."
 
 

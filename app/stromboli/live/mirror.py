@@ -115,6 +115,10 @@ class Mirror:
         """The state was changed by other means than an object."""
         self._wake(True)
 
+    def unreadable(self, kind: str, key: str) -> str:
+        """Why an object is set aside; empty when it is not."""
+        return self._problems.get((kind, key), "it was set aside") if (kind, key) in self._aside else ""
+
     def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
         """Say, once, that an object cannot be used."""
         before = self._problems.get((kind, key))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stromboli.api.crds import SCHEDULING, Queue, QueueState
+from stromboli.api.crds import CLOSED_BY_PARENT, SCHEDULING, Queue, QueueState
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
@@ -26,7 +26,6 @@ log = Logger(__name__)
 BUS = "bus.volcano.sh/v1alpha1"
 #: the state that each action of a Command leads to
 ACTIONS = {"OpenQueue": QueueState.Open, "CloseQueue": QueueState.Closing}
-_BY_PARENT = "volcano.sh/closed-by-parent"
 _CLOSED = frozenset((QueueState.Closed, QueueState.Closing))
 _ROOT = "root"
 
@@ -120,10 +119,10 @@ class QueueStates:
 
     async def _set(self, queue: Queue, state: str, *, by_parent: bool) -> None:
         """Have a queue opened or closed; what it is already is left."""
-        marked = queue.metadata.annotations.get(_BY_PARENT) == "true"
+        marked = queue.closed_by_parent
         path = object_path("Queue", queue.key)
         if by_parent != marked:
-            mark = {"metadata": {"annotations": {_BY_PARENT: str(by_parent).lower()}}}
+            mark = {"metadata": {"annotations": {CLOSED_BY_PARENT: str(by_parent).lower()}}}
             await self._kube.persist("PATCH", path, msgspec.json.encode(mark), MERGE_PATCH)
         if not is_as(queue, state):
             patch = {"status": {"state": state}}
@@ -156,7 +155,7 @@ def with_parents(queues: Mapping[str, Queue], queue: Queue) -> str:
     closed = is_closed(queue)
     if above and not closed:
         return QueueState.Closing
-    if not above and closed and queue.metadata.annotations.get(_BY_PARENT) == "true":
+    if not above and closed and queue.closed_by_parent:
         return QueueState.Open
     return ""
 

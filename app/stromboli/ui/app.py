@@ -279,12 +279,12 @@ class _Pages:
         return StreamingResponse(parts(), media_type="text/html")
 
     async def _remedies(self, asking: _Asking, said: Answer) -> str:
-        problem, remedies = "", []
+        problem = ""
         try:
-            remedies = (await asking.get(Answer, "explain", said.kind.lower(), said.namespace, said.name)).remedies
+            said = await asking.get(Answer, "explain", said.kind.lower(), said.namespace, said.name)
         except ServiceError as error:
             problem = str(error)
-        return self._templates.get_template("remedies.html").render(remedies=remedies, problem=problem)
+        return self._templates.get_template("remedies.html").render(said=said, problem=problem)
 
     def _render(self, template: str, request: Request, shown: Mapping[str, Any]) -> str:
         here = request.url.path

@@ -36,6 +36,9 @@ class _Nobody:
 
     def last(self) -> None: ...
 
+    def unreadable(self, kind: str, key: str) -> str:
+        return ""
+
     def engine(self, policy: str) -> Any: ...
 
 

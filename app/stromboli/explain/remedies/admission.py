@@ -12,6 +12,7 @@ from stromboli.api.validation import nearest
 from stromboli.explain.rehearsal import pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import group_of, respec, set_group, set_queue
+from stromboli.framework.job import Queue, lineage
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
 
@@ -55,8 +56,7 @@ def _regroup(state: ClusterState, pods: Sequence[PodRecord], name: str) -> None:
 
 def queues(case: Case) -> Iterator[Candidate]:
     """A queue that is not there, not open, not a leaf or has no place in the tree."""
-    reason, state, view = case.reason, case.rehearsal.state, case.session.view
-    key = case.pods[0].job
+    reason, state, view, key = case.reason, case.rehearsal.state, case.session.view, case.key
     if reason == "QueueNotFound":
         wanted = group_of(state, key).spec.queue
         parents = {queue.parent for queue in view.queues.values()}
@@ -71,15 +71,23 @@ def queues(case: Case) -> Iterator[Candidate]:
         return
     name = case.job.queue.name
     if reason == "QueueNotOpen":
-
-        def reopen(forked: ClusterState) -> None:
-            queue = forked.queues[name]
-            status = queue.status.model_copy(update={"state": crds.QueueState.Open})
-            forked.upsert("Queue", queue.model_copy(update={"status": status}))
-
-        yield Candidate(f"open queue {name}", "admin", reopen)
+        yield _reopen(case.job.queue, case)
     if reason == "QueueNotALeaf":
         for child in [queue.name for queue in view.queues.values() if queue.parent == name and queue.open][:MOST_ALIKE]:
             yield Candidate(f"set queue: {child} in PodGroup {key}", "user", set_group(key, queue=child))
     if reason == "QueueMisconfigured":
         yield Candidate(f"set parent: root in queue {name}", "admin", set_queue(name, parent="root"))
+
+
+def _reopen(queue: Queue, case: Case) -> Candidate:
+    """A queue and those above it opened. Words leave out what was closed with its parent, and opens with it."""
+    line = list(lineage(queue, case.session.view.queues))
+    shut = [each for each in line if each.closed or (each is queue and each.state != "Open")]
+    named = [each.name for each in shut if each is shut[-1] or not each.resource.closed_by_parent]
+
+    def change(state: ClusterState) -> None:
+        for each in shut:
+            status = each.resource.status.model_copy(update={"state": crds.QueueState.Open})
+            state.upsert("Queue", each.resource.model_copy(update={"status": status}))
+
+    return Candidate(f"open queue {' and queue '.join(named)}", "admin", change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stromboli.api.resources import Vector
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.rehearsal import Change, Future, Rehearsal
@@ -40,7 +41,9 @@ class Case:
     rehearsal: Rehearsal
     answer: Answer
     job: Job | None
-    #: the pods that wait, in order
+    #: its key, empty for a pod without one
+    key: str
+    #: the pods that wait, in order; none of a job that has to be admitted before its pods are made
     pods: list[PodRecord]
     #: the keys that have to be bound; any of them, as many as the gang needs
     keys: frozenset[str]
@@ -58,14 +61,28 @@ class Case:
         """Whether enough was tried."""
         return self.rehearsal.sessions >= _MOST_SESSIONS
 
+    @property
+    def asked(self) -> Vector:
+        """What a pod asks for, or a job without pods."""
+        view = self.session.view
+        if self.pods:
+            return view.request(self.pods[0])
+        none = view.vector(None)
+        return none if self.job is None or self.job.min_resources is None else self.job.min_resources
+
+    def reached(self, future: Future, needed: int = 0) -> bool:
+        """Whether so many of the pods are bound; of a job without pods, whether it is admitted."""
+        if not self.pods:
+            return self.key in future.admitted
+        return len(self.keys & future.bound.keys()) >= (needed or self.needed)
+
     def tried(self, candidate: Candidate) -> Future | None:
         """What would be after a change; None when it does not help."""
         if self.exhausted:
             return None
-        needed = candidate.needed or self.needed
 
         def helps(future: Future) -> bool:
-            return len(self.keys & future.bound.keys()) >= needed
+            return self.reached(future, candidate.needed)
 
         future = self.rehearsal.run(candidate.change, engine=candidate.engine, enough=helps)
         return future if helps(future) else None

@@ -31,7 +31,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
         words = f"set minMember: {number} in PodGroup {job.key}" + (", and minResources to match" if least else "")
         yield Candidate(words, "user", change, needed=start)
-    if case.reason == "NotEnoughPods":
+    if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
         yield Candidate(f"create {counted(missing, 'more pod')} of PodGroup {job.key}", "user", _more(case, missing))
 

@@ -41,7 +41,7 @@ def ends(case: Case) -> Iterator[Candidate]:
     holding = list(case.answer.holders)
     if case.job is not None and case.stage in ("Admission", "QueueShare", "Gang"):
         # Where shares are divided, whoever wants less leaves more to others.
-        columns = np.flatnonzero(case.session.view.request(case.pods[0]) > 0).tolist()
+        columns = np.flatnonzero(case.asked > 0).tolist()
         holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)
     named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))
     named = [key for key in named if case.job is None or key != case.job.key]

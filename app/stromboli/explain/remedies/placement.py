@@ -33,7 +33,11 @@ _HELPED_BY_NODES = frozenset(
 
 def predicates(case: Case) -> Iterator[Candidate]:
     """What rules nodes out: taints, cordons, labels, rules between pods."""
-    if case.stage != "Placement" or case.reason not in ("NoMatchingNode", "Unschedulable", "NeverFits"):
+    if (
+        not case.pods
+        or case.stage != "Placement"
+        or case.reason not in ("NoMatchingNode", "Unschedulable", "NeverFits")
+    ):
         return
     spec, facts = case.pods[0].pod_class.spec, case.session.view.nodes.facts
     taints = dict.fromkeys(
@@ -83,7 +87,7 @@ def _put_node(state: ClusterState, node: objects.Node) -> None:
 
 def requests(case: Case) -> Iterator[Candidate]:
     """Requests of what the largest node has."""
-    if case.reason != "NeverFits":
+    if case.reason != "NeverFits" or not case.pods:
         return
     view, pod = case.session.view, case.pods[0]
     request = view.request(pod)
@@ -126,10 +130,11 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     facts, nodes = case.session.view.nodes.facts, case.session.view.nodes
     if not len(facts):
         return None
-    willing = np.flatnonzero(case.session.kernel.feasible(case.pods[0]))
+    willing = np.flatnonzero(case.session.kernel.feasible(case.pods[0])) if case.pods else np.arange(len(facts))
     at = int(willing[np.argmax(nodes.allocatable[0, willing])]) if len(willing) else 0
     like = node_of(facts.records[at])
-    request, allocatable = case.session.view.request(case.pods[0]), nodes.allocatable[:, at]
+    # What a job asks for that has no pods yet is in more than one piece.
+    request, allocatable = (case.asked if case.pods else np.zeros(len(case.asked))), nodes.allocatable[:, at]
     names = case.session.view.dimensions
     larger = {names[c]: describe(c, request[c]) for c in np.flatnonzero(request > allocatable).tolist()}
     like = replace(
@@ -137,7 +142,7 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
         spec=objects.NodeSpec() if not len(willing) else like.spec,
         status=replace(like.status, allocatable={**(like.status.allocatable or {}), **larger}),
     )
-    most = min(_MOST_NODES, len(case.pods) + 1)
+    most = min(_MOST_NODES, max(len(case.pods), case.job.min_available if case.job else 0) + 1)
 
     def adding(number: int) -> Change:
         return partial(_add_nodes, before=before, like=like, number=number)

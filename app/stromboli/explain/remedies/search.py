@@ -28,7 +28,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
     if case is None:
         return answer
     found = case.found
-    if len(case.keys & case.before.bound.keys()) >= case.needed:
+    if case.reached(case.before):
         nothing = "nothing: it gets its place as things are"
         found["wait"] = Remedy(change=nothing, who="wait", effect=_effect(case, case.before))
     else:
@@ -43,7 +43,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
                         change=candidate.words, who=candidate.who, effect=effect, jobs=list(candidate.jobs)
                     )
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
-    return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]))
+    return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]), tried=True)
 
 
 def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None) -> Answer | None:
@@ -67,13 +67,13 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         own = [record for record in view.pods.records if record is not None and record.key == key]
         job = view.jobs.get(own[0].job) if own else None
         pods = [*own, *(pod for pod in view.pending(job) if pod is not own[0])] if job else own
-        needed = 1
+        needed, group = 1, own[0].job if own else ""
     else:
         job = view.jobs.get(key)
         pods = [record for record in view.pods.records if record is not None and record.job == key]
-        needed = max(1, job.min_available - job.ready_count) if job else 1
+        needed, group = max(1, job.min_available - job.ready_count) if job else 1, key
     pods = [pod for pod in pods if view.pods.state[pod.row] in (PodState.Pending, PodState.Pipelined)]
-    if not pods:
+    if not pods and (answer.kind == "Pod" or (job is not None and not job.pending_phase)):
         return None
     keys = frozenset([key] if answer.kind == "Pod" else [pod.key for pod in pods])
     word, stage = answer.reason, answer.stage
@@ -85,6 +85,7 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
         rehearsal=rehearsal,
         answer=answer,
         job=job,
+        key=group,
         pods=session.ask.in_task_order(pods),
         keys=keys,
         needed=min(needed, len(keys)),
@@ -97,10 +98,11 @@ def _case(session: Session, answer: Answer, rehearsal: Rehearsal) -> Case | None
 def _effect(case: Case, future: Future) -> str:
     """What a change would bring about beside."""
     mine = len(case.keys & future.bound.keys())
+    admitted = "" if case.pods else f"PodGroup {case.key} admitted"
     known = case.before if future is not case.before else Future()
     others = len(future.bound.keys() - known.bound.keys() - case.keys)
     gone = len(future.evicted.keys() - known.evicted.keys())
-    parts = [f"{counted(mine, 'pod')} bound"]
+    parts = [admitted or f"{counted(mine, 'pod')} bound"]
     if others:
         parts.append(f"{others} more")
     if gone:
