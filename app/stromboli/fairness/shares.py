@@ -74,15 +74,18 @@ def _stays_admitted(view: View, job: Job) -> bool:
 
 
 def claimants(view: View) -> list[Job]:
-    """The jobs that were admitted with minResources, but for some that hold all of them."""
+    """The jobs that were admitted with minResources and may start, but for some that hold all of them."""
     jobs = view.jobs
-    claiming = jobs.has_min_resources & jobs.in_phase("Inqueue", "Running")
+    claiming = jobs.has_min_resources & jobs.in_phase("Inqueue", "Running") & ~view.shut
     running = np.flatnonzero(claiming & jobs.in_phase("Running"))
     claiming[running] = (jobs.min_resources[running] > view.job_allocated[running]).any(axis=1)
     return [
         job
         for job in jobs.where(claiming)
-        if job.min_resources is not None and job.claims and (job.phase == "Inqueue" or _stays_admitted(view, job))
+        if job.min_resources is not None
+        and job.claims
+        and not view.shut[job.index]
+        and (job.phase == "Inqueue" or _stays_admitted(view, job))
     ]
 
 

@@ -69,6 +69,10 @@ class View:
         #: dimensions)
         self.job_allocated: Matrix = self.membership.allocated
         self.job_requested: Matrix = self.membership.requested()
+        #: which jobs get nothing more, since their queue takes nothing new
+        self.shut: Mask = self._of_closed_queues()
+        if self.shut.any():
+            self.job_requested[self.shut] = self.job_allocated[self.shut]
         #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
         self.never_fits: Mapping[str, Reason] = {}
         self.too_large: Collection[int] = ()
@@ -201,6 +205,11 @@ class View:
         by_queue = Grouped(np.arange(len(self.jobs)), self.jobs.queue, len(self.queues))
         for queue in self.queues.values():
             queue.indices = by_queue.of(queue.index)
+
+    def _of_closed_queues(self) -> Mask:
+        closed = [self.rules.closed_queue and not queue.open for queue in self.queues.values()]
+        of_jobs: Mask = np.array(closed, np.bool_)[self.jobs.queue]
+        return of_jobs
 
     def _job_at(self, index: int) -> Job:
         return self.jobs.at(index)

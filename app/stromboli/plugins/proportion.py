@@ -42,7 +42,7 @@ class Proportion(Plugin):
         self._limit = self._real_capability(queues)
         self._inqueue, self._elastic = self._reservations(queues)
         self._weight = np.array([queue.spec.weight for queue in queues], dtype=np.float64)
-        if view.rules.all_weights_zero and not self._weight.any():
+        if view.rules.all_weights_zero and not self._weight[self._request.any(axis=1)].any():
             self._weight[:] = 1
         self._deserved = self._divide()
         if view.rules.tolerance:

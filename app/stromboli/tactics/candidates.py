@@ -136,7 +136,9 @@ def _starves(session: Session, job: Job, by_share: bool) -> bool:
 
 def _competes(session: Session, job: Job) -> bool:
     """Whether a job is admitted and can be scheduled."""
-    return not job.pending_phase and session.attempt(job, lambda: session.ask.job_valid(job) is None, otherwise=False)
+    if job.pending_phase or session.view.shut[job.index]:
+        return False
+    return session.attempt(job, lambda: session.ask.job_valid(job) is None, otherwise=False)
 
 
 def weight(evictions: Sequence[Operation]) -> tuple[int, int, int, float]:

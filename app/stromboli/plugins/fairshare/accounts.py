@@ -147,9 +147,12 @@ def _waiting(view: View) -> Matrix:
         return waiting
     pods = view.pods
     index_of = view.membership.index_of
-    rows = np.flatnonzero((pods.state == PodState.Pending) & gated[pods.pod_class] & (index_of[pods.job] >= 0))
+    counted = (pods.state == PodState.Pending) & gated[pods.pod_class] & (index_of[pods.job] >= 0)
+    counted[list(view.too_large)] = False
+    rows = np.flatnonzero(counted)
     np.subtract.at(waiting, index_of[pods.job[rows]], view.requests(rows))
-    return waiting
+    # Of jobs that can never run, or whose queue is closed, nothing was counted.
+    return np.maximum(waiting, 0, out=waiting)
 
 
 def divisible(view: View) -> Vector:

@@ -68,7 +68,8 @@ class FairShare(Plugin):
         #: places of queues among their siblings, by row, until something changes in them
         self._places: dict[int, tuple[object, ...]] = {}
         #: jobs of each leaf that wait, in the order in which they are probably tried, and how many do so no longer
-        self._jobs = _in_order(view.jobs.of(view.jobs.count(PodState.Pending) > 0))
+        waiting = view.jobs.of((view.jobs.count(PodState.Pending) > 0) & ~view.shut)
+        self._jobs = _in_order([job for job in waiting if job.key not in view.never_fits])
         self._served: defaultdict[str, int] = defaultdict(int)
         #: evictions of this session, by the job that gave its place and by the one that got it
         self._given: defaultdict[str, list[Operation]] = defaultdict(list)
