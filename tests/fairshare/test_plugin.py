@@ -17,6 +17,7 @@ from stromboli.plugins.fairshare.spec import ANNOTATION
 from stromboli.simulation.outcome import explanation
 from tests import builders
 from tests.builders import gang, node, pod, pod_group, queue
+from tests.expectations.world import Job, World
 
 GPU = "nvidia.com/gpu"
 POLICY = builders.policy("priority gang conformance", "predicates fairshare", actions="allocate, preempt, reclaim")
@@ -198,6 +199,37 @@ def test_jobs_that_are_never_evicted_stay_within_the_quota(label: str | None, ru
         assert {reason.reason for reason in reasons} == {"QueueQuotaExceeded"}
 
 
+TREE = [
+    queue("top", deserved={"cpu": "2", "memory": "64Gi"}),
+    queue("a", parent="top", deserved={"cpu": "4", "memory": "64Gi"}),
+]
+FLAT = [queue("a", deserved={"cpu": "2", "memory": "64Gi"})]
+
+
+@pytest.mark.parametrize(
+    ("queues", "above"),
+    [
+        (FLAT, ""),
+        (TREE, " and of those above it"),
+        ([shared("a", {"cpu": {"quota": 2}}, deserved={"memory": "64Gi"})], ""),
+    ],
+    ids=["flat", "the quota of an ancestor", "annotation"],
+)
+@pytest.mark.parametrize("spec", [{}, {"cpu": "3", "count": 1}], ids=["a gang", "a pod"])
+def test_what_is_never_evicted_and_larger_than_the_quota_never_fits(
+    queues: list[crds.Queue], above: str, spec: dict[str, Any]
+) -> None:
+    """It is not tried, and lays claim to no share; whoever may be evicted may also go above the quota."""
+    size = {"count": 3, "queue": "a", **spec}
+    result = decide(node("n0"), *queues, job("x", **size, priorityClassName="build"), job("y", queue="a"))
+    found = why(result, "x-0")
+    assert (found.reason, found.actionable, found.detail) == ("NeverFits", "user", "cpu: asks for 3, it may have 2")
+    words = f"PodGroup default/x is never evicted, and starts with more than the quota of queue a{above} in cpu"
+    assert found.message == words
+    assert (bound(result), cpus(result)["a"]) == ({"y-0"}, 1.0)
+    assert len(bound(decide(node("n0"), *queues, job("x", **size)))) == size["count"]
+
+
 def test_a_job_that_asks_for_more_than_its_limit_is_not_admitted() -> None:
     policy = builders.policy("priority gang", "predicates fairshare", actions="enqueue, allocate")
     group = pod_group("x", 1, "a", phase="Pending", minResources={"cpu": "5"})
@@ -215,6 +247,33 @@ def test_a_queue_takes_back_its_share_and_no_more() -> None:
     result = decide(node("n0"), queue("a"), queue("b"), *running, *wanting)
     assert evicted(result) == {"x7-0", "x6-0", "x5-0", "x4-0"}
     assert why(result, "y7-0").reason == "Unschedulable"
+
+
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+@pytest.mark.parametrize(("runs", "minimum"), [(0, 1), (1, 1), (2, 1), (2, 2)])
+def test_a_job_above_its_minimum_takes_its_queues_share_and_no_more(action: str, runs: int, minimum: int) -> None:
+    """The fair share of b is half of the node."""
+    policy = builders.policy("priority gang conformance", "predicates fairshare", actions=f"allocate, {action}")
+    held = [job(f"x{i}", queue="a", on="n0", created=i) for i in range(8 - runs)]
+    grows, *pods = job("y", 8, minimum, queue="b", created=10)
+    if runs:
+        grows.status.phase = "Running"
+    pods[:runs] = gang("y", runs, node="n0", memory="")
+    result = decide(node("n0"), queue("a"), queue("b"), *held, [grows, *pods], policy=policy)
+    assert len(evicted(result)) == 4 - runs
+    if action == "reclaim":
+        assert evicted(result) == {f"x{i}-0" for i in range(4, 8 - runs)}
+
+
+def test_what_a_queue_gave_back_stays_given_back() -> None:
+    """Elastic jobs of two queues come to their fair shares, and nobody is evicted after that."""
+    jobs = [Job("uses", "a", 8, 1, cpu=1), Job("wants", "b", 8, 1, cpu=1)]
+    world = World(Engine(POLICY), {"n": (8, 64)}, {"a": {}, "b": {"weight": 3}}, jobs)
+    jobs[0].pods = dict.fromkeys(jobs[0].pods, "n")
+    jobs[0].phase = "Running"
+    gone = [world.session()[0]["evicted"] for _ in range(8)]
+    assert (sum(gone), sum(gone[2:])) == (6, 0)
+    assert {each.name: each.running for each in jobs} == {"uses": 2, "wants": 6}
 
 
 def test_a_job_that_is_never_evicted_takes_nothing_beyond_its_quota() -> None:
@@ -275,7 +334,10 @@ def test_who_is_below_the_fair_share_is_served_first() -> None:
 
 def test_every_number_of_a_queue_is_told() -> None:
     queues = [queue("a", deserved={"cpu": "2"}), queue("b")]
-    result = decide(node("n0"), *queues, job("x", 8, 1, queue="a", on="n0"), job("y", 8, 1, queue="b"))
+    held = job("x", 7, 1, queue="a", on="n0"), job("y", 1, queue="b", on="n0")
+    wanted = job("more", 1, queue="a"), job("grow", 7, 1, queue="b")
+    nobody_goes = builders.policy("priority gang", "predicates fairshare", actions="allocate")
+    result = decide(node("n0"), *queues, *held, *wanted, policy=nobody_goes)
     told = explanation(result.session)["queues"]["a"]
     assert {key: told[key]["cpu"] for key in ("deserved", "request", "fair_share", "allocated", "saturation")} == {
         "deserved": 2_000,

@@ -57,6 +57,7 @@ class Reclaim(Action):
             like_for_like=strict,
             needs_candidates=not strict,
             by_share=session.ask.takes_back_by_share,
+            cheaply=session.ask.takes_back_cheaply,
         )
         releasable = holders.releasable(holders.outside(queue))
         heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]

@@ -184,6 +184,22 @@ def amounts(method: Method, answer: Any, dimensions: int) -> Vector | None:
     raise AnswerError(method, f"amounts of shape ({dimensions},) or None", answer)
 
 
+def bounds(method: Method, answer: Any, dimensions: int) -> Mapping[str, tuple[Vector, str]]:
+    """Amounts of each dimension with words about them, by key."""
+    expected = f"amounts of shape ({dimensions},) with a text, by key"
+    if not isinstance(answer, Mapping):
+        raise AnswerError(method, expected, answer)
+    found = {}
+    for key, bound in answer.items():
+        if not (isinstance(bound, tuple) and len(bound) == 2 and isinstance(bound[1], str)):
+            raise AnswerError(method, expected, bound)
+        most = amounts(method, bound[0], dimensions)
+        if most is None:
+            raise AnswerError(method, expected, bound)
+        found[key] = most, bound[1]
+    return found
+
+
 def numbers(total: Vector) -> bool:
     """Whether no score is NaN or plus infinity; minus infinity says that a node cannot be scored."""
     if len(total) <= _FEW:

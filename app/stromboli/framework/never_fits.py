@@ -8,8 +8,9 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -42,14 +43,22 @@ class Judgement:
     requested: Matrix
 
 
-def judge(view: View, ceiling: Callable[[Queue], Vector | None], *, gangs: bool = True) -> Judgement:
+def judge(
+    view: View,
+    ceiling: Callable[[Queue], Vector | None],
+    own: Mapping[str, tuple[Vector, str]] = MappingProxyType({}),
+    *,
+    gangs: bool = True,
+) -> Judgement:
     """Find the jobs that can never run; `ceiling` gives the most that a queue may ever hold, shape (dimensions,).
+
+    `own` has the most that single jobs may, by key, with words for who starts with more.
 
     Without `gangs` each pod of a job may run alone.
     """
     if not len(view.nodes):
         return Judgement({}, {}, view.job_requested)
-    return _Judge(view, ceiling, gangs=gangs).judge()
+    return _Judge(view, ceiling, own, gangs=gangs).judge()
 
 
 def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[str, int] | None = None) -> Reason:
@@ -93,8 +102,16 @@ class _Shapes:
 
 
 class _Judge:
-    def __init__(self, view: View, ceiling: Callable[[Queue], Vector | None], *, gangs: bool) -> None:
+    def __init__(
+        self,
+        view: View,
+        ceiling: Callable[[Queue], Vector | None],
+        own: Mapping[str, tuple[Vector, str]],
+        *,
+        gangs: bool,
+    ) -> None:
         self._view = view
+        self._own = own
         self._gangs = gangs
         self._shapes = _Shapes(view)
         self._pending, self._job_of = view.membership.all_pending()
@@ -108,8 +125,8 @@ class _Judge:
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
-        #: gangs of equal pods that could run: class, number and queue
-        self._possible: set[tuple[int, int, str]] = set()
+        #: gangs of equal pods that could run: class, number and queue, and the job if it has a bound of its own
+        self._possible: set[tuple[int, int, str, str]] = set()
 
     def judge(self) -> Judgement:
         reasons: dict[str, Reason] = {}
@@ -129,6 +146,7 @@ class _Judge:
         jobs = self._view.jobs
         limited = [self._ceilings.get(name) is not None for name in self._view.queues]
         large = np.zeros(len(jobs), np.bool_)
+        large[[jobs[key].index for key in self._own]] = True
         large[self._job_of[~self._fits[self._class]]] = True
         large |= (jobs.min_available > 1) | jobs.has_min_resources | np.array(limited, np.bool_)[jobs.queue]
         doubtful: Mask = large & jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
@@ -155,7 +173,7 @@ class _Judge:
         first = int(classes[0])
         if end - start > 1 and (classes != first).any():
             return self._why_mixed(job, start, classes, need) or self._beyond_queue(job, job.min_resources)
-        gang = (first, need, job.queue.name)
+        gang = (first, need, job.queue.name, job.key if job.key in self._own else "")
         if gang not in self._possible:
             if not self._fits[first]:
                 return self._larger_than_any_node(start)
@@ -172,7 +190,8 @@ class _Judge:
         if fitting.sum() < need:
             return self._larger_than_any_node(start + int(np.argmin(fitting)))
         kinds, counts = np.unique(classes[fitting], return_counts=True)
-        if self._ceilings[job.queue.name] is None and self._shapes.copies(self._requests[kinds].max(axis=0)) >= need:
+        bounded = self._ceilings[job.queue.name] is not None or job.key in self._own
+        if not bounded and self._shapes.copies(self._requests[kinds].max(axis=0)) >= need:
             return None
         least = self._least_amount(kinds, counts, need)
         return (
@@ -205,19 +224,19 @@ class _Judge:
         return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, scalable=True)
 
     def _beyond_queue(self, job: Job, amount: Vector | None) -> Reason | None:
-        ceiling = self._ceilings[job.queue.name]
-        if amount is None or ceiling is None:
-            return None
-        above = amount > ceiling
-        above[PODS] = False
-        if not above.any():
-            return None
-        columns = np.flatnonzero(above).tolist()
-        message = (
-            f"PodGroup {job.key} starts with more than queue {job.queue.name} may ever hold in {self._names(columns)}"
-        )
-        detail = self._compared(columns, amount, "the queue may have", ceiling)
-        return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
+        """Why a job may never hold what it starts with: its queue may not, or it itself."""
+        of_queue = self._ceilings[job.queue.name], f"starts with more than queue {job.queue.name} may ever hold"
+        for (most, words), who in ((of_queue, "the queue"), (self._own.get(job.key, (None, "")), "it")):
+            if amount is None or most is None:
+                continue
+            above = amount > most
+            above[PODS] = False
+            if above.any():
+                columns = np.flatnonzero(above).tolist()
+                message = f"PodGroup {job.key} {words} in {self._names(columns)}"
+                detail = self._compared(columns, amount, f"{who} may have", most)
+                return Reason(Stage.QueueShare, "NeverFits", message, Actionable.User, detail)
+        return None
 
     def _names(self, columns: list[int]) -> str:
         return ", ".join(self._view.dimensions[column] for column in columns)

@@ -98,6 +98,8 @@ class Plugin:
     steady: ClassVar[bool] = False
     #: whether a queue may take back all that it deserves by its `preemptive`, and not only what jobs need to run
     fills_shares: ClassVar[bool] = False
+    #: whether those who give shares back go in their order, be it more of them, and not the fewest
+    gives_back_in_order: ClassVar[bool] = False
     #: whether what it says about victims follows from shares: then it has no say in preemption within a queue where
     #: others have an opinion, unless the policy sets its `enablePreemptable`
     by_share: ClassVar[bool] = False
@@ -185,6 +187,14 @@ class Plugin:
         """The most that a queue may ever hold, shape (dimensions,); None when nothing limits it.
 
         Asked before `open`: a job that needs more than that is set aside before anybody counts it.
+        """
+        raise NotImplementedError
+
+    def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
+        """The most that single jobs may ever hold, where that is less than what their queue may, by key.
+
+        Each with words for who starts with more, such as `is never evicted, and starts with more than the quota`.
+        Asked before `open`, as `ceiling` is.
         """
         raise NotImplementedError
 

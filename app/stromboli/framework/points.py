@@ -46,6 +46,7 @@ _WITHOUT_SWITCH = frozenset(
         "gang_reclaimable",
         "victim_queue_order",
         "ceiling",
+        "job_ceilings",
         "job_valid",
         "varies",
         "varies_on_node",
@@ -326,6 +327,10 @@ class Points:
     def fills_shares(self) -> bool:
         """Whether a plugin lets queues take back all that they deserve."""
         return any(_plugin(method).fills_shares for method in self.all("preemptive"))
+
+    def gives_back_in_order(self) -> bool:
+        """Whether a plugin has those who give it back go in their order."""
+        return any(_plugin(method).gives_back_in_order for method in self.all("preemptive"))
 
     def by_share(self, point: str) -> bool:
         """Whether a plugin about shares has a say about victims."""

@@ -135,6 +135,11 @@ class Questions:
         """Whether what a queue may take back is all that it deserves, and not only what its jobs need to run."""
         return self._rules.served_next and self._points.fills_shares()
 
+    @property
+    def takes_back_cheaply(self) -> bool:
+        """Whether it takes that from as few as possible, and not from who gives way first."""
+        return self.takes_back_by_share and not self._points.gives_back_in_order()
+
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take back what others hold for some of its pods, all of them together."""
         return self._points.objection("preemptive", queue, pods)
@@ -146,6 +151,13 @@ class Questions:
             amounts = answers.amounts(method, method(view, queue), len(view.dimensions))
             if amounts is not None:
                 found = amounts if found is None else np.minimum(found, amounts)
+        return found
+
+    def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
+        """The most that single jobs may ever hold, with words about it, by key; who is asked first is heard."""
+        found: dict[str, tuple[Vector, str]] = {}
+        for method in self._points.all("job_ceilings"):
+            found = {**answers.bounds(method, method(view), len(view.dimensions)), **found}
         return found
 
     # -- victims -----------------------------------------------------------------------------------------------------

@@ -143,7 +143,8 @@ class Session:
         view, found = self.view, None
         while found is None:
             try:
-                found = judge(view, partial(self.ask.ceiling, view), gangs=bool(self.points.all("job_missing")))
+                own = self.ask.job_ceilings(view)
+                found = judge(view, partial(self.ask.ceiling, view), own, gangs=bool(self.points.all("job_missing")))
             except BaseException as error:
                 self._leave_out(error, "ceiling")
         view.never_fits, view.too_large, view.job_requested = found.reasons, frozenset(found.pods), found.requested

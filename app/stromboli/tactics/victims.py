@@ -58,6 +58,8 @@ class Way:
     needs_victims: bool = False
     #: whether the job's queue says how much it may take, or only what the job needs to run
     by_share: bool = False
+    #: whether the fewest go, or who comes first in order
+    cheaply: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Search:
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
-        plan = self._lightest() if self._way.by_share else self._first_choices()
+        plan = self._lightest() if self._way.cheaply else self._first_choices()
         if plan is None:
             return False
         statement.recover(plan.evictions)
@@ -184,7 +186,7 @@ class Search:
             return None
         victims = self._permitted(candidates)
         plans = [self._plan_with(node, victims, self._order)]
-        if self._way.by_share and len(victims) < len(candidates):
+        if self._way.cheaply and len(victims) < len(candidates):
             # Who goes first uses up what others could give: one large pod may be less than several small ones.
             by_size = sorted(candidates, key=self._largest_first)
             plans.append(self._plan_with(node, self._permitted(by_size), self._largest_first))

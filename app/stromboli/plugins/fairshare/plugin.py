@@ -48,6 +48,8 @@ class _Unit:
 class FairShare(Plugin):
     name = "fairshare"
     queue_fields = frozenset(("weight", "capability", "deserved", "priority", "parent"))
+    fills_shares = True
+    gives_back_in_order = True
     protects = True
     Arguments: ClassVar[type[BaseModel]] = FairShareArguments
     #: what queues held over time; None at first
@@ -81,6 +83,31 @@ class FairShare(Plugin):
         limits = Amounts(line, view.dimensions)
         limit: Vector = limits.limit().min(axis=0)
         return limit if np.isfinite(limit).any() and not limits.problems else None
+
+    def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
+        """Of jobs that are never evicted, the quotas of their queue and of those above it."""
+        stays = ~preemptible(view.jobs, self.arguments.non_preemptible_priority)
+        stays &= view.jobs.count(PodState.Pending) > 0
+        bounds: dict[str, tuple[Vector, str]] = {}
+        found = {}
+        for job in view.jobs.of(stays):
+            name = job.queue.name
+            if name not in bounds:
+                bounds[name] = self._quotas(view, job.queue)
+            if np.isfinite(bounds[name][0]).any():
+                found[job.key] = bounds[name]
+        return found
+
+    def _quotas(self, view: View, queue: Queue) -> tuple[Vector, str]:
+        """What jobs of a queue may hold that are never evicted; nothing limits them where a queue cannot be read."""
+        line = [each for each in lineage(queue, view.queues) if each is queue or each.name != ROOT]
+        amounts = Amounts(line, view.dimensions)
+        most = np.full(len(view.dimensions), np.inf)
+        if not amounts.problems:
+            columns = [column for column, name in enumerate(view.dimensions) if name in self.arguments.divided]
+            most[columns] = amounts.quota()[:, columns].min(axis=0)
+        above = " and of those above it" if len(line) > 1 else ""
+        return most, f"is never evicted, and starts with more than the quota of queue {queue.name}{above}"
 
     # -- order and limits ------------------------------------------------------------------------------------------
 
