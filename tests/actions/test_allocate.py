@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stromboli.actions import allocate
@@ -494,7 +494,21 @@ def random_cluster(
     return cluster
 
 
+#: a full HyperNode beside one that is chosen: whether it is asked about counts
+_GROWS_BESIDE_A_FULL_ONE = {
+    "count": 12,
+    "minimum": 10,
+    "cpus": ("1",),
+    "role": False,
+    "queue": "a",
+    "topology": {"mode": "soft"},
+    "groups": {"subGroupSize": 3, "networkTopology": {"mode": "hard", "highestTierAllowed": 2}},
+    "number": 2,
+}
+
+
 @settings(max_examples=150)
+@example(nodes=[3] * 11, used=[0] * 10 + [1], going=[False] * 11, jobs=[_GROWS_BESIDE_A_FULL_ONE], hyper_nodes=True)
 @given(
     nodes=st.lists(st.integers(1, 6), min_size=1, max_size=9),
     used=st.lists(st.integers(0, 3), min_size=9, max_size=9),

@@ -13,6 +13,7 @@ import numpy as np
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework.job import Job, SubJob
+from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -39,7 +40,8 @@ def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], le
 def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
     """For how many of some pods each of some HyperNodes has room, now or later, at most; shape (HyperNodes,).
 
-    It is infinite when that depends on more than amounts.
+    Of pods whose place depends on others only amounts count. Who has no room does not share in what a plugin gives the
+    best of several, so it must not be left out for the ones and kept for the others.
     """
     tree, room = session.view.topology, np.zeros(len(hyper_nodes))
     by_class: dict[Hashable, list[PodRecord]] = {}
@@ -47,9 +49,9 @@ def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> 
         by_class.setdefault(session.kernel.identity(pod), []).append(pod)
     alone = tree.nodes(int(hyper_nodes[0])) if len(hyper_nodes) == 1 else None
     for alike in by_class.values():
-        if session.kernel.varies(alike[0]):
-            return np.full(len(room), np.inf)
-        copies = copies_on_nodes(session, alike[0], len(alike))
+        copies = (_copies_by_amounts if session.kernel.varies(alike[0]) else copies_on_nodes)(
+            session, alike[0], len(alike)
+        )
         sums = tree.sums(copies)[hyper_nodes] if alone is None else copies[alone].sum()
         room += np.minimum(sums, len(alike))
     return room
@@ -99,6 +101,13 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         f"of {number} HyperNodes",
         scalable=True,
     )
+
+
+def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:
+    """The same wherever it may go, by amounts alone."""
+    nodes = session.view.nodes
+    room = np.maximum(nodes.room(nodes.rows), nodes.future_idle())
+    return np.clip(copies_that_fit(session.view.request(pod), room), 0, most)
 
 
 def copies_on_nodes(session: Session, pod: PodRecord, most: float = np.inf) -> Vector:
