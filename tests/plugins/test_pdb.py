@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from stromboli.api import objects
 from stromboli.api.decisions import Evict
 from stromboli.kube.budgets import Budgets
+from stromboli.state.plain import PlainObjects
 from tests import builders
 from tests.builders import gang, node, pod, pod_group
 from tests.fuzz import tried
@@ -106,8 +107,9 @@ def selectors(draw: st.DrawFn) -> dict[str, Any]:
 @tried(50)
 @given(st.lists(selectors(), max_size=4), st.lists(LABELS, min_size=1, max_size=4))
 def test_the_budgets_of_a_pod_are_those_that_cover_it(chosen: list[Any], labels: list[Any]) -> None:
-    plain = {str(at): budget(1, str(at), selector) for at, selector in enumerate(chosen)}
-    few = Budgets(dict(list(plain.items())[1:]), None, empty_selects_all=True)
+    made = {str(at): budget(1, str(at), selector) for at, selector in enumerate(chosen)}
+    plain, without = PlainObjects(made, []), PlainObjects(dict(list(made.items())[1:]), [])
+    few = Budgets(without, None, empty_selects_all=True)
     cluster = builders.state([pod(f"p-{at}", "g", labels=of) for at, of in enumerate(labels)])
     for found in (Budgets(plain, None, empty_selects_all=True), Budgets(plain, few, empty_selects_all=True)):
         for each in filter(None, cluster.snapshot().pods.records):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from stromboli.api import objects
-from stromboli.kube.storage import changed_keys
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import NOTHING, Selector, label_selector
 from stromboli.state.snapshot import Snapshot
@@ -35,9 +35,9 @@ class Budget:
 
 def budgets_of(snapshot: Snapshot, *, empty_selects_all: bool) -> Budgets:
     """The budgets of a snapshot; an empty selector selects everything in its namespace, or nothing."""
-    key, plain = (Budgets, empty_selects_all), snapshot.objects.get("PodDisruptionBudget", {})
+    key, plain = (Budgets, empty_selects_all), snapshot.objects.get("PodDisruptionBudget", NO_OBJECTS)
     before = cast("Budgets | None", snapshot.derived.get(key))
-    if before is not None and not changed_keys(before.plain, plain):
+    if before is not None and not plain.changed_since(before.plain):
         return before
     found = snapshot.derived[key] = Budgets(plain, before, empty_selects_all=empty_selects_all)
     return found
@@ -46,10 +46,10 @@ def budgets_of(snapshot: Snapshot, *, empty_selects_all: bool) -> Budgets:
 class Budgets:
     """All budgets, known by number. Never changed: the next ones are made of what is different."""
 
-    def __init__(self, plain: Mapping[str, Any], before: Budgets | None, *, empty_selects_all: bool) -> None:
+    def __init__(self, plain: PlainObjects, before: Budgets | None, *, empty_selects_all: bool) -> None:
         self.plain = plain
         self._read: dict[str, Budget] = {} if before is None else before._read.copy()
-        for key in changed_keys({} if before is None else before.plain, plain):
+        for key in plain.changed_since(NO_OBJECTS if before is None else before.plain):
             self._read.pop(key, None)
             if key in plain:
                 self._read[key] = _budget(plain[key], empty_selects_all=empty_selects_all)
