@@ -275,3 +275,18 @@ async def test_when_all_lists_are_old_the_server_was_restored(
     await start()
     await old_lists(cluster, times=10_000)
     await until(lambda: "listed kind=Pod why=old objects=4 dropped=0" in caplog.text)
+
+
+async def test_watches_that_end_at_once_but_told_of_something_are_taken_up_soon(
+    cluster: Cluster, start: StartService
+) -> None:
+    """A minute would pass if each pause were longer than the one before."""
+    service = await start()
+    version = int(cluster.get("/api/v1/nodes")["metadata"]["resourceVersion"])
+    for number in range(12):
+        told = {"kind": "Node", "metadata": {"name": "n0", "resourceVersion": str(version - number % 2)}}
+        cluster.answer("/nodes?watch", event("BOOKMARK", object=told))
+    cluster.disconnect()
+    cluster.reconnect()
+    await until(lambda: not cluster.proxy.faults)
+    await recovers(cluster, service, "nodes")

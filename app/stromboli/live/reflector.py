@@ -9,6 +9,7 @@ and tells how long it has been out of step.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -40,6 +41,11 @@ _FORBIDDEN_PERIOD = 10.0
 #: a watch that is open for so many seconds works; one that then needs a new list has been worth the last
 _LASTING = 1.0
 _STEADY = 5.0
+#: after so many seconds a watch has told what happened before it was opened
+_CAUGHT_UP = 0.25
+#: where watches soon fail, lists are repeated after two seconds, or so that they take a twentieth of the time
+_LIST_SHARE = 0.05
+_SOON = 2.0
 #: a watch is renewed after this many seconds, and given up after the other many of silence
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0
@@ -154,6 +160,8 @@ class Reflector:
         self._resuming, self._listing = Backoff(0.1, 10.0), Backoff(0.1, 10.0)
         #: when everything up to then was last known to be applied
         self._in_step = clock()
+        #: when the last list that was applied was asked for
+        self._listed = -math.inf
         #: since when the watch is open, None while there is none
         self._opened: float | None = None
         #: up to where everything was applied, and since when all lists are older
@@ -171,12 +179,13 @@ class Reflector:
         """List and watch, until cancelled."""
         why = "start"
         while True:
-            least: float | None = None
+            least, longest = None, math.inf
             try:
-                await self.list(why)
+                took = await self.list(why)
                 await self._follow()
             except _WatchError as error:
                 why = self._failed("watch failed", error.why, error)
+                longest = max(_SOON, took / _LIST_SHARE)
             except _OldListError as error:
                 why = self._failed("list not used", "old", error)
             except ApiError as error:
@@ -187,22 +196,30 @@ class Reflector:
                 # A mistake of ours, about one answer: that is no reason to give up the kind.
                 log.recurring("reflector failed", error, traced=True, kind=self.source.kind)
                 why, self._problem = "failed", repr(error)
-            await asyncio.sleep(self._listing.delay(least))
+            await asyncio.sleep(min(self._listing.delay(least), longest))
+
+    def has_seen(self, moment: float) -> bool:
+        """Whether what happened up to some moment of the clock is applied, as far as can be told."""
+        return self._listed >= moment or self._follows(_CAUGHT_UP)
+
+    def _follows(self, least: float) -> bool:
+        """Whether the watch is open for so many seconds."""
+        return self._opened is not None and self._clock() - self._opened >= least
 
     def trouble(self, patience: float) -> str:
         """Why this kind cannot be relied on, empty when it can: it was never listed, or not in step for `patience`."""
-        now = self._clock()
-        if self._opened is not None and now - self._opened >= _LASTING:
+        if self._follows(_LASTING):
             return ""
-        behind = now - self._in_step
+        behind = self._clock() - self._in_step
         if self.synced.is_set() and behind < patience:
             return ""
         what = "out of step" if self.synced.is_set() else "not listed"
         return f"{self.source.kind}: {what} for {behind:.0f} s: {self._problem or 'no answer yet'}"
 
-    async def list(self, why: str) -> None:
-        """Apply the whole list. Raises ApiError, and _OldListError before anything is applied."""
+    async def list(self, why: str) -> float:
+        """Apply the whole list; returns the seconds it took. Raises ApiError, and _OldListError before any change."""
         self._observer.relist(self.source.kind, why)
+        began = self._clock()
         listing = self._mirror.listing(self.source.kind)
         version, count = "", 0
         async for page in self._kube.pages(self.path, self.source.params, self._page_size):
@@ -219,10 +236,11 @@ class Reflector:
             await asyncio.sleep(0)
         dropped = listing.complete()
         log.info("listed", kind=self.source.kind, why=why, objects=count, dropped=len(dropped))
-        self._in_step = self._clock()
+        self._listed, self._in_step = began, self._clock()
         self._misses = 0
         self._version = version
         self.synced.set()
+        return self._in_step - began
 
     def _require_newer(self, version: str) -> None:
         """Raises _OldListError for the version of a list from before what was seen."""
@@ -264,7 +282,7 @@ class Reflector:
     async def _follow(self) -> None:
         """Watch from where that ended before; ends with _WatchError, or with an ApiError that calls for a new list."""
         while True:
-            least, problem = None, "the watch ended at once"
+            least, problem, before = None, "the watch ended at once", self._version
             try:
                 async with aclosing(self._stream(self._version)) as stream:
                     async for some in stream:
@@ -283,7 +301,10 @@ class Reflector:
                 problem = str(error) or repr(error)
             finally:
                 lasted = self._closed()
-            # Watches end after minutes by themselves; those that end at once would otherwise be repeated at once.
+            # Watches end after minutes by themselves; those that end at once would otherwise be repeated at once. One
+            # that told of something has to be taken up soon: what it did not come to is ever more.
+            if self._version != before:
+                self._resuming.reset()
             if not lasted:
                 self._problem = problem
                 log.recurring("watch broke off", problem, kind=self.source.kind)
