@@ -157,3 +157,24 @@ async def test_nothing_is_sent_after_a_term_though_the_process_stood_still_while
 def test_a_lease_must_outlast_its_leader() -> None:
     with pytest.raises(ValidationError, match="retry_period < renew_deadline < lease_duration"):
         Settings(lease_duration=4, renew_deadline=4)
+
+
+async def test_a_term_begins_with_what_the_former_leader_did(cluster: Cluster, start: StartService) -> None:
+    """The watch of who waits for the lease is behind when the leader binds for the last time."""
+    meta = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "stromboli"}}
+    lease = cluster.create(_LEASE.rpartition("/")[0], {**meta, "spec": {"holderIdentity": "another"}})
+    service = await start(**_QUICK)
+    cluster.gang("theirs", 8)
+    cluster.gang("ours", 8)
+    await until(lambda: len(service.state.pods.by_key) == 16)
+    cluster.disconnect()
+    with cluster.held("GET", "/pods?watch", times=10_000):
+        cluster.reconnect()
+        for number in range(8):
+            target = {"target": {"kind": "Node", "name": "n1"}}
+            cluster.create(f"/api/v1/namespaces/default/pods/theirs-{number}/binding", target)
+        cluster.patch(_LEASE, {"spec": {**lease["spec"], "holderIdentity": ""}})
+        await until(lambda: service.leads)
+        await asyncio.sleep(0.3)
+    await until(lambda: cluster.all_bound(16))
+    assert cluster.count("POST", "/binding", 409) == 0

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,6 +62,9 @@ log = Logger(__name__)
 
 #: how long somebody who restores the definition of queues has to restore the queues, in seconds
 _RESTORED = 60.0
+#: for how long a new leader waits for news of the cluster at most, and how often it looks whether they came, in seconds
+_CATCHING_UP = 5.0
+_LOOK = 0.05
 #: how long what is under way may take when the service ends, in seconds
 _GRACE = 4.0
 #: fields of a PodGroup's status that are no words
@@ -322,12 +326,21 @@ class Service:
             self.observer.leading(False)
 
     async def _schedule(self) -> None:
-        await self._ready.wait()
+        await self._caught_up()
         await self._ticks.run()
 
     async def _take_over(self) -> None:
-        await self._ready.wait()
+        await self._caught_up()
         await Takeover(self.state, self._events, self._evictor, self.observer).run()
+
+    async def _caught_up(self) -> None:
+        """Return when what a former leader did is known, or will not be before long."""
+        began = time.monotonic()
+        await self._ready.wait()
+        while self._lease is not None and time.monotonic() < began + _CATCHING_UP:
+            if all(each.has_seen(began) for each in self._reflectors if each.source.required):
+                break
+            await asyncio.sleep(_LOOK)
 
     async def _release_claims(self) -> None:
         await self._ready.wait()
