@@ -48,7 +48,7 @@ def test_it_shows_queues_reasons_jobs_and_nodes_of_a_service() -> None:
     assert told.exit_code == 0, told.output
     assert f"stromboli {url}" in told.output
     queues = {row[0]: row[1] for row in rows(told.output, "QUEUE (cpu)")}
-    assert (queues["a"], queues["b"]) == ("1.00", "0.38")
+    assert (queues["a"], queues["b"]) == ("1.00", "0.33")
     assert {"lab", "old (Closed)"} < queues.keys()
     reasons = {row[0]: row[1:4] for row in rows(told.output, "WAITING FOR")}
     assert reasons["QueueNotFound"] == ["Admission", "1", "1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from itertools import pairwise
 
@@ -128,9 +129,8 @@ async def test_definitions_may_go_and_come_back(
     definition = cluster.get(f"{DEFINITIONS}/{name}")
     cluster.delete(f"{DEFINITIONS}/{name}")
     kind = KINDS[resource][0]
-    await until(lambda: any(line.startswith(f"{kind}: out of step for ") for line in service.unready()))
-    line = next(line for line in service.unready() if line.startswith(kind))
-    assert f"{resource} are defined by: kubectl apply -f " in line
+    said = re.compile(f"{kind}: out of step for .*{resource} are defined by: kubectl apply -f ")
+    await until(lambda: any(map(said.match, service.unready())))
     cluster.create(
         DEFINITIONS, {key: definition[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": name}}
     )
@@ -168,7 +168,7 @@ async def test_readiness_says_what_is_out_of_step_and_that_nobody_answers(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stromboli.live.contact._PERIOD", 0.2)
-    service = await start(contact_timeout=0.5)
+    service = await start(contact_timeout=1.5)
     assert service.unready() == []
     cluster.fail("GET", "/api/v1/pods", 500, times=10_000)
     cluster.disconnect()
