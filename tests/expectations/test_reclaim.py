@@ -47,6 +47,23 @@ def full(by: Engine, *jobs: Job, cpu: int = 8, **queues: Any) -> World:
     return world
 
 
+# -- guarantees --------------------------------------------------------------------------------------------------------
+
+
+@SHARES
+@pytest.mark.parametrize(("guaranteed", "evicted"), [(3, 0), (2, 1)])
+def test_nobody_gives_what_is_guaranteed_for_something_else(shares: str, guaranteed: int, evicted: int) -> None:
+    """`rich` has more memory than it deserves, and all of its CPUs are guaranteed to it or not."""
+    by = engine("reclaim", shares)
+    queues = {
+        "rich": deserves(3, 8) | {"guarantee": {"resource": {"cpu": str(guaranteed)}}},
+        "poor": deserves(1, 8),
+    }
+    world = full(by, Job("some", "rich", 3, 1, cpu=1, memory=4), cpu=4, **queues)
+    world.jobs.append(Job("wants", "poor", 1, 1, cpu=1, memory=8))
+    assert run(world, 5)["evicted"] == evicted
+
+
 # -- reclaim and allocate agree ----------------------------------------------------------------------------------------
 
 

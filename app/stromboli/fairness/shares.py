@@ -50,6 +50,13 @@ def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector,
     return bool(above.any() and keeps.all())
 
 
+def keeps(held: Vector, request: Vector, guarantee: Vector) -> bool:
+    """Whether a queue that gives `request` keeps what it is guaranteed. A pod larger than that has a borrowed place."""
+    guaranteed = asked(request) & (guarantee > 0)
+    left, least = held[guaranteed] - request[guaranteed], guarantee[guaranteed]
+    return bool((left > least - TOLERANCE).all() or (request[guaranteed] > least + TOLERANCE).any())
+
+
 def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:
     """How many copies of `request`, up to `count`, can be added to `used` without going above `limit`."""
     columns = zip(limit.tolist(), used.tolist(), request.tolist(), strict=True)

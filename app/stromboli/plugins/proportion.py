@@ -147,6 +147,8 @@ class Proportion(Plugin):
             held = left.get(row, self._allocated[row])
             if not shares.stays_above(held, request, wanted, self._deserved[row]):
                 continue
+            if self._pools and not shares.keeps(held, request, self._guarantee[row]):
+                continue
             if ours <= shares.dominant_share(held - request, self._deserved[row]):
                 left[row] = held - request
                 victims.append(candidate)
