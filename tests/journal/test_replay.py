@@ -94,7 +94,7 @@ def test_a_reason_that_differs_is_shown(recording: Recording, tmp_path: Path) ->
     entries = recording.entries()
     for entry in entries:
         if isinstance(entry, wire.Session) and entry.reasons is not None:
-            entry.reasons.given = [replace(each, reason="NeverFeet") for each in entry.reasons.given]
+            entry.reasons.given = [msgspec.structs.replace(each, reason="NeverFeet") for each in entry.reasons.given]
     result = stromboli("replay", written_to(tmp_path / "file", entries))
     assert result.exit_code == 1
     assert "(reasons: - recorded, + now)" in result.stdout

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from stromboli.api import keys
 from stromboli.api.crds import Condition, PodGroupStatus
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """What is decided about one object in a namespace."""
 
     namespace: str
@@ -23,8 +23,7 @@ class About:
         return keys.key(self.namespace, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse(About):
+class ClaimUse(About, frozen=True):
     """A resource claim that a pod needs, and what it has to hold before the pod is bound."""
 
     uid: str
@@ -34,20 +33,18 @@ class ClaimUse(About):
     new: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bind(About):
+class Bind(About, frozen=True):
     """Bind a pod to a node."""
 
     uid: str
     node: str
     #: annotations that go on the pod with its binding
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
     #: the resource claims that are reserved for the pod first
     claims: Sequence[ClaimUse] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Evict(About):
+class Evict(About, frozen=True):
     """Evict a running pod to make room."""
 
     uid: str
@@ -60,16 +57,14 @@ class Evict(About):
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Nominate(About):
+class Nominate(About, frozen=True):
     """Write `status.nominatedNodeName` of a pod for whom victims were evicted."""
 
     uid: str
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetPodGroupStatus(About):
+class SetPodGroupStatus(About, frozen=True):
     """Write the status of a PodGroup (only emitted when it differs from what the API server has)."""
 
     status: PodGroupStatus
@@ -77,8 +72,7 @@ class SetPodGroupStatus(About):
     minor: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SetQueueStatus:
+class SetQueueStatus(Struct, frozen=True):
     """Write what the pods of a queue hold, as a Kubernetes resource list (only emitted when something differs)."""
 
     name: str
@@ -87,8 +81,7 @@ class SetQueueStatus:
     conditions: Sequence[Condition] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EmitEvent(About):
+class EmitEvent(About, frozen=True):
     """Tell the user through a Kubernetes Event on an object."""
 
     kind: str
@@ -98,8 +91,7 @@ class EmitEvent(About):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetPodUnscheduled(About):
+class SetPodUnscheduled(About, frozen=True):
     """Say in the condition PodScheduled of a pod why it has no node."""
 
     uid: str

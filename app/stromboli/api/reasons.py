@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+
+from msgspec import Struct
 
 
 class Stage(IntEnum):
@@ -37,8 +38,7 @@ _WHO = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """One reason. The message holds no number that changes by itself: an unchanged situation reads the same."""
 
     stage: Stage
@@ -49,7 +49,7 @@ class Reason:
     #: the numbers that were compared; they may change while the reason stays
     detail: str = ""
     #: for placement: how many nodes each cause rules out
-    nodes: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, int] = {}
     #: whether more nodes would do away with it, which cluster autoscalers look for
     scalable: bool = False
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroupCondition
 from stromboli.api.quantity import format_bytes, format_milli
