@@ -42,7 +42,8 @@ def recorded() -> tuple[list[Any], ...]:
     recording.state.upsert("PersistentVolume", volume)
     recording.session()
     recording.state.assume("default/train-0", "n")
-    recording.follow([*objs, builders.pod("train-0", "train", node="n"), pods[1]])
+    running = builders.pod_group("train", 2, phase="Running")
+    recording.follow([*objs[:2], running, builders.pod("train-0", "train", node="n"), pods[1]])
     recording.session(builders.NOON + 1)
     recording.state.forget("default/train-0")
     recording.session(builders.NOON + 2)
@@ -94,7 +95,7 @@ def test_fuzzed_bytes(tmp_path: Path, flips: list[tuple[int, int]], deflated: bo
     [
         (b"", "is empty"),
         (b"kind: Pod\n", "is no journal of stromboli"),
-        (b"stromboli journal 2\n", "has format 2, and only 1 is read here"),
+        (b"stromboli journal 1\n", "has format 1, and only 2 is read here"),
         (b"stromboli journal " + b"9" * 10_000, "is no journal of stromboli"),
         (HEADING + (1 << 30).to_bytes(4), "is damaged: no frame begins where one should"),
         (HEADING + wire.frame([bytes(65 << 20)]), "is damaged: a frame has no end"),

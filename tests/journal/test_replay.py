@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from stromboli.api.objects import Metadata, PodResourceClaimStatus, PriorityClass
+from stromboli.api.objects import Metadata, PodCondition, PodResourceClaimStatus, PriorityClass
 from stromboli.engine import Engine
 from stromboli.framework.churn import Churn, History
 from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
@@ -166,6 +166,26 @@ def test_who_could_not_be_evicted_is_left_alone_again() -> None:
     recording.state.refused[f"uid-{first.rpartition('/')[2]}"] = Refusal("default/low", "default/urgent", "a budget")
     (second,) = recording.session(NOON + 1).session.evicted
     assert first != second
+    assert recording.replayed().difference is None
+
+
+def test_who_leaves_for_another_does_so_again() -> None:
+    """Under Volcano's rules a pod evicts nobody while somebody leaves its node for it, though the node is closed."""
+    text = DEFAULT_POLICY.replace("allocate, backfill", "allocate, preempt, backfill")
+    recording = Recording(Engine(text, compatibility="volcano"))
+    high = PriorityClass(metadata=Metadata(name="high"), value=100)
+    leaving = pod("low-0", "low", node="a", cpu="2", priority=0, deleted=True)
+    why = [PodCondition("PodScheduled", "True"), PodCondition("DisruptionTarget", "True", "PreemptionByScheduler")]
+    leaving = msgspec.structs.replace(leaving, status=msgspec.structs.replace(leaving.status, conditions=why))
+    running = [pod(f"low-{name}", "low", node=name, cpu="2", priority=0) for name in "bc"]
+    urgent = pod("urgent-0", "urgent", cpu="2", priority=100, nominated="a")
+    nodes = (node("a", cpu="2", unschedulable=True), node("b", cpu="2"), node("c", cpu="2"))
+    groups = (pod_group("low"), pod_group("urgent", priorityClassName="high"))
+    recording.follow([*nodes, queue("default"), high, *groups])
+    recording.session()
+    for each in (leaving, *running, urgent):
+        recording.state.upsert("Pod", each)
+    assert recording.session(NOON + 1).session.evicted == {}
     assert recording.replayed().difference is None
 
 

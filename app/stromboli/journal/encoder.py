@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from stromboli.api import objects
+from stromboli.api.crds import PodGroup, dumped
 from stromboli.explain.rehearsal import node_of
 from stromboli.journal import redaction, wire
 from stromboli.journal.redaction import Redaction
@@ -19,7 +19,7 @@ from stromboli.state.pods import PodRecord
 
 #: how many things are written together
 _PART = 5_000
-_Standing: TypeAlias = tuple[int, int, str, str, float, list[objects.PodCondition], Mapping[str, str]]
+_Standing: TypeAlias = tuple[int, int, str, str, float, list[wire.Condition], Mapping[str, str]]
 
 
 class Encoder:
@@ -31,6 +31,8 @@ class Encoder:
         self._classes: dict[int, PodClass] = {}
         #: how each pod was last written, by row
         self._pods: dict[int, tuple[PodRecord, _Standing]] = {}
+        #: each PodGroup as it was last written, by key
+        self._groups: dict[str, PodGroup] = {}
 
     def layout(self, whole: Whole, remembered: wire.Remembered) -> wire.Layout:
         """How the state is numbered that `parts` is about."""
@@ -46,7 +48,7 @@ class Encoder:
         """All that was known, a part after the other."""
         yield [self._class(pod_class) for pod_class in whole.classes if pod_class is not None]
         pods: Iterable[Happened] = (
-            PodSeen(record, shown(state))
+            PodSeen(record, state)
             for record, state in zip(whole.pods, whole.states.tolist(), strict=True)
             if record is not None
         )
@@ -60,18 +62,22 @@ class Encoder:
         """What happened; what says nothing new is left out."""
         found: list[wire.Change] = []
         for each in happened:
+            # By far the most are pods.
+            if type(each) is PodSeen:
+                self._pod(each.record, shown(each.state), found)
+                continue
             match each:
-                case PodSeen():
-                    self._pod(each.record, each.state, found)
-                case PodLost():
-                    self._pods.pop(each.row, None)
-                    found.append(wire.PodGone(each.row))
-                case Bound():
-                    found.append(wire.Assumed(each.row, each.node) if each.node else wire.Forgotten(each.row))
-                case Seen():
-                    found.append(wire.Object(each.kind, self._redaction.manifest(each.kind, each.obj)))
-                case Lost():
-                    found.append(wire.Gone(each.kind, each.key))
+                case PodLost(row):
+                    self._pods.pop(row, None)
+                    found.append(wire.PodGone(row))
+                case Bound(row, node):
+                    found.append(wire.Assumed(row, node) if node else wire.Forgotten(row))
+                case Seen(kind, obj):
+                    found.append(self._object(kind, obj))
+                case Lost(kind, key):
+                    if kind == "PodGroup":
+                        self._groups.pop(key, None)
+                    found.append(wire.Gone(kind, key))
                 case NodeRecord():
                     found.append(self._node(each))
         return found
@@ -80,6 +86,14 @@ class Encoder:
         node = node_of(record)
         annotations = self._redaction.annotations(node.metadata.annotations)
         return wire.Node(replace(node, metadata=replace(node.metadata, annotations=annotations)))
+
+    def _object(self, kind: str, obj: Any) -> wire.Change:
+        if isinstance(obj, PodGroup):
+            key = obj.key
+            before, self._groups[key] = self._groups.get(key), obj
+            if before is not None and _differs_in_status(before, obj):
+                return wire.GroupStatus(key, obj.metadata.generation, dumped(obj.status))
+        return wire.Object(kind, self._redaction.manifest(kind, obj))
 
     def _class(self, pod_class: PodClass) -> wire.Class:
         self._classes[pod_class.id] = pod_class
@@ -132,4 +146,18 @@ def _is_same(before: PodRecord, now: PodRecord) -> bool:
         and before.spec_priority == now.spec_priority
         and before.scheduler_name == now.scheduler_name
         and before.created == now.created
+    )
+
+
+def _differs_in_status(before: PodGroup, now: PodGroup) -> bool:
+    """Whether no more than its status and what counts versions tells a PodGroup from what it was."""
+    one, other = before.metadata, now.metadata
+    return (
+        before.spec == now.spec
+        and one.uid == other.uid
+        and one.labels == other.labels
+        and one.annotations == other.annotations
+        and one.owner_references == other.owner_references
+        and one.creation_timestamp == other.creation_timestamp
+        and one.deletion_timestamp == other.deletion_timestamp
     )

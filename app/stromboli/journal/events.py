@@ -61,6 +61,8 @@ class Reader:
     def __init__(self) -> None:
         self._pods: dict[int, objects.Pod] = {}
         self._classes: dict[int, objects.PodSpec] = {}
+        #: the manifest of each PodGroup
+        self._groups: dict[str, dict[str, Any]] = {}
 
     def events(self, changes: Iterable[wire.Change]) -> Iterator[Event]:
         """What happened in all of them."""
@@ -99,11 +101,25 @@ class Reader:
             case wire.Node(node):
                 return Put("Node", node.metadata.name, gate.read("Node", node))
             case wire.Object(kind, manifest):
-                obj = _read_object(kind, manifest)
-                return Put(kind, object_key(obj), obj)
+                return self._object(kind, manifest)
+            case wire.GroupStatus(key, generation, status):
+                known = self._groups.get(key)
+                if known is None:
+                    raise JournalError(f"there is no PodGroup {key!r}")
+                metadata = {**known["metadata"], "generation": generation}
+                return self._object("PodGroup", {**known, "metadata": metadata, "status": status})
             case wire.Gone(kind, key):
+                if kind == "PodGroup":
+                    self._groups.pop(key, None)
                 return Gone(kind, key)
         return None
+
+    def _object(self, kind: str, manifest: dict[str, Any]) -> Put:
+        obj = _read_object(kind, manifest)
+        key = object_key(obj)
+        if kind == "PodGroup":
+            self._groups[key] = manifest
+        return Put(kind, key, obj)
 
     def _put(self, row: int, pod: objects.Pod) -> Put:
         self._pods[row] = pod
@@ -161,7 +177,7 @@ def _shown(pod: objects.Pod, change: wire.PodStatus) -> objects.Pod:
             phase=phase,
             nominated_node_name=change.nominated,
             start_time=timestamp(change.started),
-            conditions=change.conditions,
+            conditions=[objects.PodCondition(*each) for each in change.conditions],
             resource_claim_statuses=claim_statuses(change.claims),
         ),
     )

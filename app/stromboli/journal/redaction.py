@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import yaml
+from msgspec.structs import astuple
 
 from stromboli import gate
 from stromboli.api import objects
@@ -21,8 +22,8 @@ from stromboli.state.reads import Reads
 
 T = TypeVar("T")
 
-#: the condition that says why a pod has no node, or since when it has one
-_READ_CONDITION = "PodScheduled"
+#: the conditions of pods that say why one has no node, or since when it has one, and why one is on its way out
+_PLACED, _LEAVES = "PodScheduled", "DisruptionTarget"
 #: annotations that are read of objects other than pods, by the part before the slash
 _DOMAINS = ("volcano.sh", "scheduling.volcano.sh", "scheduling.k8s.io", "stromboli.io")
 _ANNOTATIONS = frozenset(
@@ -78,9 +79,10 @@ class Redaction:
         return kept
 
 
-def conditions(of_pod: Sequence[objects.PodCondition]) -> list[objects.PodCondition]:
-    """The conditions of a pod that are read."""
-    return [each for each in of_pod if each.type == _READ_CONDITION] if of_pod else []
+def conditions(of_pod: Sequence[objects.PodCondition]) -> list[tuple[Any, ...]]:
+    """The fields of those conditions of a pod that are read."""
+    # A set would have each text hashed, which was decoded a moment ago.
+    return [astuple(each) for each in of_pod if each.type == _PLACED or each.type == _LEAVES] if of_pod else []
 
 
 def spec(of_class: objects.PodSpec) -> objects.PodSpec:

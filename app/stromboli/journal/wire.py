@@ -24,7 +24,7 @@ from stromboli.framework.kept import KeptPlaces, KeptRoom
 from stromboli.state.refusals import Refusal
 
 #: changes when a journal can no longer be read by those who read the one before
-FORMAT = 1
+FORMAT = 2
 _NAME = b"stromboli journal "
 #: bytes of a frame as it is and deflated, and of all frames of a journal together
 _LARGEST_FRAME = 64 << 20
@@ -47,6 +47,10 @@ class JournalError(StromboliError):
 # -- changes of the cluster ------------------------------------------------------------------------------------------
 
 
+Condition: TypeAlias = tuple[str, str, str | None, str | None, str | None]
+"""The fields of a pod's condition: its type, status, reason, message and time of the last transition."""
+
+
 class Item(Struct, array_like=True, tag=True):
     """Base of what is told apart by its name when it is read."""
 
@@ -67,7 +71,7 @@ class PodStatus(Item, tag="pod status"):
     nominated: str
     #: 0 when it has not
     started: float
-    conditions: list[objects.PodCondition]
+    conditions: list[Condition]
     #: the resource claims that were made for it from templates, by the pod's name for each; empty where it needs none
     claims: Mapping[str, str]
 
@@ -126,7 +130,15 @@ class Gone(Item, tag="gone"):
     key: str
 
 
-Change: TypeAlias = Class | Pod | PodStatus | PodGone | Assumed | Forgotten | Node | Object | Gone
+class GroupStatus(Item, tag="group status"):
+    """A PodGroup has another status and is what it was besides."""
+
+    key: str
+    generation: int
+    status: dict[str, Any]
+
+
+Change: TypeAlias = Class | Pod | PodStatus | PodGone | Assumed | Forgotten | Node | Object | GroupStatus | Gone
 
 # -- what sessions know and decide -----------------------------------------------------------------------------------
 
