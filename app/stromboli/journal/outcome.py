@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from stromboli.api.crds import KubeModel, dumped
 from stromboli.api.decisions import Decision
@@ -30,17 +30,15 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_hook)
 K = TypeVar("K", str, int)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Why jobs wait, by key, and pods, by row; nobody changes what is in it."""
 
-    jobs: Mapping[str, Reason] = field(default_factory=dict)
-    pods: Mapping[int, Reason] = field(default_factory=dict)
+    jobs: Mapping[str, Reason] = {}
+    pods: Mapping[int, Reason] = {}
 
     def news(self, before: Waiting) -> wire.Reasons | None:
         """What is not as it was before; None when all is."""
-        compared: dict[tuple[int, int], bool] = {}
-        jobs, pods = _news(before.jobs, self.jobs, compared), _news(before.pods, self.pods, compared)
+        jobs, pods = _news(before.jobs, self.jobs), _news(before.pods, self.pods)
         if not jobs and not pods:
             return None
         # Many share one reason, which is written once.
@@ -62,8 +60,7 @@ class Waiting:
         return jobs + [f"pod {names.get(row, f'in row {row}')}: {_words(self.pods[row])}" for row in sorted(self.pods)]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a session decided and why pods and jobs wait."""
 
     decisions: Sequence[Decision]
@@ -80,19 +77,11 @@ class Outcome:
         return _encoder.encode([(type(each).__name__, each) for each in self.decisions])
 
 
-def _news(
-    before: Mapping[K, Reason], now: Mapping[K, Reason], compared: dict[tuple[int, int], bool]
-) -> dict[K, Reason | None]:
-    """What is new or another, and None for what is gone; those that share a reason share its comparison, too."""
-    found: dict[K, Reason | None] = {}
-    for key, reason in now.items():
-        known = before.get(key)
-        pair = id(known), id(reason)
-        if pair not in compared:
-            compared[pair] = known == reason
-        if not compared[pair]:
-            found[key] = reason
-    found.update(dict.fromkeys(sorted(before.keys() - now.keys())))
+def _news(before: Mapping[K, Reason], now: Mapping[K, Reason]) -> dict[K, Reason | None]:
+    """What is new or another, and None for what is gone."""
+    found: dict[K, Reason | None] = {key: reason for key, reason in now.items() if before.get(key) != reason}
+    if not before.keys() <= now.keys():
+        found.update(dict.fromkeys(sorted(before.keys() - now.keys())))
     return found
 
 

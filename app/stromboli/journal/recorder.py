@@ -9,7 +9,9 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,14 +58,21 @@ class Journal:
             sorted(state.scheduler_names),
             sorted(state.extender_scheduler_names),
             Redaction(state.reads),
+            largest,
             self._put,
         )
-        self._waiting: queue.SimpleQueue[Recorded | threading.Event] = queue.SimpleQueue()
+        self._waiting: deque[Recorded] = deque()
+        #: rings when a session waits that is the first, and when somebody waits until all are written
+        self._bell: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._works = True
-        #: CPU seconds that writing took
-        self.cpu = 0.0
         state.wants_whole = True
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds that writing took so far."""
+        ident = self._thread.ident
+        return time.clock_gettime(time.pthread_getcpuclockid(ident)) if ident is not None else 0.0
 
     def record(self, session: Recorded) -> None:
         """Hand a session over."""
@@ -71,11 +80,13 @@ class Journal:
             self._thread.start()
         if not self._works:
             self._state.rest()
-        elif self._waiting.qsize() >= _MOST_WAITING:
+        elif len(self._waiting) >= _MOST_WAITING:
             self._state.rest()
             self._state.wants_whole = True
         else:
-            self._waiting.put(session)
+            self._waiting.append(session)
+            if len(self._waiting) == 1:
+                self._bell.put(None)
 
     def content(self) -> bytes:
         """The journal as it is now, empty when there was no session. Waits until what was handed over is written."""
@@ -86,29 +97,24 @@ class Journal:
         """Return when all that was handed over is written, or after some seconds."""
         if self._thread.is_alive():
             written = threading.Event()
-            self._waiting.put(written)
+            self._bell.put(written)
             written.wait(patience)
 
     def _work(self) -> None:
         while True:
-            batch = [self._waiting.get()]
-            deadline = time.monotonic() + _SOON
-            while not isinstance(batch[-1], threading.Event):
-                try:
-                    batch.append(self._waiting.get(timeout=max(0.0, deadline - time.monotonic())))
-                except queue.Empty:
-                    break
-            began = time.thread_time()
-            self._write([item for item in batch if isinstance(item, Recorded)])
-            self.cpu += time.thread_time() - began
-            for item in batch:
-                if isinstance(item, threading.Event):
-                    item.set()
+            rung = self._bell.get()
+            if rung is None:
+                # Woken once for all sessions of a while, for to wake a thread costs as much as to write one of them.
+                with suppress(queue.Empty):
+                    rung = self._bell.get(timeout=_SOON)
+            self._write()
+            if rung is not None:
+                rung.set()
 
-    def _write(self, sessions: Sequence[Recorded]) -> None:
+    def _write(self) -> None:
         try:
-            for session in sessions:
-                self._writer.write(session)
+            while self._works and self._waiting:
+                self._writer.write(self._waiting.popleft())
         except Exception as error:
             # A mistake of ours: that is no reason to schedule nothing.
             self._works = False

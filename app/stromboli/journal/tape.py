@@ -15,7 +15,7 @@ from msgspec import Struct
 from stromboli.api import objects
 from stromboli.api.pod_state import PodState
 from stromboli.state.classes import PodClass
-from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, StateColumn
 from stromboli.state.reads import NOTHING_ELSE, Reads
@@ -27,7 +27,7 @@ _MOST = 500_000
 
 
 class PodSeen(Struct, frozen=True, gc=False):
-    """A pod as it is now, and its state as the API server shows it."""
+    """A pod as it is now, and the number of its PodState."""
 
     record: PodRecord
     state: int
@@ -80,7 +80,7 @@ class Whole:
 
 def shown(state: int) -> int:
     """The state that the API server shows of a pod."""
-    return _PENDING if state == _BINDING else state
+    return _PENDING if state == _BINDING else int(state)
 
 
 @dataclass(slots=True)
@@ -189,14 +189,11 @@ class RecordedState(ClusterState):
             self._happened.append(Bound(row, ""))
         super().forget(key)
 
-    def _upsert_pod(self, pod: objects.Pod) -> None:
-        super()._upsert_pod(pod)
-        if not self._keeps:
-            return
-        row = self.pods.by_key.get(object_key(pod))
-        record = None if row is None else self.pods.records[row]
-        if record is not None:
-            self._happened.append(PodSeen(record, shown(int(self.pods.state[record.row]))))
+    def _upsert_pod(self, pod: objects.Pod) -> tuple[PodRecord, PodState] | None:
+        known = super()._upsert_pod(pod)
+        if self._keeps and known is not None:
+            self._happened.append(PodSeen(*known))
+        return known
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stromboli.api.version import version
 from stromboli.engine import Engine
@@ -16,12 +17,12 @@ from stromboli.journal.remembered import written
 from stromboli.journal.tape import Happened, Whole
 from stromboli.state.refusals import Refusal
 
-#: a segment is full when it has so many times the bytes of what it began with, and at least so many
-_TIMES, _LEAST = 3, 1 << 20
+#: a segment is full when it has so many times the bytes of what it began with, and at least so many, or such a part of
+#: all that is kept: to take the whole state down costs as much as many sessions
+_TIMES, _LEAST, _PART = 3, 1 << 20, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A session as it is handed over."""
 
     now: float
@@ -43,7 +44,7 @@ class Recorded:
 
 
 class Writer:
-    """Calls `put` with each frame that is full, and whether it begins a segment."""
+    """Calls `put` with each frame that is full, and whether it begins a segment; `largest` bytes are kept of all."""
 
     def __init__(
         self,
@@ -51,11 +52,13 @@ class Writer:
         scheduler_names: Sequence[str],
         extender_scheduler_names: Sequence[str],
         redaction: Redaction,
+        largest: int,
         put: Callable[[bytes, wire.Began | None], None],
     ) -> None:
         self._run = run
         self._names = list(scheduler_names), list(extender_scheduler_names)
         self._redaction = redaction
+        self._least = max(_LEAST, largest // _PART)
         self._put = put
         self._segments = 0
         self._encoder: Encoder | None = None
@@ -72,7 +75,7 @@ class Writer:
     @property
     def is_full(self) -> bool:
         """Whether another segment should begin."""
-        return self._written > max(_LEAST, _TIMES * self._basis)
+        return self._written > max(self._least, _TIMES * self._basis)
 
     def write(self, session: Recorded) -> None:
         """Write one session; one that belongs to no segment is left out."""

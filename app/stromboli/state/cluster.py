@@ -76,7 +76,7 @@ class ClusterState:
         self.assumed: dict[str, str] = {}
         #: pods whose eviction was refused a moment ago, by uid; whoever evicts adds and removes them
         self.refused: dict[str, Refusal] = {}
-        self._kinds: dict[str, tuple[Callable[[Any], None], Callable[[str], None]]] = {
+        self._kinds: dict[str, tuple[Callable[[Any], object], Callable[[str], object]]] = {
             "Pod": (self._upsert_pod, self._delete_pod),
             "Node": (self._upsert_node, self._delete_node),
             "PodGroup": (self._upsert_pod_group, self._delete_pod_group),
@@ -235,13 +235,14 @@ class ClusterState:
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
-    def _upsert_pod(self, pod: objects.Pod) -> None:
+    def _upsert_pod(self, pod: objects.Pod) -> tuple[PodRecord, PodState] | None:
+        """What is known of a pod from now on, None when it is not kept."""
         key = object_key(pod)
         row = self.pods.by_key.get(key)
         if not pod.spec.node_name and not self.is_ours(pod):
             if row is not None:
                 self._delete_pod(key)
-            return
+            return None
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):
             self._fit_columns()
@@ -270,6 +271,7 @@ class ClusterState:
             self._put(row, state, node)
         if before is not None:
             self.classes.release(before.pod_class)
+        return record, state
 
     def is_ours(self, pod: objects.Pod) -> bool:
         """Whether a pod is to be scheduled here."""
