@@ -79,10 +79,10 @@ class Redaction:
         return kept
 
 
-def conditions(of_pod: Sequence[objects.PodCondition]) -> list[tuple[Any, ...]]:
+def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[tuple[Any, ...]]:
     """The fields of those conditions of a pod that are read."""
     # A set would have each text hashed, which was decoded a moment ago.
-    return [astuple(each) for each in of_pod if each.type == _PLACED or each.type == _LEAVES] if of_pod else []
+    return [astuple(each) for each in of_pod if each.type == _PLACED or each.type == _LEAVES] if of_pod else ()
 
 
 def spec(of_class: objects.PodSpec) -> objects.PodSpec:

@@ -1,7 +1,8 @@
 """A state that keeps what happens to it until somebody writes it down.
 
-Only references are kept, to what nobody changes: an event costs a fraction of what applying it does. What changes
-nothing that is read is not kept.
+Of pods no more is kept than is written, while what they are made of is still at hand: an event costs a fraction of what
+applying it does. Of everything else references are kept, to what nobody changes. What changes nothing that is read is
+not kept.
 """
 
 from __future__ import annotations
@@ -13,37 +14,17 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from stromboli.api import objects
-from stromboli.api.pod_state import PodState
+from stromboli.journal import wire
+from stromboli.journal.pods import class_of, is_same, stands_alike, status_of, whole_of
 from stromboli.state.classes import PodClass
-from stromboli.state.cluster import ClusterState
+from stromboli.state.cluster import ClusterState, Upserted
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, StateColumn
 from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.snapshot import Snapshot
 
-_BINDING, _PENDING = int(PodState.Binding), int(PodState.Pending)
 #: changes that may wait for a session; more, and the state is taken down anew
 _MOST = 500_000
-
-
-class PodSeen(Struct, frozen=True, gc=False):
-    """A pod as it is now, and the number of its PodState."""
-
-    record: PodRecord
-    state: int
-
-
-class PodLost(Struct, frozen=True, gc=False):
-    """The pod of a row is gone."""
-
-    row: int
-
-
-class Bound(Struct, frozen=True, gc=False):
-    """The pod of a row is counted on a node, or with an empty one no longer."""
-
-    row: int
-    node: str
 
 
 class Seen(Struct, frozen=True, gc=False):
@@ -53,14 +34,7 @@ class Seen(Struct, frozen=True, gc=False):
     obj: Any
 
 
-class Lost(Struct, frozen=True, gc=False):
-    """A node or another object is gone."""
-
-    kind: str
-    key: str
-
-
-Happened: TypeAlias = PodSeen | PodLost | Bound | NodeRecord | Seen | Lost
+Happened: TypeAlias = wire.Change | NodeRecord | Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +50,6 @@ class Whole:
     assumed: dict[str, str]
     nodes: list[NodeRecord]
     others: list[Seen]
-
-
-def shown(state: int) -> int:
-    """The state that the API server shows of a pod."""
-    return _PENDING if state == _BINDING else int(state)
 
 
 @dataclass(slots=True)
@@ -107,6 +76,8 @@ class RecordedState(ClusterState):
         self.wants_whole = False
         self._keeps = False
         self._happened: list[Happened] = []
+        #: the class that each number stands for since all was wanted
+        self._classes: dict[int, PodClass] = {}
         self._moment: _Moment | None = None
 
     def snapshot(self) -> Snapshot:
@@ -115,6 +86,7 @@ class RecordedState(ClusterState):
         if self.wants_whole or len(self._happened) > _MOST:
             whole = self._whole()
             self._happened = []
+            self._classes = {each.id: each for each in whole.classes if each is not None}
             self.wants_whole, self._keeps = False, True
         elif self._moment is not None:
             # Nobody ran a session on that one.
@@ -174,32 +146,40 @@ class RecordedState(ClusterState):
         """An object is gone; unknown keys are ignored."""
         super().delete(kind, key)
         if self._keeps and kind != "Pod":
-            self._happened.append(Lost(kind, key))
+            self._happened.append(wire.Gone(kind, key))
 
     def assume(self, key: str, node: str) -> None:
         """Count a pod on its node before the API server confirms the binding."""
         super().assume(key, node)
         if self._keeps and self.assumed.get(key) == node:
-            self._happened.append(Bound(self.pods.by_key[key], node))
+            self._happened.append(wire.Assumed(self.pods.by_key[key], node))
 
     def forget(self, key: str) -> None:
         """The binding was refused or timed out: the pod is pending again."""
         row = self.pods.by_key.get(key)
         if self._keeps and key in self.assumed and row is not None:
-            self._happened.append(Bound(row, ""))
+            self._happened.append(wire.Forgotten(row))
         super().forget(key)
 
-    def _upsert_pod(self, pod: objects.Pod) -> tuple[PodRecord, PodState] | None:
-        known = super()._upsert_pod(pod)
-        if self._keeps and known is not None:
-            self._happened.append(PodSeen(*known))
-        return known
+    def _upsert_pod(self, pod: objects.Pod) -> Upserted | None:
+        upserted = super()._upsert_pod(pod)
+        if self._keeps and upserted is not None:
+            before, record, state, stays = upserted
+            if before is None or not is_same(before, record):
+                pod_class = record.pod_class
+                if self._classes.get(pod_class.id) is not pod_class:
+                    self._classes[pod_class.id] = pod_class
+                    self._happened.append(class_of(pod_class))
+                self._happened.append(whole_of(record, state))
+            elif not stays or not stands_alike(before, record):
+                self._happened.append(status_of(record, state))
+        return upserted
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)
         super()._delete_pod(key)
         if self._keeps and row is not None:
-            self._happened.append(PodLost(row))
+            self._happened.append(wire.PodGone(row))
 
     def _upsert_node(self, node: objects.Node) -> None:
         before = self.nodes.record(node.metadata.name)

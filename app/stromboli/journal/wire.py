@@ -9,7 +9,7 @@ from before; parts of the cluster as it was then follow, and then its sessions i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
@@ -51,7 +51,7 @@ Condition: TypeAlias = tuple[str, str, str | None, str | None, str | None]
 """The fields of a pod's condition: its type, status, reason, message and time of the last transition."""
 
 
-class Item(Struct, array_like=True, tag=True):
+class Item(Struct, array_like=True, tag=True, gc=False):
     """Base of what is told apart by its name when it is read."""
 
 
@@ -71,7 +71,7 @@ class PodStatus(Item, tag="pod status"):
     nominated: str
     #: 0 when it has not
     started: float
-    conditions: list[Condition]
+    conditions: Sequence[Condition]
     #: the resource claims that were made for it from templates, by the pod's name for each; empty where it needs none
     claims: Mapping[str, str]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 _ON_NODE = frozenset(map(int, ON_NODE_STATES))
 _IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
 _RELEASING = int(PodState.Releasing)
+
+Upserted: TypeAlias = tuple[PodRecord | None, PodRecord, PodState, bool]
+"""What was known of a pod and what is now, its state, and whether that, its class and its node are what they were."""
 
 
 class ClusterState:
@@ -235,8 +238,8 @@ class ClusterState:
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
-    def _upsert_pod(self, pod: objects.Pod) -> tuple[PodRecord, PodState] | None:
-        """What is known of a pod from now on, None when it is not kept."""
+    def _upsert_pod(self, pod: objects.Pod) -> Upserted | None:
+        """None for a pod that is not kept."""
         key = object_key(pod)
         row = self.pods.by_key.get(key)
         if not pod.spec.node_name and not self.is_ours(pod):
@@ -271,7 +274,7 @@ class ClusterState:
             self._put(row, state, node)
         if before is not None:
             self.classes.release(before.pod_class)
-        return record, state
+        return before, record, state, stays
 
     def is_ours(self, pod: objects.Pod) -> bool:
         """Whether a pod is to be scheduled here."""

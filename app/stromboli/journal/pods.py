@@ -1,0 +1,76 @@
+"""Pods as they are written: what one has in common with others once, and of one that goes on where it stands."""
+
+from __future__ import annotations
+
+from stromboli.api.pod_state import PodState
+from stromboli.journal import redaction, wire
+from stromboli.state.classes import PodClass
+from stromboli.state.pods import PodRecord
+
+_BINDING, _PENDING = int(PodState.Binding), int(PodState.Pending)
+
+
+def class_of(pod_class: PodClass) -> wire.Class:
+    """What pods have in common that are placed alike."""
+    return wire.Class(pod_class.id, redaction.spec(pod_class.spec))
+
+
+def whole_of(record: PodRecord, state: int) -> wire.Pod:
+    """All of a pod, in a state of which the API server shows what it can."""
+    return wire.Pod(
+        record.row,
+        _PENDING if state == _BINDING else int(state),
+        record.node_name,
+        record.nominated_node,
+        record.started,
+        redaction.conditions(record.conditions),
+        record.claim_names,
+        record.namespace,
+        record.name,
+        record.uid,
+        record.pod_class.id,
+        record.created,
+        record.spec_priority,
+        record.scheduler_name,
+        record.labels,
+        record.annotations,
+    )
+
+
+def status_of(record: PodRecord, state: int) -> wire.PodStatus:
+    """Where a pod stands."""
+    return wire.PodStatus(
+        record.row,
+        _PENDING if state == _BINDING else int(state),
+        record.node_name,
+        record.nominated_node,
+        record.started,
+        redaction.conditions(record.conditions),
+        record.claim_names,
+    )
+
+
+def is_same(before: PodRecord, now: PodRecord) -> bool:
+    """Whether no more than where it stands tells a pod from what it was."""
+    return (
+        before.pod_class is now.pod_class
+        and before.uid == now.uid
+        and before.labels == now.labels
+        and before.annotations == now.annotations
+        and before.spec_priority == now.spec_priority
+        and before.scheduler_name == now.scheduler_name
+        and before.created == now.created
+    )
+
+
+def stands_alike(before: PodRecord, now: PodRecord) -> bool:
+    """Whether a pod whose state and node are what they were stands where it stood."""
+    return (
+        before.nominated_node == now.nominated_node
+        and before.started == now.started
+        and before.claim_names == now.claim_names
+        and (
+            before.conditions == now.conditions
+            or redaction.conditions(before.conditions) == redaction.conditions(now.conditions)
+        )
+    )
