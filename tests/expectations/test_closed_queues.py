@@ -70,12 +70,18 @@ def test_others_get_what_they_would_get_without_it(by: str, waits: list[Any], cl
 
 
 @EVERY
-@pytest.mark.parametrize("how", ["Closed", "Closing", "Unknown", ""])
-def test_whatever_it_is_that_keeps_it_from_new_work(by: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["Closed", "Closing"])
+def test_one_that_closes_is_as_one_that_is_closed(by: str, how: str) -> None:
     result = run(
         queue("root"), queue("team", state=how), queue("other"), job("x", "team", 8), job("z", "other", 8), by=by
     )
     assert bound(result) == {"z": 8}
+
+
+def test_the_share_of_a_queue_that_is_about_to_open_is_kept() -> None:
+    """A new queue has no state until the service opens it."""
+    jobs = [*ones("x", "team", 8), *ones("z", "other", 8)]
+    assert bound(run([queue("team", state=""), queue("other")], jobs, by=POLICIES["proportion"])) == {"z": 4}
 
 
 @EVERY

@@ -69,7 +69,7 @@ class View:
         #: dimensions)
         self.job_allocated: Matrix = self.membership.allocated
         self.job_requested: Matrix = self.membership.requested()
-        #: which jobs get nothing more, since their queue takes nothing new
+        #: which jobs get nothing more, since their queue was closed; one that nobody opened yet is about to be
         self.shut: Mask = self._of_closed_queues()
         if self.shut.any():
             self.job_requested[self.shut] = self.job_allocated[self.shut]
@@ -207,7 +207,8 @@ class View:
             queue.indices = by_queue.of(queue.index)
 
     def _of_closed_queues(self) -> Mask:
-        closed = [self.rules.closed_queue and not queue.open for queue in self.queues.values()]
+        strict = self.rules.closed_queue
+        closed = [strict and (queue.closed or queue.closed_by is not None) for queue in self.queues.values()]
         of_jobs: Mask = np.array(closed, np.bool_)[self.jobs.queue]
         return of_jobs
 
