@@ -177,6 +177,33 @@ def test_jobs_that_are_served_before_are_named() -> None:
     assert found.ahead[0].amounts["cpu"] == "3"
 
 
+def test_what_no_node_offers_has_its_name() -> None:
+    cards = {"resources": {"nvidia.com/gpu": "2"}}
+    first, later = (pod_group(name, created=at) for at, name in enumerate(("first", "later")))
+    cluster = state(
+        node("n"), queue("default"), first, pod("first-0", "first", **cards), later, pod("later-0", "later")
+    )
+    assert why(cluster, "job default/first").request["nvidia.com/gpu"] == "2"
+    asked = [said(cluster, question) for question in ("job default/later", "queue default", "job default/first")]
+    assert "unoffered" not in "".join(asked)
+    assert "ask for no more than 0 nvidia.com/gpu a pod" in asked[-1]
+    assert "add 1 node like n with 2 nvidia.com/gpu" in asked[-1]
+
+
+def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:
+    closed = [
+        queue("top", state="Closed"),
+        queue("a", parent="top", weight=7),
+        pod_group("x", queue="a"),
+        pod("x-0", "x"),
+    ]
+    open_ = [queue("b", weight=2), pod_group("y", queue="b"), pod("y-0", "y")]
+    cluster = state(node("n"), *closed, *open_)
+    assert "takes nothing new: queue top, above it, is Closed" in said(cluster, "queue a")
+    assert "weight 2 of 2 (b 2)" in said(cluster, "queue b")
+    assert "weight 7" not in said(cluster, "queue a").partition("\n")[2]
+
+
 def test_what_runs_has_no_reason() -> None:
     cluster = state(node("n"), queue("default"), pod_group("job", phase="Running"), pod("job-0", "job", node="n"))
     assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pods have a place"
@@ -236,6 +263,28 @@ def test_a_job_without_pods_or_queue_is_answered_like_others(situation: str) -> 
     assert f"{found.reason} {found.queue} {found.placed}/{found.pods}/{found.min_member}" == expected
     told = [f"{remedy.change} -> {remedy.effect}" for remedy in found.remedies]
     assert [change for change in helps if change not in told] == [], told
+
+
+@pytest.mark.parametrize(
+    ("objects", "change"),
+    [
+        ([queue("q"), pod_group("job", 2, queue="qq"), gang("job", 2)], "user: set queue: q in PodGroup default/job"),
+        ([queue("q", state="Closed"), pod_group("job", 2, queue="q"), gang("job", 2)], "admin: open queue q"),
+        (
+            [
+                queue("q"),
+                pod_group("job", 2, queue="q"),
+                gang("job", 2, schedulingGates=[{"name": "example.com/wait"}]),
+            ],
+            "user: remove the scheduling gates example.com/wait",
+        ),
+    ],
+)
+def test_what_is_not_enough_is_told_with_what_it_waits_for_then(objects: list[object], change: str) -> None:
+    full = [pod_group("run", queue="default", phase="Running"), *gang("run", 8, node="n")]
+    found = why(state(node("n"), queue("default"), full, *objects), "job default/job")
+    told = {f"{remedy.who}: {remedy.change}": remedy.effect for remedy in found.remedies}
+    assert told[change].startswith("then it waits at "), told
 
 
 def test_pods_that_run_without_a_queue_or_a_pod_group_say_so() -> None:

@@ -157,7 +157,7 @@ def _told(said: Answer, reason: Reason | None, otherwise: str) -> Answer:
 
 
 def _request(session: Session, sample: PodRecord | None) -> dict[str, str]:
-    return amounts(session, session.view.request(sample)) if sample is not None else {}
+    return amounts(session, session.view.request(sample), pod=sample) if sample is not None else {}
 
 
 def _pods_of(session: Session, key: str) -> list[PodRecord]:
@@ -308,7 +308,11 @@ def _waiting_for(session: Session, job: Job) -> Holding:
     pending = session.view.pending(job)
     asked = session.view.requested(pending)
     return Holding(
-        namespace=job.namespace, name=job.name, queue=job.queue.name, pods=len(pending), amounts=amounts(session, asked)
+        namespace=job.namespace,
+        name=job.name,
+        queue=job.queue.name,
+        pods=len(pending),
+        amounts=amounts(session, asked, pod=next(iter(pending), None)),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, Vector
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Vector
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.reasons import describe, resource_name
@@ -38,11 +38,18 @@ class Places:
     closest: int = -1
 
 
-def amounts(session: Session, vector: Vector, columns: Iterable[int] | None = None) -> Amounts:
-    """Amounts by resource, those of nothing and the pods' own places left out."""
+def amounts(
+    session: Session, vector: Vector, columns: Iterable[int] | None = None, *, pod: PodRecord | None = None
+) -> Amounts:
+    """Amounts by resource, those of nothing and the pods' own places left out.
+
+    What nobody offers has a name only where a `pod` says what it asks for, and is left out elsewhere.
+    """
     names = session.view.dimensions
-    shown = range(len(names)) if columns is None else columns
-    return {names[c]: describe(c, vector[c]) for c in shown if c != PODS and vector[c] >= TOLERANCE}
+    shown = [c for c in (range(len(names)) if columns is None else columns) if c != PODS and vector[c] >= TOLERANCE]
+    if pod is not None:
+        return {resource_name(names, pod, c): describe(c, vector[c]) for c in shown}
+    return {names[c]: describe(c, vector[c]) for c in shown if names[c] != UNKNOWN}
 
 
 def shown(column: int, value: float) -> str:
@@ -128,7 +135,7 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
     out.closest = int(np.flatnonzero(out.willing)[best])
     name, lack = session.view.nodes.name(out.closest), short[:, best]
     free = ", ".join(
-        f"{describe(c, max(0.0, float(room[c, best])))} {session.view.dimensions[c]}"
+        f"{describe(c, max(0.0, float(room[c, best])))} {resource_name(session.view.dimensions, pod, c)}"
         for c in np.flatnonzero(lack > 0).tolist()
     )
     taken, some = int(copies[best]), "one more" if copies[best] else "one"

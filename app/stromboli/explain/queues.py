@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import PODS, TOLERANCE, Vector
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.jobs import in_jobs, jobs_below
 from stromboli.explain.places import amounts, limited, shown
@@ -16,7 +16,7 @@ from stromboli.explain.preemption import RECLAIMING
 from stromboli.framework.explain import why
 from stromboli.framework.ignored import heeded_fields
 from stromboli.framework.job import Queue, lineage
-from stromboli.framework.reasons import describe
+from stromboli.framework.reasons import describe, not_open
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 
@@ -67,7 +67,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
     for column, resource in enumerate(view.dimensions):
         told = [vector[column] for vector in (held, requested, guarantee, *known.values()) if vector is not None]
-        if column == PODS or not any(told):
+        if column == PODS or resource == UNKNOWN or not any(told):
             continue
         yield Level(
             queue=queue.name,
@@ -104,7 +104,7 @@ def _rounds(session: Session, gauges: QueueGauges) -> list[Round]:
 def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
     """How the share was found, and what follows from it, in sentences."""
     if not queue.open:
-        yield f"takes nothing new: its state is {queue.state or 'not set'}"
+        yield f"takes nothing new: {not_open(queue)}"
     deserved = gauges.amounts.get("deserved")
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
@@ -115,6 +115,8 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
         yield "has no jobs, so nothing is divided to it"
     elif not gauges.plugin:
         yield "no plugin of the policy divides the cluster between queues"
+    if not queue.open:
+        return
     if deserved is not None and not np.delete(deserved, PODS).any():
         yield "deserves nothing, so it counts as overused though its share is 0: nothing is placed in it"
     elif _used_up(gauges):
@@ -123,9 +125,10 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
 
 def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Vector) -> Iterator[str]:
     """For each resource which of weight, limit, request and guarantee settles what a queue deserves."""
-    sharing = [each for each in session.view.queues.values() if each.has_jobs]
+    asked = {name: each.amounts.get("request") for name, each in session.report.gauges.items()}
+    sharing = [each for each in session.view.queues.values() if (of := asked.get(each.name)) is not None and of.any()]
     weights = sum(each.spec.weight for each in sharing)
-    if weights:
+    if weights and queue in sharing:
         names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
         yield f"weight {queue.spec.weight} of {weights} ({names})"
     guarantee, request = session.view.vector(queue.spec.guarantee.resource), gauges.amounts["request"]
@@ -135,7 +138,7 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
         others = others + kept_there if each is not queue else others
         idle = idle if each.has_jobs else idle + kept_there
     for column, resource in enumerate(session.view.dimensions):
-        if column == PODS or not (request[column] or deserved[column]):
+        if column == PODS or resource == UNKNOWN or not (request[column] or deserved[column]):
             continue
         amount = float(deserved[column])
         limit = float(gauges.limit[column]) if gauges.limit is not None else np.inf

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from msgspec import Struct, field
 
-from stromboli.api.resources import MEMORY, PODS, Vector
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Vector
 from stromboli.engine import Engine
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, Future, Rehearsal
@@ -134,10 +134,11 @@ def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
     """What queues hold, deserve and ask for, by resource."""
     view = session.view
     held, requested = view.by_queue(view.membership.allocated_now()), view.by_queue(view.membership.requested())
+    hidden = {c for c, name in enumerate(view.dimensions) if c == PODS or name == UNKNOWN}
 
     def named(vector: Vector | None) -> dict[str, str]:
         pairs = [] if vector is None else enumerate(np.floor(vector + 1e-6).tolist())
-        return {view.dimensions[c]: describe(c, value) for c, value in pairs if value and c != PODS}
+        return {view.dimensions[c]: describe(c, value) for c, value in pairs if value and c not in hidden}
 
     def deserved(queue: str) -> Vector | None:
         gauges = session.report.gauges.get(queue)

@@ -18,11 +18,15 @@ from stromboli.state.pods import PodRecord
 
 def queue_not_open(queue: Queue) -> Reason:
     """A queue that takes nothing new."""
-    why = f"its state is {queue.state or 'not set'}"
-    if queue.state == "Open" and queue.closed_by is not None:
-        why = f"queue {queue.closed_by.name}, above it, is {queue.closed_by.state}"
-    message = f"queue {queue.name} takes no new work: {why}"
+    message = f"queue {queue.name} takes no new work: {not_open(queue)}"
     return Reason(Stage.Admission, "QueueNotOpen", message, Actionable.Admin)
+
+
+def not_open(queue: Queue) -> str:
+    """What keeps a queue from new work, in words."""
+    if queue.state == "Open" and queue.closed_by is not None:
+        return f"queue {queue.closed_by.name}, above it, is {queue.closed_by.state}"
+    return f"its state is {queue.state or 'not set'}"
 
 
 def gated(pod: PodRecord) -> Reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from stromboli.api.resources import Vector
 from stromboli.engine import Engine
@@ -76,20 +77,14 @@ class Case:
             return self.key in future.admitted
         return len(self.keys & future.bound.keys()) >= (needed or self.needed)
 
-    def tried(self, candidate: Candidate) -> Future | None:
-        """What would be after a change; None when it does not help."""
-        if self.exhausted:
-            return None
-
-        def helps(future: Future) -> bool:
-            return self.reached(future, candidate.needed)
-
-        future = self.rehearsal.run(candidate.change, engine=candidate.engine, enough=helps)
-        return future if helps(future) else None
+    def outcome(self, candidate: Candidate) -> Future:
+        """What would be after a change."""
+        enough = partial(self.reached, needed=candidate.needed)
+        return self.rehearsal.run(candidate.change, engine=candidate.engine, enough=enough)
 
     def helps(self, change: Change) -> bool:
-        """Whether a change alone is enough."""
-        return self.tried(Candidate("", "", change)) is not None
+        """Whether a change alone is enough; not once enough was tried."""
+        return not self.exhausted and self.reached(self.outcome(Candidate("", "", change)))
 
 
 def smallest(low: int, high: int, works: Callable[[int], bool]) -> int | None:

@@ -9,13 +9,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import objects
-from stromboli.api.resources import PODS
+from stromboli.api.resources import PODS, UNKNOWN
+from stromboli.explain.answers import Amounts
 from stromboli.explain.jobs import counted, listed
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.shares import limits
 from stromboli.framework.reasons import describe
+from stromboli.framework.view import View
 from stromboli.kube.taints import REPELLING
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
@@ -98,9 +100,17 @@ def requests(case: Case) -> Iterator[Candidate]:
     over = [c for c in np.flatnonzero(request > largest).tolist() if c != PODS]
     if not over:
         return
-    less = ", ".join(f"{describe(c, largest[c])} {view.dimensions[c]}" for c in over)
-    cut = {view.dimensions[c]: describe(c, largest[c]) for c in over}
+    cut = {name: most for c in over for name, most in _by_name(view, pod, c, largest[c]).items()}
+    less = ", ".join(f"{most} {name}" for name, most in cut.items())
     yield Candidate(f"ask for no more than {less} a pod", "user", respec(case, **_resized(pod, cut)))
+
+
+def _by_name(view: View, pod: PodRecord, column: int, amount: float | None = None) -> Amounts:
+    """An amount of a column, or what a pod asks for, by resource: nodes offer none of some, which share a column."""
+    if view.dimensions[column] != UNKNOWN:
+        return {view.dimensions[column]: describe(column, view.request(pod)[column] if amount is None else amount)}
+    asked = {name: value for name, value in pod.pod_class.request.items() if name not in view.dimensions}
+    return {name: describe(column, value if amount is None else amount) for name, value in sorted(asked.items())}
 
 
 def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
@@ -135,8 +145,8 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     like = node_of(facts.records[at])
     # What a job asks for that has no pods yet is in more than one piece.
     request, allocatable = (case.asked if case.pods else np.zeros(len(case.asked))), nodes.allocatable[:, at]
-    names = case.session.view.dimensions
-    larger = {names[c]: describe(c, request[c]) for c in np.flatnonzero(request > allocatable).tolist()}
+    short = np.flatnonzero(request > allocatable).tolist()
+    larger = {name: most for c in short for name, most in _by_name(case.session.view, case.pods[0], c).items()}
     like = replace(
         like,
         spec=objects.NodeSpec() if not len(willing) else like.spec,

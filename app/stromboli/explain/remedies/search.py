@@ -1,7 +1,8 @@
 """The smallest changes that would let a job or a pod run, each tried on a fork of the cluster's state.
 
 Candidates come kind by kind, those that cost least first; where a change has a size, the smallest that works is
-searched. What does not work when it is tried is not proposed.
+searched. What does not work when it is tried is not proposed, unless it does away with what is in the way of an
+admission: then it is told for what else the job would wait.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
     case = _case(session, answer, rehearsal)
     if case is None:
         return answer
-    found = case.found
+    found, first_steps = case.found, dict[str, Remedy]()
     if case.reached(case.before):
         nothing = "nothing: it gets its place as things are"
         found["wait"] = Remedy(change=nothing, who="wait", effect=_effect(case, case.before))
@@ -36,14 +37,27 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
             for candidate in kind(case):
                 if case.exhausted or candidate.who in found:
                     break
-                future = case.tried(candidate)
-                if future is not None:
-                    effect = _effect(case, future)
-                    found[candidate.who] = Remedy(
-                        change=candidate.words, who=candidate.who, effect=effect, jobs=list(candidate.jobs)
-                    )
+                future = case.outcome(candidate)
+                if case.reached(future, candidate.needed):
+                    found[candidate.who] = _remedy(candidate, _effect(case, future))
+                elif kind in _ADMITTING and candidate.who not in first_steps and (then := _waits_next(case, future)):
+                    first_steps[candidate.who] = _remedy(candidate, then)
+    found = first_steps | found
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
     return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]), tried=True)
+
+
+def _remedy(candidate: Candidate, effect: str) -> Remedy:
+    return Remedy(change=candidate.words, who=candidate.who, effect=effect, jobs=list(candidate.jobs))
+
+
+def _waits_next(case: Case, future: Future) -> str:
+    """For what a job or pod would wait after a change that is not enough; empty when for the same."""
+    answer, session = case.answer, future.session
+    after = explained(session, answer.kind.lower(), f"{answer.namespace}/{answer.name}", None) if session else None
+    if after is None or after.reason in ("", answer.reason):
+        return ""
+    return f"then it waits at {after.stage}: {after.reason}"
 
 
 def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None) -> Answer | None:
@@ -110,7 +124,8 @@ def _effect(case: Case, future: Future) -> str:
     return ", ".join(parts)
 
 
+_ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
-    *(admission.groups, admission.queues, placement.predicates, placement.requests, gangs.topology, gangs.gangs),
+    *(*_ADMITTING, placement.predicates, placement.requests, gangs.topology, gangs.gangs),
     *(shares.limits, shares.quotas, others.actions, others.ends, shares.weights, placement.nodes),
 )
