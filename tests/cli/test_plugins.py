@@ -63,6 +63,11 @@ def test_the_page_has_plugins_and_actions_of_a_folder(folder: Path) -> None:
     assert "## sweep\n" in page.partition("# Actions\n")[2]
 
 
+def test_one_of_a_folder_is_shown_by_name(folder: Path) -> None:
+    result = plugins("mine", "--plugins-dir", str(folder))
+    assert (result.exit_code, result.output.splitlines()[0]) == (0, "## mine")
+
+
 def test_a_folder_that_cannot_be_loaded_is_named(folder: Path) -> None:
     (folder / "mine.py").write_text(SOURCE.replace("node_order", "node_ordre"))
     for arguments in (["--plugins-dir", str(folder)], ["check", "mine", "--plugins-dir", str(folder)]):
@@ -114,4 +119,4 @@ def test_what_cannot_be_done_is_named(folder: Path, arguments: list[str], messag
 def test_new_says_where_the_package_is(tmp_path: Path) -> None:
     result = plugins("new", "team-nodes", "--dir", str(tmp_path / "made"))
     assert result.exit_code == 0, result.output
-    assert result.output.startswith(f"{tmp_path / 'made' / 'stromboli-team-nodes'}: try it with `pytest`")
+    assert result.output.startswith(f"{tmp_path / 'made' / 'stromboli-team-nodes'}: in it, try it with `pytest`")

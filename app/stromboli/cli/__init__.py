@@ -82,7 +82,7 @@ class _LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = _COMMANDS[str(self.name)].get(cmd_name)
         if found is None and self.name == "plugins":
-            return _command(cmd_name, lambda: importlib.import_module("stromboli.cli.plugins").show(cmd_name))
+            return _command(cmd_name, importlib.import_module("stromboli.cli.plugins").showing(cmd_name))
         if found is None:
             return super().get_command(ctx, cmd_name)
         module, _, function = found.partition(":")

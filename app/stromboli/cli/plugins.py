@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -38,13 +38,18 @@ def page(plugins_dir: Path | None) -> None:
     print(markdown(discover(plugins_dir)), end="")
 
 
-def show(name: str) -> None:
-    """Print what a plugin or an action does, with its arguments."""
-    registry = discover()
-    if name in registry.actions and name not in registry.plugins:
-        print("\n".join(_section(registry.actions[name])))
-    else:
-        print("\n".join(_plugin(_named(name, registry))))
+def showing(name: str) -> Callable[[PluginsDir], None]:
+    """The command that shows one plugin or action."""
+
+    def show(plugins_dir: PluginsDir = None) -> None:
+        """Print what a plugin or an action does, with its arguments."""
+        registry = discover(plugins_dir)
+        if name in registry.actions and name not in registry.plugins:
+            print("\n".join(_section(registry.actions[name])))
+        else:
+            print("\n".join(_plugin(_named(name, registry))))
+
+    return show
 
 
 def new(
@@ -57,7 +62,7 @@ def new(
     Example: stromboli plugins new team-nodes --dir ~/src
     """
     package = write_package(name, directory, action=action)
-    print(f"{package}: try it with `pytest`, install it with `pip install -e`, then name {name!r} in a policy")
+    print(f"{package}: in it, try it with `pytest`, install it with `pip install -e .`, then name {name!r} in a policy")
 
 
 def check(
