@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -48,9 +49,30 @@ class PodClass:
     terms: bytes
     #: persistent volume claims it mounts
     claims: tuple[str, ...] = ()
+    #: what it shares with other classes, kept as long as one of them is
+    shape: _Shape | None = None
     #: for rules: what they derive from the class alone, by a key of their own
     cache: dict[object, object] = field(default_factory=dict)
 
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Shape:
+    """What classes have in common that differ in their claims and in what plugins read of them."""
+
+    spec: objects.PodSpec
+    request: Mapping[str, int]
+    scoring_request: tuple[float, float]
+    limit: Mapping[str, int]
+    terms: bytes
+
+    def of(self, spec: objects.PodSpec) -> objects.PodSpec:
+        """A spec of this shape, which shares what is the same."""
+        own = {name: getattr(spec, name) for name in _OF_CLASS}
+        return msgspec.structs.replace(self.spec, **own)
+
+
+#: fields of the spec that a class has for itself
+_OF_CLASS = ("volumes", "resource_claims")
 
 #: stands where no class is
 _VACANT = PodClass(
@@ -70,7 +92,18 @@ _VACANT = PodClass(
 class ClassTable:
     """Interns pod specs, and forgets them with the last pod. The classes themselves are shared with snapshots."""
 
-    __slots__ = ("_by_key", "_dimensions", "_encoder", "_keys", "_numbers", "_pods", "_reads", "_requests", "classes")
+    __slots__ = (
+        "_by_key",
+        "_dimensions",
+        "_encoder",
+        "_keys",
+        "_numbers",
+        "_pods",
+        "_reads",
+        "_requests",
+        "_shapes",
+        "classes",
+    )
 
     def __init__(self, dimensions: Dimensions, reads: Reads = NOTHING_ELSE) -> None:
         """`reads` is what else tells classes apart."""
@@ -78,6 +111,7 @@ class ClassTable:
         self._reads = reads
         self.classes: list[PodClass] = []
         self._by_key: dict[bytes, PodClass] = {}
+        self._shapes: WeakValueDictionary[bytes, _Shape] = WeakValueDictionary()
         #: by class id: its key, and how many pods have it
         self._keys: list[bytes] = []
         self._pods: list[int] = []
@@ -119,11 +153,33 @@ class ClassTable:
         )
         found = self._by_key.get(key)
         if found is None:
-            affinity = spec.affinity.node_affinity if spec.affinity else None
-            terms = self._encoder.encode((spec.node_selector, affinity, spec.tolerations))
-            found = _make(self._numbers.take(), spec, read, claims, local, terms)
+            found = _make(self._numbers.take(), self._shape(spec), spec, read, claims, local)
             self._add(found, key)
         self._pods[found.id] += 1
+        return found
+
+    def _shape(self, spec: objects.PodSpec) -> _Shape:
+        """What a spec has in common with others."""
+        encode, affinity = self._encoder.encode, spec.affinity.node_affinity if spec.affinity else None
+        key = encode(
+            (
+                spec.containers,
+                spec.init_containers,
+                spec.overhead,
+                spec.resources,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                spec.scheduling_gates,
+                spec.preemption_policy,
+            )
+        )
+        found = self._shapes.get(key)
+        if found is None:
+            terms = encode((spec.node_selector, affinity, spec.tolerations))
+            request, limit = pod_request(spec), _pod_total(spec, "limits")
+            found = self._shapes[key] = _Shape(spec, request, _scoring_request(spec), limit, terms)
         return found
 
     def release(self, pod_class: PodClass) -> None:
@@ -167,21 +223,21 @@ class ClassTable:
 
 
 def _make(
-    number: int, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str, terms: bytes
+    number: int, shape: _Shape, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str
 ) -> PodClass:
-    request = pod_request(spec)
     return PodClass(
         id=number,
-        spec=spec,
-        request=request,
-        scoring_request=_scoring_request(spec),
-        limit=_pod_total(spec, "limits"),
-        best_effort=not request.keys() - {"pods"},
+        spec=shape.of(spec),
+        request=shape.request,
+        scoring_request=shape.scoring_request,
+        limit=shape.limit,
+        best_effort=not shape.request.keys() - {"pods"},
         gated=bool(spec.scheduling_gates),
         reads=read,
         namespace=namespace,
-        terms=terms,
+        terms=shape.terms,
         claims=claims,
+        shape=shape,
     )
 
 

@@ -82,7 +82,7 @@ class Reads:
         return ClassReads(
             labels=_among(self.labels, meta.labels),
             annotations=_among(self.annotations, meta.annotations),
-            fields={name: FIELDS[name](pod) for name in self.fields},
+            fields={name: FIELDS[name](pod) for name in self.fields} if self.fields else _NOTHING,
         )
 
     def keeper(self, always: Iterable[str]) -> AnnotationKeeper:
@@ -150,7 +150,7 @@ class Annotations(dict[str, str]):
 class AnnotationKeeper:
     """Which annotations are kept, see `Reads.keeper`."""
 
-    __slots__ = ("_keys", "_known", "_none", "_prefixes")
+    __slots__ = ("_keys", "_known", "_none", "_prefixes", "_seen")
 
     def __init__(self, keys: frozenset[str], prefixes: tuple[str, ...]) -> None:
         self._keys = keys
@@ -158,6 +158,8 @@ class AnnotationKeeper:
         #: of some annotations, whether they are kept
         self._known: dict[str, bool] = {}
         self._none = Annotations.of({}, self)
+        #: some that were kept: pods of a gang have the same
+        self._seen: dict[tuple[tuple[str, str], ...], Annotations] = {}
 
     def keep(self, annotations: Mapping[str, str] | None) -> Annotations:
         """Those of a pod's annotations that are kept."""
@@ -171,7 +173,16 @@ class AnnotationKeeper:
                 known.clear()
             known.update((key, self._keeps(key)) for key in annotations)
             kept = {key: value for key, value in annotations.items() if known[key]}
-        return Annotations.of(kept, self) if kept else self._none
+        return self._shared(kept) if kept else self._none
+
+    def _shared(self, kept: dict[str, str]) -> Annotations:
+        key = tuple(kept.items())
+        found = self._seen.get(key)
+        if found is None:
+            if len(self._seen) >= _MOST_KNOWN:
+                self._seen.clear()
+            found = self._seen[key] = Annotations.of(kept, self)
+        return found
 
     def expect(self, key: str) -> None:
         """Raises UndeclaredReadError when an annotation would not be kept if it was there."""
