@@ -36,7 +36,7 @@ from stromboli.kube.dra.allocator import (
     wishes,
 )
 from stromboli.kube.dra.holdings import claim_keys, claim_name, holdings_of
-from stromboli.kube.dra.inventory import Inventory, devices_of
+from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
 from stromboli.kube.dra.reservation import MOST_PODS
 from stromboli.kube.node_affinity import selected_nodes
@@ -179,7 +179,7 @@ class _Book:
         self._claims = ClaimsOfPods(view.snapshot.objects)
         objects = self._claims.objects
         self._devices = devices_of(view.snapshot, objects)
-        self._inventory = Inventory(self._devices, self._facts)
+        self._inventory = inventory(self._devices, self._facts)
         holdings = holdings_of(view.snapshot, objects)
         self._in_use: Mask = holdings.held(self._devices).copy()
         #: the claims of the pods that got a place, by row

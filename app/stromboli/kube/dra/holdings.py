@@ -12,7 +12,7 @@ from stromboli.api import keys
 from stromboli.api.objects import PodResourceClaim
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Mask, Rows
-from stromboli.kube.dra.inventory import DeviceId, Devices
+from stromboli.kube.dra.inventory import DeviceId, Devices, device_id
 from stromboli.kube.dra.objects import DeviceObjects
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
@@ -56,7 +56,7 @@ class Holdings:
             self._waiting[key] = None
             return
         results = claim.status.allocation.devices.results or ()
-        held = tuple(DeviceId(each.driver, each.pool, each.device) for each in results if not each.admin_access)
+        held = tuple(device_id(each.driver, each.pool, each.device) for each in results if not each.admin_access)
         self._devices[key] = held
         self._holders.update(held)
         self._touched.update(held)

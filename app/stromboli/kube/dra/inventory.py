@@ -6,11 +6,13 @@ devices: those that agree in what is asked about count as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from sys import intern
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,6 @@ from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import NodeSelector, Taint
 from stromboli.api.resources import Mask, Rows
-from stromboli.kube.dra.cel import Variables
 from stromboli.kube.dra.cel.device import Path, value_at
 from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, DeviceBody, DeviceObjects, ResourceSlice, SliceSpec
@@ -46,13 +47,18 @@ class DeviceId(NamedTuple):
     device: str
 
 
+def device_id(driver: str, pool: str, device: str) -> DeviceId:
+    """The same texts are the same objects: claims name what slices name."""
+    return DeviceId(intern(driver), intern(pool), intern(device))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
     """One device."""
 
     id: DeviceId
-    #: what selectors read
-    variables: Variables
+    #: what selectors read of it
+    device: Mapping[str, Any]
     taints: tuple[Taint, ...]
     #: the node that has it; empty when several reach it
     node: str
@@ -62,7 +68,7 @@ class Offer:
     def value(self, what: str, name: str) -> Any:
         """An attribute or a capacity by its name, which has the driver's domain when it names none; None without it."""
         domain, _, bare = name.rpartition("/")
-        return self.variables["device"][what][domain or self.id.driver].get(bare)
+        return self.device[what][domain or self.id.driver].get(bare)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +122,7 @@ class Devices:
     they were allocated: nobody waits for that.
     """
 
-    def __init__(self, slices: Sequence[ResourceSlice]) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
         self.offers: list[Offer] = []
         #: the row of each
         self.numbers: dict[DeviceId, int] = {}
@@ -125,8 +131,10 @@ class Devices:
         #: rows of devices that several nodes reach, and which; None for all
         self.shared: list[tuple[int, NodeSelector | None]] = []
         self._kept: dict[Hashable, Any] = {}
+        #: capacities by what is written: many devices have the same
+        capacities: dict[bytes, Domains] = {}
         for resource_slice in slices:
-            self._add(resource_slice)
+            self._add(resource_slice, capacities)
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -161,7 +169,7 @@ class Devices:
         return self.kept(("alike", varying), lambda: joined(map(self._values, varying), len(self) + 1))
 
     def _values(self, path: Path) -> Groups:
-        return self.column(path, lambda offer: value_at(offer.variables["device"], path))
+        return self.column(path, lambda offer: value_at(offer.device, path))
 
     @cached_property
     def _paths(self) -> frozenset[Path]:
@@ -170,14 +178,14 @@ class Devices:
             (what, domain, name)
             for offer in self.offers
             for what in ("attributes", "capacity")
-            for domain, named in offer.variables["device"][what].items()
+            for domain, named in offer.device[what].items()
             for name in named
         )
 
-    def _add(self, resource_slice: ResourceSlice) -> None:
+    def _add(self, resource_slice: ResourceSlice, capacities: dict[bytes, Domains]) -> None:
         spec = resource_slice.spec
         for device in spec.devices or ():
-            body, number = device.body, DeviceId(spec.driver, spec.pool.name, device.name)
+            body, number = device.body, device_id(spec.driver, spec.pool.name, device.name)
             place = body if spec.per_device_node_selection else spec
             if body.consumes_counters or body.binding_conditions or number in self.numbers:
                 continue
@@ -189,7 +197,10 @@ class Devices:
             else:
                 continue
             self.numbers[number] = row
-            self.offers.append(_offer(number, body, place))
+            written = msgspec.msgpack.encode((number.driver, body.capacity))
+            if written not in capacities:
+                capacities[written] = _capacity(number.driver, body)
+            self.offers.append(_offer(number, body, place, capacities[written]))
 
 
 def devices_of(snapshot: Snapshot, objects: DeviceObjects) -> Devices:
@@ -202,8 +213,16 @@ def devices_of(snapshot: Snapshot, objects: DeviceObjects) -> Devices:
     return found
 
 
+def inventory(devices: Devices, facts: NodeFacts) -> Inventory:
+    """Which nodes reach which devices, kept until one of them changes."""
+    known = facts.cache.get(Inventory)
+    if not isinstance(known, Inventory) or known.devices is not devices:
+        known = facts.cache[Inventory] = Inventory(devices, facts)
+    return known
+
+
 class Inventory:
-    """Which nodes reach which devices."""
+    """See `inventory`."""
 
     def __init__(self, devices: Devices, facts: NodeFacts) -> None:
         self.devices = devices
@@ -254,22 +273,27 @@ class Inventory:
         return np.ones(len(self._facts), np.bool_) if selector is None else selected_nodes(selector, self._facts)
 
 
-def _offer(number: DeviceId, device: DeviceBody, place: DeviceBody | SliceSpec) -> Offer:
-    driver, attributes, capacity = number.driver, Domains(), Domains()
+def _offer(number: DeviceId, device: DeviceBody, place: DeviceBody | SliceSpec, capacity: Domains) -> Offer:
+    attributes = Domains()
     for name, attribute in (device.attributes or {}).items():
-        _put(attributes, driver, name, _attribute(attribute))
-    for name, amount in (device.capacity or {}).items():
-        try:
-            _put(capacity, driver, name, Quantity(quantity.parse(amount.value)))
-        except InvalidQuantityError:
-            continue
+        _put(attributes, number.driver, name, _attribute(attribute))
     known: Mapping[str, Any] = {
-        "driver": driver,
+        "driver": number.driver,
         "allowMultipleAllocations": bool(device.allow_multiple_allocations),
         "attributes": attributes,
         "capacity": capacity,
     }
-    return Offer(number, {"device": known}, tuple(device.taints or ()), place.node_name or "", place.node_selector)
+    return Offer(number, known, tuple(device.taints or ()), place.node_name or "", place.node_selector)
+
+
+def _capacity(driver: str, device: DeviceBody) -> Domains:
+    found = Domains()
+    for name, amount in (device.capacity or {}).items():
+        try:
+            _put(found, driver, name, Quantity(quantity.parse(amount.value)))
+        except InvalidQuantityError:
+            continue
+    return found
 
 
 def _put(domains: Domains, driver: str, name: str, value: Any) -> None:

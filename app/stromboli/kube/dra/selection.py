@@ -96,7 +96,7 @@ class _Expression:
             yield answer, rows[of_row == number]
 
     def _of(self, offer: Offer) -> bool | str:
-        device = offer.variables["device"]
+        device = offer.device
         answers, key = self.known, None
         while isinstance(found := answers.get(key), _Question):
             answers, key = found.answers, value_at(device, found.path)
