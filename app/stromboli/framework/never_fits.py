@@ -79,10 +79,10 @@ class _Shapes:
     """The kinds of nodes that there are, empty."""
 
     def __init__(self, view: View) -> None:
-        known = view.nodes.facts.cache.get(_Shapes)
-        if not (isinstance(known, tuple) and known[0] == view.dimensions):
-            shapes, counts = np.unique(view.nodes.allocatable, axis=1, return_counts=True)
-            known = view.nodes.facts.cache[_Shapes] = (view.dimensions, shapes, counts)
+        allocatable, derived = view.nodes.allocatable, view.snapshot.derived
+        known = derived.get(_Shapes)
+        if not (isinstance(known, tuple) and np.array_equal(known[0], allocatable)):
+            known = derived[_Shapes] = (allocatable, *np.unique(allocatable, axis=1, return_counts=True))
         #: shape (dimensions, kinds)
         self.amounts: Matrix = known[1]
         self._counts: Rows = known[2]

@@ -197,7 +197,7 @@ class ClusterState:
 
     def snapshot(self) -> Snapshot:
         """A copy of every column; records and classes are shared."""
-        order = np.fromiter(self.nodes.order, np.intp, len(self.nodes.order))
+        order = self.nodes.in_order()
         size, records, pod_groups = self.pods.size, self.pods.records.copy(), self.jobs.pod_groups.copy()
         node = self.pods.node[:size].copy()
         if len(order) != len(self.nodes.records) or not np.array_equal(order, np.arange(len(order))):

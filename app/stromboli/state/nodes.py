@@ -56,17 +56,30 @@ class NodeFacts:
 
     __slots__ = ("_before", "_columns", "_keys", "_origin", "cache", "index", "records", "unschedulable")
 
-    def __init__(self, records: list[NodeRecord], before: NodeFacts | None = None) -> None:
-        """What was read of nodes `before` is taken over for those that are still the same."""
+    def __init__(
+        self, records: list[NodeRecord], before: NodeFacts | None = None, changed: list[int] | None = None
+    ) -> None:
+        """What was read of nodes `before` is taken over for those that are still the same.
+
+        `changed` are rows: all other nodes are those from before, in the same order.
+        """
         self.records = records
-        self.index: dict[str, int] = {record.name: i for i, record in enumerate(records)}
-        self.unschedulable: Mask = np.fromiter((r.unschedulable for r in records), np.bool_, len(records))
+        self.index: dict[str, int]
+        self.unschedulable: Mask
+        if before is None or changed is None:
+            self.index = {record.name: i for i, record in enumerate(records)}
+            self.unschedulable = np.fromiter((r.unschedulable for r in records), np.bool_, len(records))
+            origin = np.full(len(records), -1) if before is None else _origins(records, before)
+        else:
+            self.index, self.unschedulable, origin = before.index, before.unschedulable.copy(), np.arange(len(records))
+            self.unschedulable[changed] = [records[row].unschedulable for row in changed]
+            origin[changed] = -1
         #: for plugins: what they derive from facts alone, by a key of their own
         self.cache: dict[object, object] = {}
         self._columns: dict[Hashable, Column[Any]] = {}
         self._before: dict[Hashable, Column[Any]] = {} if before is None else before._columns.copy()
         #: the row that each node had there, -1 when it is another, shape (nodes,)
-        self._origin: Rows = np.full(len(records), -1) if before is None else _origins(records, before)
+        self._origin: Rows = origin
         #: the labels that any node has: what is kept of others that pods ask for is one column for all of them
         self._keys: frozenset[str] | None = None
 
@@ -121,7 +134,9 @@ class NodeTable:
         "_dimensions",
         "_facts",
         "_free",
+        "_in_order",
         "_last",
+        "_touched",
         "allocatable",
         "by_name",
         "order",
@@ -136,10 +151,13 @@ class NodeTable:
         self._facts: NodeFacts | None = None
         #: those of the last snapshot
         self._last: NodeFacts | None = None
+        #: names of nodes that changed since; None when some came or went
+        self._touched: dict[str, None] | None = None
         self._free: list[int] = []
         self.records: list[NodeRecord | None] = []
         self.by_name: dict[str, int] = {}
         self.order: dict[int, None] = {}
+        self._in_order: Rows | None = None
         self.allocatable: Matrix = np.zeros((len(dimensions), 16))
         self.used: Matrix = np.zeros((len(dimensions), 16))
         self.releasing: Matrix = np.zeros((len(dimensions), 16))
@@ -150,6 +168,7 @@ class NodeTable:
         """The same rows, to go on with apart."""
         out = NodeTable(self._dimensions)
         out._facts, out._last, out._free = self._facts, self._last, self._free.copy()
+        out._touched = None if self._touched is None else self._touched.copy()
         out.records, out.by_name, out.order = self.records.copy(), self.by_name.copy(), self.order.copy()
         for matrix in ("allocatable", "used", "releasing", "scoring"):
             setattr(out, matrix, getattr(self, matrix).copy())
@@ -163,7 +182,9 @@ class NodeTable:
         row = self.by_name.get(record.name)
         new = row is None
         if row is None:
-            row = self._new_row(record.name)
+            row, self._touched, self._in_order = self._new_row(record.name), None, None
+        elif self._touched is not None:
+            self._touched[record.name] = None
         self.allocatable[:, row] = allocatable
         self.records[row] = record
         self._facts = None
@@ -177,17 +198,38 @@ class NodeTable:
     def facts(self) -> NodeFacts:
         """The facts of all nodes as they are now."""
         if self._facts is None:
-            records = [self.records[row] for row in self.order]
-            self._facts = NodeFacts([record for record in records if record is not None], self._last)
-            self._last = self._facts
+            self._facts = self._last = self._changed_facts() or self._all_facts()
+            self._touched = {}
         return self._facts
+
+    def in_order(self) -> Rows:
+        """The rows in order of arrival."""
+        if self._in_order is None:
+            self._in_order = np.fromiter(self.order, np.intp, len(self.order))
+        return self._in_order
+
+    def _changed_facts(self) -> NodeFacts | None:
+        """The last facts with the nodes that changed since; None when there are other nodes."""
+        last = self._last
+        if last is None or self._touched is None:
+            return None
+        rows, records = [last.index[name] for name in self._touched], last.records.copy()
+        for row, name in zip(rows, self._touched, strict=True):
+            record = self.records[self.by_name[name]]
+            assert record is not None
+            records[row] = record
+        return NodeFacts(records, last, rows)
+
+    def _all_facts(self) -> NodeFacts:
+        records = [self.records[row] for row in self.order]
+        return NodeFacts([record for record in records if record is not None], self._last)
 
     def delete(self, name: str) -> int | None:
         """Forget a node; returns the row that it had."""
         row = self.by_name.pop(name, None)
         if row is not None:
             self.records[row] = None
-            self._facts = None
+            self._facts = self._touched = self._in_order = None
             for column in (self.allocatable, self.used, self.releasing, self.scoring):
                 column[:, row] = 0
             del self.order[row]
