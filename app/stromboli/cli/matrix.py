@@ -40,8 +40,9 @@ def matrix(
     """Print a Markdown table of CPU milliseconds, and peak memory, a process for each feature.
 
     `a pod` is of a session that places new pods, for each of them; `in vain` of one in which none finds a place, and
-    `again` when that is tried once more; `tick` is a whole session with one new pod, `idle` with none. Bars, the most
-    that it may take on 5,000 nodes, stand behind the figures.
+    `again` when that is tried once more; `tick` is a whole session with one new pod, `idle` with none. `MiB` is the
+    peak of the process, command and cluster included. Bars, the most that it may take on 5,000 nodes, stand behind the
+    figures.
 
     Example: stromboli bench matrix
     """
@@ -75,10 +76,12 @@ def _figures(name: str, nodes: int, runs: int) -> Figures:
 
 
 def _row(name: str, figures: Figures) -> str:
-    bars = FEATURES[name].bars
-    cells = []
-    for field, _ in _COLUMNS:
-        spent = getattr(figures, field)
-        bar = f" ({bars[field]:.3g})" if field in bars else ""
-        cells.append(f"{spent:.3g}{bar}" if spent else "")
-    return f"| {name} | {' | '.join(cells)} | {figures.bound}, {figures.evicted} | {figures.mebibytes} |"
+    cells = [_cell(name, field, figures) for field, _ in _COLUMNS]
+    memory = _cell(name, "mebibytes", figures)
+    return f"| {name} | {' | '.join(cells)} | {figures.bound}, {figures.evicted} | {memory} |"
+
+
+def _cell(name: str, field: str, figures: Figures) -> str:
+    """A figure with its bar; empty for what was not measured."""
+    figure, bar = getattr(figures, field), FEATURES[name].bars.get(field)
+    return f"{figure:.3g}{'' if bar is None else f' ({bar:.3g})'}" if figure else ""

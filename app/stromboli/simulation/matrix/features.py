@@ -15,6 +15,7 @@ _GPU_MEMORY, _GPU_NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 _VGPU = {"volcano.sh/vgpu-number": "100", "volcano.sh/vgpu-memory": "1000000", "volcano.sh/vgpu-cores": "800"}
 _FULL = {"containers": [container({"cpu": "4", "memory": "4Gi"})]}
 _ROLE = "volcano.sh/task-spec"
+_HALF_A_GIGABYTE = {"mebibytes": 512.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +235,17 @@ _PLUGINS: dict[str, dict[str, Any]] = {
 FEATURES: Mapping[str, Feature] = {
     "default, gang": Feature(Trial(per_node=20), {"tick": 5}),
     "default, distinct": Feature(Trial(pod=_own_size), {"success": 0.2}),
+    "default, 10,000 distinct": Feature(Trial(pod=_own_size, pods=10_000, groups=100), _HALF_A_GIGABYTE),
     "default, elastic": Feature(Trial(pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}),
     "best effort": Feature(Trial(pod=lambda _: {"containers": [{"name": "main"}]}), {}),
     "local volumes, one a node": Feature(claims.LOCAL, {"success": 1}),
     "WaitForFirstConsumer, 10,000 bound volumes of the class": Feature(claims.BOUND, {"success": 0.2}),
     "attach limits, 10,000 placed pods with claims": Feature(claims.ATTACHED, {"success": 0.5}),
     "attach limits, none placed": Feature(claims.ATTACHED_NONE, {"success": 0.5}),
-    "attach limits, each placed pod with a claim": Feature(claims.ATTACHED_ALL, {"tick": 30}),
+    "attach limits, each placed pod with a claim": Feature(claims.ATTACHED_ALL, {"tick": 30, **_HALF_A_GIGABYTE}),
     "device claims, a selector of its own each": Feature(claims.SELECTED, {"success": 2}),
     "device claims, 128 devices on all nodes": Feature(claims.EVERYWHERE, {"success": 2}),
-    "device claims, each placed pod with one": Feature(claims.SELECTED_ALL, {"tick": 30}),
+    "device claims, each placed pod with one": Feature(claims.SELECTED_ALL, {"tick": 30, **_HALF_A_GIGABYTE}),
     "vGPU, gang": Feature(
         _sharing("VGPUEnable", lambda n: _limits(vgpu_number="1", vgpu_memory="4000")), {"success": 0.2, "tick": 15}
     ),
