@@ -30,7 +30,8 @@ class Term:
     """Which pods, and how near."""
 
     selector: Selector
-    namespaces: frozenset[str]
+    #: in order, each once
+    namespaces: tuple[str, ...]
     namespace_selector: Selector
     topology_key: str
 
@@ -73,7 +74,7 @@ def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
     own = not raw.namespaces and raw.namespace_selector is None
     return Term(
         selector=label_selector(raw.label_selector),
-        namespaces=frozenset((pod_class.namespace,) if own else raw.namespaces or ()),
+        namespaces=(pod_class.namespace,) if own else tuple(sorted(set(raw.namespaces or ()))),
         namespace_selector=label_selector(raw.namespace_selector),
         topology_key=raw.topology_key,
     )

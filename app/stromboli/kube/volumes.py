@@ -62,6 +62,8 @@ class VolumeBinding:
         self._made_for: dict[str, str] = {}
         #: what each pod took: keys of claims that got a volume, and of those for which one will be made
         self._taken_by: dict[int, tuple[list[str], list[str]]] = {}
+        #: the last answer while nothing was taken or given back: who gets a node was just asked about
+        self._last: tuple[list[PersistentVolumeClaim], Bindings] | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
         """Why nodes cannot serve a pod's claims."""
@@ -100,6 +102,7 @@ class VolumeBinding:
                 self._made_for[claim.key] = self._facts.records[node].name
                 made.append(claim.key)
         self._taken_by[pod.row] = (taken, made)
+        self._last = None
 
     def forget(self, pod: PodRecord) -> None:
         """Give back what was taken for a pod."""
@@ -108,6 +111,7 @@ class VolumeBinding:
             self._mark(self._taken.pop(key), left=True)
         for key in made:
             self._made_for.pop(key, None)
+        self._last = None
 
     def _take(self, key: str, volume: PersistentVolume) -> None:
         self._taken[key] = volume
@@ -161,6 +165,12 @@ class VolumeBinding:
         return selected_nodes(affinity.required, self._facts)
 
     def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
+        """What claims would get now on each node."""
+        if self._last is None or self._last[0] != claims:
+            self._last = claims, self._bound_now(claims)
+        return self._last[1]
+
+    def _bound_now(self, claims: list[PersistentVolumeClaim]) -> Bindings:
         out = Bindings(claims, [], [], np.ones(len(self._facts), np.bool_))
         for claim in claims:
             selected = self._made_for.get(claim.key) or claim.selected_node

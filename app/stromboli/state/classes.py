@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -21,6 +22,9 @@ from stromboli.state.rows import RowNumbers
 
 #: what the scoring of kube-scheduler assumes for a container without requests: 100 milli-CPU, 200 MB
 _DEFAULT_REQUEST = {"cpu": 100, "memory": 200 * 1024 * 1024}
+_NO_LIMIT: Mapping[str, int] = {}
+#: bytes that tell classes apart, whoever writes the specs
+_DIGEST = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +135,7 @@ class ClassTable:
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
         claims = tuple(_claims(spec)) if spec.volumes else ()
         local = namespace if _depends_on_namespace(spec, claims) else ""
-        key = self._encoder.encode(
+        encoded = self._encoder.encode(
             (
                 spec.containers,
                 spec.init_containers,
@@ -151,6 +155,8 @@ class ClassTable:
                 local,
             )
         )
+        # Of a class that a single pod has, the text would be most of what it takes.
+        key = blake2b(encoded, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
             found = _make(self._numbers.take(), self._shape(spec), spec, read, claims, local)
@@ -178,7 +184,7 @@ class ClassTable:
         found = self._shapes.get(key)
         if found is None:
             terms = encode((spec.node_selector, affinity, spec.tolerations))
-            request, limit = pod_request(spec), _pod_total(spec, "limits")
+            request, limit = pod_request(spec), _pod_total(spec, "limits") or _NO_LIMIT
             found = self._shapes[key] = _Shape(spec, request, _scoring_request(spec), limit, terms)
         return found
 

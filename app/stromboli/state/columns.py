@@ -17,6 +17,7 @@ from stromboli.api.resources import Rows
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
+D = TypeVar("D")
 V = TypeVar("V", contravariant=True)
 I = TypeVar("I", bound="Index[Any]")  # noqa: E741 - an index
 
@@ -67,14 +68,14 @@ class _Values(Generic[T]):
 class Column(Generic[T]):
     """The values of one snapshot's rows."""
 
-    __slots__ = ("_asked", "_distinct", "_order", "_values", "numbers")
+    __slots__ = ("_asked", "_derived", "_order", "_values", "numbers")
 
     def __init__(self, values: _Values[T], numbers: Numbers) -> None:
         self._values = values
         #: the rows by number, once that was worth sorting them, and how often it was asked before
         self._order: tuple[Rows, Numbers] | None = None
         self._asked = 0
-        self._distinct: bool | None = None
+        self._derived: dict[Any, Any] = {}
         #: the number of each row's value, -1 for none, shape (rows,)
         self.numbers = numbers
 
@@ -107,9 +108,13 @@ class Column(Generic[T]):
     @property
     def distinct(self) -> bool:
         """Whether no two rows have the same value."""
-        if self._distinct is None:
-            self._distinct = bool(np.bincount(self.numbers + 1)[1:].max(initial=0) <= 1)
-        return self._distinct
+        return self.derived(_all_different)
+
+    def derived(self, make: Callable[[Column[T]], D]) -> D:
+        """What a function makes of the column, kept with it."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        return cast("D", self._derived[make])
 
     def of(self, rows: Rows) -> Column[T]:
         """The same of some rows."""
@@ -156,6 +161,10 @@ class Column(Generic[T]):
         finally:
             values.leave.append(None)
         return cls(values, numbers)
+
+
+def _all_different(column: Column[Any]) -> bool:
+    return bool(np.bincount(column.numbers + 1)[1:].max(initial=0) <= 1)
 
 
 class KeptColumns:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from stromboli.api import crds, objects, readers
 from stromboli.api.resources import Mask
@@ -18,6 +19,7 @@ from stromboli.state.columns import Column, Numbers
 from stromboli.state.nodes import NodeFacts
 
 T = TypeVar("T")
+Numbers64 = npt.NDArray[np.int64]
 
 
 class Labelled(Protocol):
@@ -104,11 +106,19 @@ class Requirement:
         bound = readers.integer(next(iter(self.values), None))
         if bound is None:
             return np.zeros(len(labels.numbers), np.bool_)
-        known, values = labels.index(Integers).numbers
-        # the entry at the end answers for -1, rows without the label
-        answers = np.append((known > 0) & (values > bound if self.operator == "Gt" else values < bound), False)
-        met: Mask = answers[labels.numbers]
+        least, most = labels.derived(_as_integers)
+        met: Mask = least > bound if self.operator == "Gt" else most < bound
         return met
+
+
+def _as_integers(labels: Column[str]) -> tuple[Numbers64, Numbers64]:
+    """The whole number in each row's label, twice: where there is none it is the least of all, and the greatest."""
+    known, values = labels.index(Integers).numbers
+    # the entry at the end is for -1, rows without the label
+    there = np.append(known > 0, False)[labels.numbers]
+    numbers = np.append(values, 0)[labels.numbers]
+    limits = np.iinfo(np.int64)
+    return np.where(there, numbers, limits.min), np.where(there, numbers, limits.max)
 
 
 #: no value is in the empty set
