@@ -31,8 +31,8 @@ def test_each_node_is_told_what_it_would_be_told_by_itself(
     snapshot = builders.state(nodes, builders.pod("p", cpu="1500m")).snapshot()
     ledger = NodeLedger(snapshot.nodes)
     request = snapshot.requests[0]
-    for number in range(8):
-        for node, count in changes[number::8]:
+    for number in range(10):
+        for node, count in changes[number::10]:
             ledger.occupy(node, request, (1500.0, 2.0), count)
         for rows in (ledger.nodes.rows, np.array(sorted(chosen))):
             view = ledger.nodes.view(rows)
@@ -53,7 +53,7 @@ def test_nodes_of_few_models_are_asked_once_a_model() -> None:
         asked.append(len(amounts.used[CPU]))
         return score(amounts)
 
-    for _ in range(6):
+    for _ in range(15):
         ledger.nodes.view(ledger.nodes.rows).by_amounts(counting)
     assert asked[0] == NODES
     assert asked[-1] == 3

@@ -66,6 +66,25 @@ def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
     check(RANGES["growth"]["ratio"], {wave: many[wave] / few[wave] for wave in few}, f"{feature}: {few} became {many}")
 
 
+@pytest.mark.parametrize("feature", RANGES["own"]["features"])
+def test_a_pod_unlike_all_others_takes_so_many_steps(feature: str) -> None:
+    few, many = (
+        calls(replace(FEATURES[feature].trial, pods=pods, per_node=2), 64)["success"] for pods in RANGES["own"]["pods"]
+    )
+    more = RANGES["own"]["pods"][1] - RANGES["own"]["pods"][0]
+    check(RANGES["own"]["calls"], {"success": (many - few) / more}, f"{feature}: {(many - few) / more:.0f} for a pod")
+
+
+@pytest.mark.parametrize("feature", RANGES["on_node"]["features"])
+def test_alike_pods_that_depend_on_pods_of_their_node_ask_no_other_node_again(feature: str) -> None:
+    trial = FEATURES[feature].trial
+    cluster = Cluster(replace(trial, pod=lambda _: trial.pod(0)), 64, Engine(trial.policy(), registry=discover()))
+    with cluster.wave(20, 1):
+        kernel = cluster.successive()().session.kernel
+    counts = {"nodes_scored": kernel.nodes_scored, "nodes_rescored": kernel.nodes_rescored}
+    check(RANGES["on_node"]["counts"], counts, f"{feature}: {counts}")
+
+
 def test_more_racks_for_sub_groups_take_no_more_steps() -> None:
     trial = replace(FEATURES["hard topology with sub groups"].trial, pods=64, groups=1, per_node=2)
     few, many = (calls(trial, nodes)["success"] for nodes in RANGES["racks"]["nodes"])

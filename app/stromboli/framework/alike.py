@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stromboli.api.resources import Matrix, Rows
+from stromboli.api.resources import Matrix, Rows, Vector
 
+#: nodes that are looked at to see whether it is worth looking at all
+_SAMPLE = 256
 #: kinds are worth it while there are so many times as many nodes
 _WORTH = 4
 
@@ -19,11 +21,13 @@ _WORTH = 4
 class Kinds:
     """The kinds of a session's nodes, as of the last `update`."""
 
-    __slots__ = ("_matrices", "_most", "_numbers", "_stacked", "amounts", "few", "of_node")
+    __slots__ = ("_matrices", "_most", "_numbers", "_parts", "_stacked", "amounts", "few", "of_node")
 
     def __init__(self, matrices: Sequence[Matrix]) -> None:
         """`matrices` are the amounts of nodes, shape (amounts, nodes) each. Whoever changes them calls `update`."""
         self._matrices = matrices
+        ends = np.cumsum([len(matrix) for matrix in matrices]).tolist()
+        self._parts = [slice(end - len(matrix), end) for end, matrix in zip(ends, matrices, strict=True)]
         self._most = matrices[0].shape[1] // _WORTH
         #: the amounts of kinds one below the other, shape (all amounts, kinds and room for more)
         self._stacked: Matrix = np.zeros((0, 0))
@@ -51,10 +55,18 @@ class Kinds:
 
     def _sort(self) -> None:
         """Find the kinds that there are now."""
-        amounts = np.concatenate(self._matrices)
-        mixed = np.zeros(amounts.shape[1])
-        for weight, row in zip(np.sqrt(np.arange(2.0, 2.0 + len(amounts))).tolist(), amounts, strict=True):
+        rows = [row for matrix in self._matrices for row in matrix]
+        mixed = np.zeros(len(rows[0]))
+        for weight, row in zip(np.sqrt(np.arange(2.0, 2.0 + len(rows))).tolist(), rows, strict=True):
             mixed += weight * row
+        some = mixed[:: 1 + len(mixed) // _SAMPLE]
+        self.few = 2 * len(set(some.tolist())) <= len(some)
+        if self.few:
+            self._number(mixed)
+
+    def _number(self, mixed: Vector) -> None:
+        """Number them; nodes with equal amounts have the same in `mixed`."""
+        amounts = np.concatenate(self._matrices)
         _, first, of_node = np.unique(mixed, return_index=True, return_inverse=True)
         # The same mixture may come about in several ways.
         self.few = 2 * len(first) <= self._most and bool((amounts == amounts[:, first][:, of_node]).all())
@@ -66,7 +78,5 @@ class Kinds:
             self._show()
 
     def _show(self) -> None:
-        count, self.amounts, start = len(self._numbers), [], 0
-        for matrix in self._matrices:
-            self.amounts.append(self._stacked[start : start + len(matrix), :count])
-            start += len(matrix)
+        count = len(self._numbers)
+        self.amounts = [self._stacked[part, :count] for part in self._parts]

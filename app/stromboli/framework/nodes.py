@@ -15,7 +15,7 @@ from stromboli.state.snapshot import NodeColumns
 Array = TypeVar("Array", bound=np.ndarray)
 
 #: questions about all nodes until it is worth sorting them by what they have
-_KINDS_AFTER = 3
+_KINDS_AFTER = 12
 
 
 def read_only(array: Array) -> Array:
@@ -173,7 +173,7 @@ class Nodes:
         self._asked = 0
 
     def __len__(self) -> int:
-        return len(self.facts)
+        return len(self.rows)
 
     def name(self, row: int) -> str:
         """The name of a node."""
@@ -199,9 +199,9 @@ class Nodes:
 
     def kinds(self, count: int) -> Kinds | None:
         """The nodes by what they have; None when it takes less to look at `count` of them."""
-        if 2 * count < len(self.rows):
-            return None
         kinds = self._kinds
+        if (kinds is not None and not kinds.few) or 2 * count < len(self.rows):
+            return None
         if kinds is None:
             self._asked += 1
             if self._asked <= _KINDS_AFTER:
@@ -215,7 +215,7 @@ class Nodes:
 
     def view(self, rows: Rows) -> NodeView:
         """Some nodes as they are now."""
-        if len(rows) != len(self.rows):
+        if rows is not self.rows and len(rows) != len(self.rows):
             return NodeView(self, rows)
         if self._all is None:
             self._all = _AllNodes(self)

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class PlacedPods:
         self._nodes = len(view.nodes)
         #: what is known of pods, by row
         self.pod_facts = view.snapshot.pod_facts
+        self._traits: dict[Trait[Any], Column[Any]] = {}
         self._moves: list[tuple[Operation, int]] = []
         self._evicted = np.zeros(len(view.pods.state), np.bool_)
         self._counts: OrderedDict[Hashable, _Count] = OrderedDict()
@@ -105,7 +106,10 @@ class PlacedPods:
 
     def traits(self, trait: Trait[T]) -> Column[T]:
         """A trait of all pods, whether they are placed or not."""
-        return self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
+        found = self._traits.get(trait)
+        if found is None:
+            found = self._traits[trait] = self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
+        return found
 
     def with_trait(self, trait: Trait[T], number: int) -> Vector | None:
         """How many pods with one value of a trait, by its number, are on each node."""
