@@ -438,11 +438,11 @@ class Kernel:
         """The board of a pod's class, up to date."""
         return self._new_board(pod) if self.varies(pod) else self._known_board(pod)
 
-    def _best_board(self, pod: PodRecord, *, refresh: bool = True) -> Board:
-        """The board to choose from, with as much of it kept as may be; out of date unless it is to be refreshed."""
+    def _best_board(self, pod: PodRecord) -> Board:
+        """The board to choose from, with as much of it kept as may be."""
         if self._points.anybody("varies", pod):
             return self._new_board(pod)
-        return self._known_board(pod, local=self._varies_on_node(pod), refresh=refresh)
+        return self._known_board(pod, local=self._varies_on_node(pod))
 
     def _known_board(self, pod: PodRecord, *, local: bool = False, refresh: bool = True) -> Board:
         key, boards = self.identity(pod), self._boards
@@ -496,10 +496,12 @@ class Kernel:
 
         May return fewer than fit: the caller applies them and asks again until nothing comes back.
         """
-        if count > 1 and (self.varies(pod) or self.one_by_one(pod)):
+        varies = self._points.anybody("varies", pod)
+        local = not varies and self._varies_on_node(pod)
+        if count > 1 and (varies or local or self.one_by_one(pod)):
             count = 1
         anywhere = count == 1 and within is None
-        board = self._best_board(pod, refresh=not anywhere)
+        board = self._new_board(pod) if varies else self._known_board(pod, local=local, refresh=not anywhere)
         if anywhere and not board.relative:
             node = board.next()
             return [] if node is None else [node]

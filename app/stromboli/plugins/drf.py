@@ -130,6 +130,7 @@ class Tree:
     def __init__(self, view: View, allocated: Matrix) -> None:
         """`allocated` has shape (jobs, dimensions) and is changed by the plugin."""
         self._total = view.total
+        self._whole: list[float] = view.total.tolist()
         self._allocated = allocated
         self._requested = view.membership.requested_by_all()
         #: what all jobs hold, and of which resources that is all there is, shape (dimensions,)
@@ -204,11 +205,10 @@ class Tree:
     def _compute_changed(self) -> None:
         jobs = np.array(sorted(self._changed), np.intp)
         self._changed.clear()
-        held, full = self._allocated[jobs], self._full(jobs)
-        parts, upwards = self._shares(held), dict[int, Branch]()
+        held, full, upwards = self._allocated[jobs], self._full(jobs), dict[int, Branch]()
         for at, job in enumerate(jobs.tolist()):
             branch, row = self._place[job]
-            branch.held[row], branch.parts[row], branch.full[row] = held[at], parts[at], full[at]
+            branch.held[row], branch.parts[row], branch.full[row] = held[at], self._largest_share(held[at]), full[at]
             above: Branch | None = branch
             while above is not None and id(above) not in upwards:
                 upwards[id(above)] = above
@@ -229,23 +229,28 @@ class Tree:
         found: Vector = shares.share(held, self._total).max(axis=1, initial=0.0)
         return found
 
+    def _largest_share(self, held: Vector) -> float:
+        """The same of one row, for which numbers take less time than arrays."""
+        parts = zip(held.tolist(), self._whole, strict=True)
+        return max(0.0, *(have / whole if whole else float(have != 0) for have, whole in parts))
+
     def _compute(self, branch: Branch) -> None:
         """Set the share of a branch, whose rows are known, and its row in its parent.
 
         Siblings that want more are scaled down to the smallest share among them, so that a branch is not blamed for
         what one of its children holds beyond the others.
         """
-        held, hungry = branch.held, np.flatnonzero(~branch.full & (branch.parts > 0))
+        held, hungry = branch.held, (~branch.full & (branch.parts > 0)).nonzero()[0]
         if len(hungry):
             held, parts = held.copy(), branch.parts[hungry]
-            held[hungry] *= (min(1.0, parts.min()) / parts)[:, None]
-        total = held.sum(axis=0)
-        saturated = bool(branch.full.all())
+            held[hungry] *= (np.minimum(np.minimum.reduce(parts), 1.0) / parts)[:, None]
+        total: Vector = np.add.reduce(held)
+        saturated = bool(np.logical_and.reduce(branch.full))
         branch.rank = saturated, shares.dominant_share(total, self._total) / branch.weight
         if branch.parent is not None:
             parent, row = branch.parent, branch.row
             parent.held[row], parent.full[row] = total, saturated
-            parent.parts[row] = self._shares(total[None])[0]
+            parent.parts[row] = self._largest_share(total)
 
 
 @total_ordering

@@ -123,7 +123,7 @@ class Picks:
     #: of each card, where it is not the same of all, shape (nodes, cards)
     memory: int | Counts
     cores: int = 0
-    #: that order, shape (nodes, cards); None when it is that of the cards
+    #: that order, shape (cards,) where it is the same on all nodes, else (nodes, cards); None for that of the cards
     order: Rows | None = None
 
     @property
@@ -132,13 +132,16 @@ class Picks:
         if self.order is None:
             return self.picked
         out = np.empty_like(self.picked)
-        np.put_along_axis(out, self.order, self.picked, axis=1)
+        if self.order.ndim == 1:
+            out[:, self.order] = self.picked
+        else:
+            np.put_along_axis(out, self.order, self.picked, axis=1)
         return out
 
     def slices(self, node: int) -> tuple[Slice, ...]:
         """Those of a node."""
         at = np.flatnonzero(self.picked[node])
-        cards = at if self.order is None else self.order[node, at]
+        cards = at if self.order is None else self.order[at] if self.order.ndim == 1 else self.order[node, at]
         memory = np.broadcast_to(self.memory, self.picked.shape)[node, cards]
         return tuple(Slice(*part, self.cores) for part in zip(cards.tolist(), memory.tolist(), strict=True))
 
@@ -276,6 +279,11 @@ def locate(ids: Rows, nodes: Rows, wanted: Rows) -> Rows:
     sought = nodes * width + wanted + 1
     at = order[np.searchsorted(keys, sought, side="right", sorter=order) - 1]
     return np.where((keys[at] == sought) & (wanted >= 0), at % ids.shape[1], -1)
+
+
+def in_order(matrix: Mask, order: Rows) -> Mask:
+    """A matrix of cards with those of each node in an order, see `Picks.order`."""
+    return matrix[:, order] if order.ndim == 1 else np.take_along_axis(matrix, order, axis=1)
 
 
 def enough(free: Mask, count: int) -> Mask:

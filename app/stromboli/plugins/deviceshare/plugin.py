@@ -188,7 +188,7 @@ class DeviceShare(Plugin):
     def _plan(self, pod: PodRecord, node: int) -> Plan | None:
         """The slices that a pod would get on a node now."""
         assert self._sharing is not None
-        return self._sharing.draft(pod, self._available(pod, np.array([node]))).plan(0)
+        return self._sharing.draft(pod, self._available(pod, slice(node, node + 1))).plan(0)
 
     def _answer(self, pod: PodRecord) -> _Answer:
         """What holds of all nodes for pods like this one, up to date."""

@@ -24,6 +24,7 @@ from stromboli.plugins.deviceshare.cards import (
     Plan,
     enough,
     first,
+    in_order,
     units,
 )
 from stromboli.state.nodes import NodeRecord
@@ -149,7 +150,7 @@ class Virtual:
         score = np.zeros(len(cards.there))
         for request in requests:
             order, memory = self._order(cards), request.memory_of(cards)
-            room = np.take_along_axis(_have_room(cards, memory, request.cores), order, axis=1)
+            room = in_order(_have_room(cards, memory, request.cores), order)
             picked, fits = first(room, request.cards)
             picks = Picks(picked, memory, request.cores, order)
             draft.fits &= fits
@@ -209,12 +210,12 @@ class Virtual:
         return cast("list[Request]", known)
 
     def _order(self, cards: Cards) -> Rows:
-        """The order in which a container takes each node's cards."""
+        """The order in which a container takes the cards, see `Picks.order`."""
         if self._policy == "binpack":
             return np.argsort(-cards.used_memory, axis=1, kind="stable")
         if self._policy == "spread":
             return np.argsort(cards.users, axis=1, kind="stable")
-        return np.broadcast_to(np.arange(cards.there.shape[1])[::-1], cards.there.shape)
+        return np.arange(cards.there.shape[1])[::-1]
 
 
 def _have_room(cards: Cards, memory: int | Counts, cores: int) -> Mask:
