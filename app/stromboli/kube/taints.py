@@ -139,11 +139,11 @@ def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[ob
     if (first < 0).all():
         return
     of_node = first[numbers]
-    named = np.flatnonzero(np.bincount(of_node[of_node >= 0])).tolist()
+    named = np.flatnonzero(np.bincount(of_node[of_node >= 0]))
     if len(named) > _MOST_NAMED:
         yield None, of_node >= 0
         return
-    for number in named:
+    for number in named.tolist():
         yield sets.taints[number], of_node == number
 
 

@@ -6,8 +6,9 @@ all cores free. The node's topology policy takes the best hint, or refuses the c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, combinations
 from math import ceil
 from typing import Any, TypeAlias
@@ -40,7 +41,7 @@ class Cpu:
         return self.socket, self.core
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Topology:
     """A node's processors and how its kubelet hands them out."""
 
@@ -86,31 +87,45 @@ class Topology:
     def take(self, cpus: Cpus, count: int) -> Cpus:
         """The `count` processors of a set that leave the others least torn apart: sockets, then cores, then threads."""
         taken: set[int] = set()
-        for of in (lambda cpu: self.cpus[cpu].socket, lambda cpu: self.cpus[cpu].physical):
-            for whole in self._whole_groups(cpus - taken, of):
-                if len(whole) <= count - len(taken):
+        for groups in (self._sockets, self._cores):
+            left = cpus - taken
+            for whole in groups:
+                if len(whole) <= count - len(taken) and whole <= left:
                     taken |= whole
         while len(taken) < count:
             taken.add(min(cpus - taken, key=lambda cpu: self._loneliness(cpu, cpus - taken, taken)))
         return frozenset(taken)
 
     def _hints(self, count: int, usable: Cpus) -> Iterable[Hint]:
-        nodes = sorted({cpu.numa for cpu in self.cpus.values()})
-        sets = list(chain.from_iterable(combinations(nodes, size) for size in range(1, len(nodes) + 1)))
-        smallest = min((len(numa) for numa in sets if len(self._on(numa, frozenset(self.cpus))) >= count), default=0)
+        of_numa = self._numa_nodes
+        sets = list(chain.from_iterable(combinations(of_numa, size) for size in range(1, len(of_numa) + 1)))
+        enough = (numa for numa in sets if sum(len(of_numa[number]) for number in numa) >= count)
+        smallest = min(map(len, enough), default=0)
         for numa in sets:
             if len(self._on(numa, usable)) >= count:
-                yield Hint(numa, len(numa) == (smallest or len(nodes)))
+                yield Hint(numa, len(numa) == (smallest or len(of_numa)))
 
     def _on(self, numa: tuple[int, ...], cpus: Cpus) -> Cpus:
-        return frozenset(cpu for cpu in cpus if cpu in self.cpus and self.cpus[cpu].numa in numa)
+        return cpus.intersection(chain.from_iterable(self._numa_nodes[number] for number in numa))
 
-    def _whole_groups(self, cpus: Set[int], of: Any) -> list[set[int]]:
-        """The groups of the machine that are in a set as a whole, in order."""
+    @cached_property
+    def _numa_nodes(self) -> Mapping[int, Cpus]:
+        return self._groups(lambda cpu: cpu.numa)
+
+    @cached_property
+    def _sockets(self) -> Collection[Cpus]:
+        return self._groups(lambda cpu: cpu.socket).values()
+
+    @cached_property
+    def _cores(self) -> Collection[Cpus]:
+        return self._groups(lambda cpu: cpu.physical).values()
+
+    def _groups(self, of: Callable[[Cpu], Any]) -> Mapping[Any, Cpus]:
+        """The processors of the machine by what they are part of, in order."""
         groups: dict[Any, set[int]] = {}
-        for cpu in self.cpus:
-            groups.setdefault(of(cpu), set()).add(cpu)
-        return [groups[key] for key in sorted(groups) if groups[key] <= cpus]
+        for number, cpu in self.cpus.items():
+            groups.setdefault(of(cpu), set()).add(number)
+        return {key: frozenset(groups[key]) for key in sorted(groups)}
 
     def _loneliness(self, cpu: int, left: Set[int], taken: Set[int]) -> tuple[int, int, int, tuple[int, int], int]:
         """Threads next to what was taken come first, then those of the sockets and cores with the fewest left."""
