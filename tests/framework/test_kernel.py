@@ -196,6 +196,23 @@ def test_pods_that_come_in_turns_are_placed_as_one_at_a_time(
     assert placed[0] == placed[1]
 
 
+def test_plugins_are_asked_less_and_less_about_pods_that_come_in_turns() -> None:
+    class Counted(Pack):
+        name = "counted"
+        asked = 0
+
+        def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+            self.asked += 1
+            return super().node_order(pod, nodes)
+
+    cluster = builders.state([builders.node(f"n{i}", cpu="32") for i in range(8)], builders.pod("p"))
+    snapshot, record, plugin = cluster.snapshot(), cluster.record("default/p"), Counted()
+    assert record is not None
+    request = snapshot.requests[record.pod_class.id]
+    assert len(in_turns([plugin], NodeLedger(snapshot.nodes), record, request, 200, others={})) == 200
+    assert plugin.asked < 60
+
+
 def test_a_board_sees_what_others_placed() -> None:
     cluster = builders.state(
         [builders.node(f"n{i}", cpu="4") for i in range(8)], builders.pod("a"), builders.pod("b", cpu="2")
