@@ -26,11 +26,11 @@ def topology(name: str, policy: str = "single-numa-node", free: str = "0-7", **s
     }
 
 
-def aligned(name: str, cpus: str, wanted: str = "single-numa-node"):
+def aligned(name: str, cpus: str, wanted: str = "single-numa-node", job: str = "job"):
     amounts = {"cpu": cpus, "memory": "1Gi"}
     return pod(
         name,
-        "job",
+        job,
         annotations={"volcano.sh/numa-topology-policy": wanted} if wanted else {},
         containers=[{"name": "main", "resources": {"requests": amounts, "limits": amounts}}],
     )
