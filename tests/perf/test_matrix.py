@@ -85,6 +85,13 @@ def test_alike_pods_that_depend_on_pods_of_their_node_ask_no_other_node_again(fe
     check(RANGES["on_node"]["counts"], counts, f"{feature}: {counts}")
 
 
+@pytest.mark.parametrize("feature", RANGES["evictions"]["features"])
+def test_more_full_nodes_take_no_more_steps(feature: str) -> None:
+    trial = replace(FEATURES[feature].trial, pods=6, groups=2)
+    few, many = (calls(trial, nodes) for nodes in RANGES["evictions"]["nodes"])
+    check(RANGES["evictions"]["ratio"], {wave: many[wave] / few[wave] for wave in few}, f"{few} became {many}")
+
+
 def test_more_racks_for_sub_groups_take_no_more_steps() -> None:
     trial = replace(FEATURES["hard topology with sub groups"].trial, pods=64, groups=1, per_node=2)
     few, many = (calls(trial, nodes)["success"] for nodes in RANGES["racks"]["nodes"])

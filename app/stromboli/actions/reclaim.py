@@ -7,7 +7,7 @@ one statement until it no longer starves, which is kept when the job may then ru
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import partial
 from typing import Any
 
@@ -60,11 +60,12 @@ class Reclaim(Action):
             cheaply=session.ask.takes_back_cheaply,
         )
         releasable = holders.releasable(holders.outside(queue))
+        in_vain = set[Hashable]() if session.rules.veto else None
         heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
         heapq.heapify(heap)
         while heap:
             _, job = heapq.heappop(heap)
-            turn = partial(serve, session, way, job, partial(self._reclaimers, session, job), releasable)
+            turn = partial(serve, session, way, job, partial(self._reclaimers, session, job), releasable, in_vain)
             session.attempt(job, turn, otherwise=None)
 
     def _reclaimers(self, session: Session, job: Job) -> Iterator[PodRecord]:

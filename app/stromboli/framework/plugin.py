@@ -237,6 +237,15 @@ class Plugin:
         """Those of the candidates that a pod of another queue may evict; None for no opinion."""
         raise NotImplementedError
 
+    def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:
+        """The queues, by index, shape (queues,), of whose pods `reclaimable` names any at all for a pod.
+
+        The others have the smallest and largest requests that anybody in a queue has, shape (queues, dimensions);
+        infinite and 0 where nobody asks for something. Spares asking about the pods of the other queues; None when all
+        may be asked about.
+        """
+        raise NotImplementedError
+
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
         """Those of the candidates that a job of their own queue may evict to get all its places at once.
 

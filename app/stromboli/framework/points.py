@@ -42,6 +42,7 @@ _WITHOUT_SWITCH = frozenset(
     (
         "evictable",
         "preemptable_jobs",
+        "reclaimable_queues",
         "gang_preemptable",
         "gang_reclaimable",
         "victim_queue_order",
@@ -342,14 +343,12 @@ class Points:
                 return False
         return False
 
-    def outside(self, job: Job) -> Sequence[Mask]:
-        """Masks of jobs whose pods `preemptable` may name for a job at most, shape (jobs,), where vetoes are final."""
-        voices = self.voices("preemptable")
+    def at_most(self, point: str, of: str, *subject: Any) -> Sequence[Mask]:
+        """Masks of whose pods the point `of` may name at most, as `point` has it, where vetoes are final."""
+        voices = self.voices(of)
         plugins = list(map(_plugin, voices.deciding[0] if voices.deciding else ()))
         return [
-            mask
-            for method in self.all("preemptable_jobs")
-            if _plugin(method) in plugins and (mask := method(job)) is not None
+            mask for method in self.all(point) if _plugin(method) in plugins and (mask := method(*subject)) is not None
         ]
 
     def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:

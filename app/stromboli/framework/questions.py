@@ -193,7 +193,17 @@ class Questions:
 
     def preemptable_jobs(self, job: Job) -> Mask | None:
         """The jobs whose pods may be evicted for a job of their queue at most, shape (jobs,); None for all."""
-        masks = self._points.outside(job) if self._rules.veto else ()
+        masks = self._points.at_most("preemptable_jobs", "preemptable", job) if self._rules.veto else ()
+        return np.logical_and.reduce(masks) if masks else None
+
+    def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:
+        """The queues whose pods may be evicted for a pod of another queue at most, shape (queues,); None for all.
+
+        What pods there request has the shape (queues, dimensions).
+        """
+        if not self._rules.veto:
+            return None
+        masks = self._points.at_most("reclaimable_queues", "reclaimable", pod, smallest, largest)
         return np.logical_and.reduce(masks) if masks else None
 
     def by_share(self, point: str) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import TOLERANCE, Matrix, ResourceAmounts, Vector
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, ResourceAmounts, Vector
 from stromboli.fairness import division, guarantees, shares
 from stromboli.fairness.limits import Excess, Limit, overused, tried
 from stromboli.framework import reasons
@@ -36,6 +36,8 @@ class Proportion(Plugin):
         queues = [queue for queue in view.queues.values() if queue.has_jobs]
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
+        #: the index of the queue of each row
+        self._index = [queue.index for queue in queues]
         self._allocated = self._per_queue(queues, view.job_allocated)
         self._request = self._per_queue(queues, view.job_requested)
         self._keep_guarantees(queues)
@@ -130,6 +132,18 @@ class Proportion(Plugin):
                 left[row] = held - self._view.request(candidate)
                 victims.append(candidate)
         return victims
+
+    def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:
+        """Those that hold more than they deserve of something that the pod asks for, and keep that without somebody."""
+        if not self._view.rules.served_next:
+            return None
+        held, deserved = self._allocated, self._deserved
+        above = (held > deserved + TOLERANCE) & shares.asked(self._view.request(pod))
+        keeps = held - smallest[self._index] > deserved - TOLERANCE
+        borrowed = largest[self._index] > deserved + TOLERANCE
+        gives = np.zeros(len(self._view.queues), np.bool_)
+        gives[self._index] = (above & (keeps | borrowed)).any(axis=1)
+        return gives
 
     def _surplus(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """What queues have above what they deserve of what a pod asks for, if its queue has the smaller share then.

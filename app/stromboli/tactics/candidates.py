@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial, total_ordering
 from typing import Any
 
@@ -75,21 +75,23 @@ def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tupl
     return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))
 
 
-def job_victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
-    """Smaller is evicted first: of the queue that gives way first its last job, of which the last pod goes first."""
-    job = session.view.jobs[pod.job]
-    return *victim_queue_key(session, job.queue, beneficiary), Reversed(session.ask.job_order(job))
-
-
 def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
-    """Smaller is evicted first: of the job that gives way first its last pod."""
-    return *job_victim_key(session, pod, beneficiary), Reversed(session.ask.task_key(pod))
+    """Smaller is evicted first: of the queue that gives way first its last job, of which the last pod goes first."""
+    job, ask = session.view.jobs[pod.job], session.ask
+    of_queue = victim_queue_key(session, job.queue, beneficiary)
+    return *of_queue, Reversed(ask.job_order(job)), Reversed(ask.task_key(pod))
 
 
 def preemptable(of: PodRecord | crds.Metadata) -> bool:
     """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
     said = of.annotations.get(PREEMPTABLE, of.labels.get(PREEMPTABLE))
     return said is None or said in _TRUE
+
+
+def kind(session: Session, job: Job, pod: PodRecord, point: str) -> Hashable:
+    """What decides, beside the session, which places can be found for a pod; `point` is where plugins are asked."""
+    own = job.key if session.ask.by_share(point) else ""
+    return own, job.queue.index, job.priority, pod.priority, pod.role, session.kernel.identity(pod)
 
 
 def agreeing(jobs: Jobs) -> Mask:

@@ -28,7 +28,7 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bounds import NOBODY, Bounds, Stock
-from stromboli.tactics.candidates import began
+from stromboli.tactics.candidates import began, kind
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.sellers import Ask, Item, Price, Sellers, Unit
 
@@ -70,15 +70,14 @@ class Market:
         session, request, which = self.session, self.session.view.request(pod), candidates.tobytes()
         stock = _recent(self._stocks, which, lambda: Stock(session, self.holders, candidates))
         bounds = _recent(self._bounds, (which, request.tobytes()), lambda: Bounds(session, stock, request))
-        kind = (which, self.kind(job, pod))
-        sellers = _recent(self._sellers, kind, lambda: Sellers(session, self.holders, stock, request, self.point))
+        of_kind = (which, self.kind(job, pod))
+        sellers = _recent(self._sellers, of_kind, lambda: Sellers(session, self.holders, stock, request, self.point))
         bounds.refresh()
         return bounds, sellers
 
     def kind(self, job: Job, pod: PodRecord) -> Any:
         """What decides, beside the session, how many places can be found for pods."""
-        own = job.key if self.session.ask.by_share(self.point) else ""
-        return own, job.queue.index, job.priority, pod.priority, pod.role, self.session.kernel.identity(pod)
+        return kind(self.session, job, pod, self.point)
 
     def is_hopeless(self, kind: Any, count: int) -> bool:
         """Whether so many places were looked for in vain."""
@@ -105,14 +104,14 @@ def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
     while left and session.ask.job_starving(job):
         wanted = max(1, session.ask.job_missing(job) - job.waiting_count)
         alike = identical(session, left)
-        kind, run = market.kind(job, left[0]), alike[:wanted]
+        asking, run = market.kind(job, left[0]), alike[:wanted]
         found = 0
-        if not market.is_hopeless(kind, len(run)):
+        if not market.is_hopeless(asking, len(run)):
             purchase = Purchase(market, job, run, market.candidates(job))
             found = purchase.run()
             purchase.settle(statement)
             if found < len(run) and len(left) == len(pods):
-                market.in_vain(kind, found)
+                market.in_vain(asking, found)
         left = left[len(run if found == len(run) else alike) :]
     if session.ask.job_pipelined(job):
         statement.commit()

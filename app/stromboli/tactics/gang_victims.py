@@ -11,8 +11,8 @@ HyperNodes the one whose victims weigh least is taken. Volcano takes bundles as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -27,7 +27,7 @@ from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics import domains
 from stromboli.tactics.bundles import Bundle
-from stromboli.tactics.candidates import weight
+from stromboli.tactics.candidates import kind, weight
 from stromboli.tactics.cheapest import Market, Purchase, identical, price
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.offers import Offers, Order
@@ -61,6 +61,13 @@ class GangWay:
     order: Callable[[Vector], Order]
     #: where the cheapest set of victims is looked for, under strict rules
     market: Market | None = None
+    #: the kinds of jobs for which nothing was found since places were kept
+    in_vain: set[Hashable] = field(default_factory=set)
+
+    @property
+    def point(self) -> str:
+        """Where plugins are asked about victims."""
+        return "reclaimable" if self.reclaiming else "preemptable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +127,14 @@ class _Search:
 
     def run(self) -> bool:
         """Evict for the job and promise its pods their places, if there is a way; True when there may be more."""
-        plan = None
-        if self._may_evict():
+        plan, alike = None, self._kind()
+        if (alike is None or alike not in self._way.in_vain) and self._may_evict():
             plan = min(self._comparable(), key=self._price, default=None)
         if plan is None:
+            if alike is not None:
+                self._way.in_vain.add(alike)
             return False
+        self._way.in_vain.clear()
         statement = self._session.statement()
         statement.recover(plan.evictions)
         statement.recover(plan.placed.placements)
@@ -133,6 +143,15 @@ class _Search:
         for uid, hyper_node in plan.placed.of_groups.items() if plan.evictions else ():
             self._job.sub_jobs[uid].nominated_hyper_node = hyper_node
         return self._may_grow
+
+    def _kind(self) -> Hashable | None:
+        """What decides, beside the session, whether there is a way for the job; None when that is the job itself."""
+        session, job = self._session, self._job
+        alone = self._bound or job.divided or job.min_by_role or any(map(session.kernel.varies, self._pods))
+        if alone or not self._strict:
+            return None
+        pods = tuple(kind(session, job, pod, self._way.point) for pod in self._pods)
+        return pods, job.min_available, job.ready_count, job.waiting_count
 
     def _may_evict(self) -> bool:
         """Whether the job has pods to place, and its queue and the pods themselves allow to evict for them."""
@@ -208,9 +227,8 @@ class _Search:
             if placed is not None:
                 return placed
         session, way = self._session, self._way
-        point = "reclaimable" if way.reclaiming else "preemptable"
         within = session.view.topology.masks[domain]
-        offers = Offers(session, way.holders, self._candidates, within, way.order(self._need), point)
+        offers = Offers(session, way.holders, self._candidates, within, way.order(self._need), way.point)
         for block in offers.blocks(self._job, self._pods[0]):
             placed = self._take(domain, [each for each in block if self._allow_whole or not each.whole], units)
             if placed is not None:

@@ -13,6 +13,7 @@ from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Queue
 from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
 from stromboli.tactics.candidates import LIFT, Weight, agreeing, beginnings, preemptable, priorities, weight
 from stromboli.tactics.frontier import Frontier
 
@@ -109,6 +110,16 @@ class Holders:
         """The queues that hold anything."""
         return frozenset(self.queue.tolist())
 
+    @cached_property
+    def _requests(self) -> tuple[Matrix, Matrix]:
+        """The smallest and the largest requests in each queue, shape (queues, dimensions)."""
+        requests = self._session.view.requests(self.rows)
+        shape = len(self._session.view.queues), requests.shape[1]
+        smallest, largest = np.full(shape, np.inf), np.zeros(shape)
+        np.minimum.at(smallest, self.queue, np.where(requests > 0, requests, np.inf))
+        np.maximum.at(largest, self.queue, requests)
+        return smallest, largest
+
     def alive(self) -> Mask:
         """Which of them have not been evicted since."""
         still: Mask = self.held[self._session.view.pods.state[self.rows]]
@@ -126,8 +137,18 @@ class Holders:
         if found is None:
             still = candidates & self.alive()
             by_node = ByNode(self._session, self.rows[still], self.node[still], self.states)
-            found = self._releasable[which] = Releasable(self, self._session, by_node, self._rankings)
+            found = self._releasable[which] = Releasable(self, self._session, candidates, by_node, self._rankings)
         return found
+
+    def given(self, releasable: Releasable, pod: PodRecord, point: str) -> Releasable:
+        """What may be had of something at most for a pod: of those who agree to go, in queues that plugins let give."""
+        if not self._session.rules.veto:
+            return releasable
+        candidates = releasable.candidates & self.willing
+        queues = self._session.ask.reclaimable_queues(pod, *self._requests) if point == "reclaimable" else None
+        if queues is not None:
+            candidates &= queues[self.queue]
+        return self.releasable(candidates)
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues, of which anybody may take back."""
@@ -183,8 +204,11 @@ class ByNode:
 class Releasable:
     """What candidates on each node would release at most, followed through the session's placements."""
 
-    def __init__(self, holders: Holders, session: Session, by_node: ByNode, rankings: _Rankings) -> None:
-        self._holders = holders
+    def __init__(
+        self, holders: Holders, session: Session, candidates: Mask, by_node: ByNode, rankings: _Rankings
+    ) -> None:
+        self.holders = holders
+        self.candidates = candidates
         self._session = session
         self._by_node = by_node
         self.states = by_node.states
@@ -204,7 +228,7 @@ class Releasable:
     def least(self) -> _Least:
         """What evictions on each node cost at least."""
         if self._least is None:
-            self._least = _Least(self._session, self._holders, self._by_node)
+            self._least = _Least(self._session, self.holders, self._by_node)
             for node in set(self._session.view.nodes.log[self._made : self._seen]):
                 self._least.look_at(node, self.on(node))
         return self._least

@@ -26,7 +26,7 @@ from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import HELD, Reversed, Weight, agrees, job_victim_key, weight
+from stromboli.tactics.candidates import HELD, Reversed, Weight, agrees, kind, victim_queue_key, weight
 from stromboli.tactics.holders import Bound, Releasable
 
 #: how many nodes that work are compared under strict rules
@@ -97,6 +97,7 @@ class Search:
         #: what was worked out of the order of victims, by job since the log had some length, and by row
         self._keyed = -1
         self._keys: dict[str, tuple[object, ...]] = {}
+        self._queue_keys: dict[str, tuple[object, ...]] = {}
         self._task_keys: dict[int, Reversed] = {}
 
     def place(self, statement: Statement) -> bool:
@@ -111,30 +112,40 @@ class Search:
 
     def _first_choices(self) -> _Plan | None:
         """The best of the first plans that work."""
-        plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
+        able = self._able()
+        plans = (plan for node in self._nodes() if able[node] and (plan := self._plan(node)) is not None)
         return min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
 
     def _lightest(self) -> _Plan | None:
         """The plan whose victims weigh least; nodes are asked in the order of what victims there weigh at least."""
+        able = self._able()
+        if not able.any():
+            return None
         best: _Plan | None = None
         lightest: Weight = (math.inf, 0.0, 0.0, 0.0)
         found = 0
         for least, _, node in self._ranked():
             if found == self._way.choices or lightest <= least:
                 break
-            plan = self._plan(node)
+            plan = self._plan(node) if able[node] else None
             if plan is not None:
                 found += 1
                 best, lightest = min((best, lightest), (plan, weight(plan.evictions)), key=lambda each: each[1])
         return best
 
+    def _able(self) -> Mask:
+        """The nodes that would have room if all went who may go at all, shape (nodes,)."""
+        given = self._releasable.holders.given(self._releasable, self._pod, self._way.point)
+        given.refresh()
+        return given.suffices(self._request, self._session.view.nodes.rows)
+
     def _ranked(self) -> Iterator[Bound]:
         """The nodes to try, where victims weigh least at least first."""
         ranking = None
         if not (self._varies or self._way.scored or self._way.needs_candidates):
-            kind = self._session.kernel.identity(self._pod)
+            identity = self._session.kernel.identity(self._pod)
             possible = partial(self._session.kernel.possible, self._pod)
-            ranking = self._releasable.ranking(kind, self._request, possible)
+            ranking = self._releasable.ranking(identity, self._request, possible)
         if ranking is not None:
             yield from ranking.in_order()
             return
@@ -230,13 +241,22 @@ class Search:
         if now != self._keyed:
             self._keyed = now
             self._keys.clear()
+            self._queue_keys.clear()
         of_job = self._keys.get(pod.job)
         if of_job is None:
-            of_job = self._keys[pod.job] = job_victim_key(self._session, pod, self._job.queue)
+            of_job = self._keys[pod.job] = self._order_of(self._session.view.jobs[pod.job])
         of_pod = self._task_keys.get(pod.row)
         if of_pod is None:
             of_pod = self._task_keys[pod.row] = Reversed(self._session.ask.task_key(pod))
         return *of_job, of_pod
+
+    def _order_of(self, job: Job) -> tuple[object, ...]:
+        """The place of a job's pods among those of others."""
+        of_queue = self._queue_keys.get(job.queue.name)
+        if of_queue is None:
+            of_queue = victim_queue_key(self._session, job.queue, self._job.queue)
+            self._queue_keys[job.queue.name] = of_queue
+        return *of_queue, Reversed(self._session.ask.job_order(job))
 
     def _permitted(self, candidates: list[PodRecord]) -> list[PodRecord]:
         return self._session.ask.victims(self._way.point, self._pod, candidates)
@@ -315,23 +335,37 @@ def join(unit: Statement, units: list[Statement]) -> None:
 
 
 def serve(
-    session: Session, way: Way, job: Job, pods_of: Callable[[], Iterable[PodRecord]], releasable: Releasable
+    session: Session,
+    way: Way,
+    job: Job,
+    pods_of: Callable[[], Iterable[PodRecord]],
+    releasable: Releasable,
+    in_vain: set[Hashable] | None = None,
 ) -> None:
-    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
+    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run.
+
+    `in_vain`, where jobs are offered the same, are the kinds of pods for which nothing was found since somebody's
+    places were kept.
+    """
     statement = session.statement()
     #: classes and priorities for which nothing was found since the last success: the next would fare no better
     hopeless: set[tuple[Hashable, int]] = set()
     for pod in pods_of():
         if not way.by_share and not session.ask.job_starving(job):
             break
-        kind = (session.kernel.identity(pod), pod.priority)
-        if kind in hopeless:
+        here = (session.kernel.identity(pod), pod.priority)
+        anywhere = kind(session, job, pod, way.point)
+        if here in hopeless or (in_vain and not statement and anywhere in in_vain):
             continue
         if Search(session, way, job, pod, releasable).place(statement):
             hopeless.clear()
         elif not session.kernel.varies(pod):
-            hopeless.add(kind)
+            hopeless.add(here)
+            if in_vain is not None and not statement:
+                in_vain.add(anywhere)
     if session.ask.job_pipelined(job):
+        if in_vain and statement:
+            in_vain.clear()
         statement.commit()
     else:
         statement.discard()
