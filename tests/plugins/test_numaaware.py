@@ -37,7 +37,7 @@ def aligned(name: str, cpus: str, wanted: str = "single-numa-node", job: str = "
 
 
 def place(*pods: Any, topologies: list[dict[str, Any]], nodes: int = 1) -> dict[str, str]:
-    objects = [node(f"n{i + 1}") for i in range(nodes)]
+    objects = [node(f"n{i + 1}", cpu="16") for i in range(nodes)]
     return bound(*objects, pod_group("job"), *pods, by=policy("numa-aware"), objects={"Numatopology": topologies})
 
 
