@@ -58,7 +58,7 @@ class Writer:
         self._run = run
         self._names = list(scheduler_names), list(extender_scheduler_names)
         self._redaction = redaction
-        self._least = max(_LEAST, largest // _PART)
+        self._largest = largest
         self._put = put
         self._segments = 0
         self._encoder: Encoder | None = None
@@ -75,7 +75,7 @@ class Writer:
     @property
     def is_full(self) -> bool:
         """Whether another segment should begin."""
-        return self._written > max(self._least, _TIMES * self._basis)
+        return self._written > largest_segment(self._basis, self._largest)
 
     def write(self, session: Recorded) -> None:
         """Write one session; one that belongs to no segment is left out."""
@@ -143,3 +143,8 @@ class Writer:
         self._size += len(item)
         if self._size >= wire.FULL:
             self.flush()
+
+
+def largest_segment(basis: int, kept: int) -> int:
+    """Bytes of a segment that is full, when it began with `basis` bytes and `kept` are kept of all segments."""
+    return max(_LEAST, kept // _PART, _TIMES * basis)
