@@ -10,7 +10,7 @@ from stromboli.api.resources import CPU, MEMORY, Rows, Vector, fits
 from stromboli.framework.nodes import Amounts, NodeLedger, NodeView
 from tests import builders
 
-NODES = 100
+NODES = 40
 
 
 def score(nodes: Amounts) -> Vector:
@@ -18,7 +18,7 @@ def score(nodes: Amounts) -> Vector:
     return nodes.used[CPU] / nodes.allocatable[CPU] + 3 * nodes.scoring[1] - nodes.used[MEMORY]
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     cpus=st.lists(st.sampled_from([4, 8]), min_size=NODES, max_size=NODES),
     changes=st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(-1, 2)), max_size=60),

@@ -15,7 +15,7 @@ from stromboli.api.resources import Matrix, Rows, Vector
 #: nodes that are looked at to see whether it is worth looking at all
 _SAMPLE = 256
 #: kinds are worth it while there are so many times as many nodes
-_WORTH = 8
+_WORTH = 4
 
 
 class Kinds:
