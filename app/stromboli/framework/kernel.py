@@ -176,7 +176,7 @@ class Board:
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
         self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
-        self.fits_idle[at] = fitting = nodes.fitting(self.request, dirty)
+        self.fits_idle[at] = fitting = fits(self.request, nodes.room(dirty))
         if self._fits_future is not None:
             self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
         if self._copies is not None:
@@ -192,7 +192,7 @@ class Board:
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
-        self.fits_idle = nodes.fitting(self.request, rows)
+        self.fits_idle = fits(self.request, nodes.room(rows))
         self._fits_future = self._copies = None
         self.scores = self._kernel.score(self.pod, nodes.view(rows))
         self._heap = None
@@ -234,13 +234,13 @@ class _LocalBoard(Board):
         at = at[passes]
         if len(at):
             self.scores[at] = scores = kernel.score(self.pod, nodes.view(at))
-            self.fits_idle[at] = fitting = nodes.fitting(self.request, at)
+            self.fits_idle[at] = fitting = fits(self.request, nodes.room(at))
             self._offer(at, scores, fitting)
 
     def _compute(self) -> None:
         kernel, nodes = self._kernel, self._kernel.nodes
         self._passes = kernel.passing(self.pod, nodes.view(self.rows))
-        self.fits_idle = nodes.fitting(self.request, self.rows) & self._passes
+        self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
         self._fits_future = self._copies = self._heap = None
         rows = np.flatnonzero(self._passes)
         self.scores = np.full(len(nodes), -np.inf)
@@ -264,8 +264,9 @@ class _Ahead:
         nodes, board = self._nodes, self._board
         self._node = node = self.left.pop()
         self._logged = len(nodes.log) + 1
-        #: what the node has when the pod is there
-        self._amounts = [*(nodes.idle[:, node] - board.request), *(nodes.scoring[:, node] + board.scoring)]
+        if self.left:
+            #: what the node has when the pod is there
+            self._amounts = [*(nodes.idle[:, node] - board.request), *(nodes.scoring[:, node] + board.scoring)]
         return node
 
     def stands(self) -> bool:
@@ -273,7 +274,7 @@ class _Ahead:
         nodes, node = self._nodes, self._node
         if len(nodes.log) != self._logged or nodes.log[-1] != node:
             return False
-        return self._amounts == [*nodes.idle[:, node], *nodes.scoring[:, node]]
+        return not self.left or self._amounts == [*nodes.idle[:, node], *nodes.scoring[:, node]]
 
 
 class Kernel:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
-from stromboli.framework.alike import Kinds
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.snapshot import NodeColumns
 
 Array = TypeVar("Array", bound=np.ndarray)
-
-#: questions about all nodes until it is worth sorting them by what they have
-_KINDS_AFTER = 12
 
 
 def read_only(array: Array) -> Array:
@@ -23,19 +18,6 @@ def read_only(array: Array) -> Array:
     shown = array.view()
     shown.flags.writeable = False
     return shown
-
-
-class Amounts(Protocol):
-    """Amounts of some nodes, as `NodeView` has them."""
-
-    @property
-    def allocatable(self) -> Matrix: ...
-
-    @property
-    def used(self) -> Matrix: ...
-
-    @property
-    def scoring(self) -> Matrix: ...
 
 
 class NodeView:
@@ -88,37 +70,12 @@ class NodeView:
         found: Mask = self.facts.label(key)[self.rows] == number
         return found
 
-    def by_amounts(self, score: Callable[[Amounts], Vector | None]) -> Vector | None:
-        """What a function of amounts alone says of each node, shape (n,). Nodes that have the same are asked once."""
-        kinds = self._nodes.kinds(len(self.rows))
-        if kinds is None:
-            return score(self)
-        of_kinds = score(_OfKinds(*kinds.amounts[:3]))
-        return None if of_kinds is None else of_kinds.take(_kind_of(self.rows, kinds))
-
     def with_copies(self, copies: Vector, request: Vector, scoring: tuple[float, float]) -> NodeView:
         """The nodes as they would be with `copies[i]` more pods of one request on the i-th; rows may repeat."""
-        view = _WithCopies(self._nodes, self.rows)
+        view = NodeView(self._nodes, self.rows)
         view._used = self.used + request[:, None] * copies
         view._scoring = self.scoring + np.array(scoring)[:, None] * copies
         return view
-
-
-class _WithCopies(NodeView):
-    """Nodes that are not as the session has them."""
-
-    __slots__ = ()
-
-    def by_amounts(self, score: Callable[[Amounts], Vector | None]) -> Vector | None:
-        return score(self)
-
-
-class _OfKinds(NamedTuple):
-    """Amounts of the kinds of nodes."""
-
-    allocatable: Matrix
-    used: Matrix
-    scoring: Matrix
 
 
 class _AllNodes(NodeView):
@@ -139,11 +96,7 @@ class Nodes:
     """
 
     __slots__ = (
-        "_all",
-        "_asked",
-        "_kinds",
         "_promised",
-        "_sorted",
         "allocatable",
         "facts",
         "idle",
@@ -166,11 +119,6 @@ class Nodes:
         self.rows: Rows = read_only(np.arange(len(facts)))
         self.log: list[int] = []
         self._promised = False
-        #: by what they have, once that was asked so often, and how much of the log is in it
-        self._kinds: Kinds | None = None
-        self._all: NodeView | None = None
-        self._sorted = 0
-        self._asked = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -189,43 +137,9 @@ class Nodes:
         idle: Matrix = self.idle.take(rows, axis=1)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
-    def fitting(self, request: Vector, rows: Rows) -> Mask:
-        """Which of some nodes have room for a request now, shape (rows,)."""
-        kinds = None if self._promised else self.kinds(len(rows))
-        if kinds is None:
-            return fits(request, self.room(rows))
-        found: Mask = fits(request, kinds.amounts[3]).take(_kind_of(rows, kinds))
-        return found
-
-    def kinds(self, count: int) -> Kinds | None:
-        """The nodes by what they have; None when it takes less to look at `count` of them."""
-        kinds = self._kinds
-        if (kinds is not None and not kinds.few) or 2 * count < len(self.rows):
-            return None
-        if kinds is None:
-            self._asked += 1
-            if self._asked <= _KINDS_AFTER:
-                return None
-            kinds = self._kinds = Kinds((self.allocatable, self.used, self.scoring, self.idle))
-            self._sorted = len(self.log)
-        elif self._sorted != len(self.log):
-            kinds.update(self.log[self._sorted :])
-            self._sorted = len(self.log)
-        return kinds if kinds.few else None
-
     def view(self, rows: Rows) -> NodeView:
         """Some nodes as they are now."""
-        if rows is not self.rows and len(rows) != len(self.rows):
-            return NodeView(self, rows)
-        if self._all is None:
-            self._all = _AllNodes(self)
-        return self._all
-
-
-def _kind_of(rows: Rows, kinds: Kinds) -> Rows:
-    """The kind of some nodes, shape (rows,)."""
-    of_node = kinds.of_node
-    return of_node if len(rows) == len(of_node) else of_node.take(rows)
+        return _AllNodes(self) if len(rows) == len(self.rows) else NodeView(self, rows)
 
 
 class NodeLedger:
@@ -270,11 +184,5 @@ class NodeLedger:
 
 def first_best(scores: Vector, among: Mask) -> int | None:
     """The index of the highest score, the first of equals; None when there is nothing to choose from."""
-    if not len(scores):
-        return None
-    best = int(np.argmax(scores if among.all() else np.where(among, scores, -np.inf)))
-    if among[best]:
-        return best
-    # no score is higher than minus infinity
     candidates = np.flatnonzero(among)
-    return int(candidates[0]) if len(candidates) else None
+    return int(candidates[np.argmax(scores[candidates])]) if len(candidates) else None

@@ -150,6 +150,8 @@ class InterPod:
         """On which pods the filters depend. Anti-affinity between hosts asks for those on the node alone."""
         if required_affinity(pod.pod_class):
             return Scope.Anywhere
+        if not self._placed.traits(required_anti_affinity).values:
+            return Scope.Nowhere
         terms = [*self._own_far(pod), *(term for term, _ in self._repelled(pod))]
         if not terms:
             return Scope.Nowhere

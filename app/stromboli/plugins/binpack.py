@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
 from stromboli.fairness.resource_weights import ResourceWeights
-from stromboli.framework.nodes import Amounts, NodeView
+from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
@@ -65,9 +64,8 @@ class Binpack(Plugin):
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         ask = self._ask(pod)
-        return None if ask is None else nodes.by_amounts(partial(self._score, ask))
-
-    def _score(self, ask: Ask, nodes: Amounts) -> Vector:
+        if ask is None:
+            return None
         used, whole = nodes.used[ask.columns] + ask.request, nodes.allocatable[ask.columns]
         too_full = used > whole
         if ask.weights is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
-from stromboli.framework.nodes import Amounts, NodeView
+from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Plugin
 from stromboli.framework.view import View
@@ -69,25 +68,13 @@ class Promises:
             if operation.kind is Kind.Evict:
                 self._scoring[:, node] += np.multiply(operation.pods[0].pod_class.scoring_request, sign)
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return self._used is not None
+    def used(self, nodes: NodeView) -> Matrix:
+        """Requests of pods on nodes, shape (dimensions, n)."""
+        return nodes.used if self._used is None else nodes.used + self._used[:, nodes.rows]
 
-    def kept(self, nodes: NodeView) -> Amounts:
-        """The amounts of nodes as if they were kept."""
-        assert self._used is not None
-        assert self._scoring is not None
-        rows = nodes.rows
-        return Kept(nodes.allocatable, nodes.used + self._used[:, rows], nodes.scoring + self._scoring[:, rows])
-
-
-@dataclass(slots=True)
-class Kept:
-    """Amounts of nodes, see `Amounts`."""
-
-    allocatable: Matrix
-    used: Matrix
-    scoring: Matrix
+    def scoring(self, nodes: NodeView) -> Matrix:
+        """The same as scoring counts it, cpu and memory, shape (2, n)."""
+        return nodes.scoring if self._scoring is None else nodes.scoring + self._scoring[:, nodes.rows]
 
 
 @dataclass(slots=True)
@@ -116,25 +103,16 @@ class NodeOrder(Plugin):
         self._complete = bool(view.nodes.allocatable[:2].all())
         self._gpu = view.dimensions.index(_GPU) if _GPU in view.dimensions else -1
         self._asks: dict[int, Ask] = {}
-        self._promises = Promises(view)
+        self._amounts = Promises(view)
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
         self._spread = Spread(view, self._placed)
         self._selector_spread = SelectorSpread(view, self._placed)
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
-        weights, ask = self.arguments, self._ask(pod)
-        score = partial(self._by_amounts, ask)
-        total = score(self._promises.kept(nodes)) if self._promises else nodes.by_amounts(score)
-        if ask.images is not None:
-            total = _added(total, weights.image_locality, ask.images[nodes.rows])
-        return total
-
-    def _by_amounts(self, ask: Ask, nodes: Amounts) -> Vector | None:
-        weights = self.arguments
-        total: Vector | None = None
+        weights, ask, total = self.arguments, self._ask(pod), None
         if weights.least_requested or weights.most_requested:
-            requested, allocatable = nodes.scoring + ask.scoring, nodes.allocatable[:2]
+            requested, allocatable = self._amounts.scoring(nodes) + ask.scoring, nodes.allocatable[:2]
             if weights.least_requested:
                 left = allocation.least_allocated(requested, allocatable, complete=self._complete)
                 total = _added(total, weights.least_requested, left)
@@ -142,9 +120,11 @@ class NodeOrder(Plugin):
                 used = allocation.most_allocated(requested, allocatable, complete=self._complete)
                 total = _added(total, weights.most_requested, used)
         if weights.balanced_resource and ask.balanced is not None:
-            allocated, allocatable = nodes.used[ask.balanced], nodes.allocatable[ask.balanced]
+            allocated, allocatable = self._amounts.used(nodes)[ask.balanced], nodes.allocatable[ask.balanced]
             even = allocation.balanced(ask.cases, allocated, allocatable, complete=self._complete)
             total = _added(total, weights.balanced_resource, even)
+        if ask.images is not None:
+            total = _added(total, weights.image_locality, ask.images[nodes.rows])
         return total
 
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
@@ -174,11 +154,11 @@ class NodeOrder(Plugin):
 
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
-        self._promises.change(operation, 1)
+        self._amounts.change(operation, 1)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._placed.remove(operation)
-        self._promises.change(operation, -1)
+        self._amounts.change(operation, -1)
 
     def _ask(self, pod: PodRecord) -> Ask:
         pod_class = pod.pod_class
