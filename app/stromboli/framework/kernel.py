@@ -125,8 +125,12 @@ class Board:
         else:
             top = self._top()
             chosen = [] if top is None else [int(self.rows[top])]
-        self._ahead = ahead = _Ahead(self._kernel.nodes, self, chosen) if chosen else None
-        return None if ahead is None else ahead.take()
+        if not chosen or self._singles == 1:
+            # Nothing is known yet of others of the class.
+            self._ahead = None
+            return chosen[0] if chosen else None
+        self._ahead = ahead = _Ahead(self._kernel.nodes, self, chosen)
+        return ahead.take()
 
     def _foresees(self) -> bool:
         """Whether it is known what a placement of the class does to the score of its node."""
