@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stromboli.explain.board import Nodes, QueueRow, SessionRow, Shares
+from stromboli.explain.words import amount
 from stromboli.ui import figures, words
 
 
@@ -92,7 +93,7 @@ def test_parts_of_a_session_add_up_to_it() -> None:
     ],
 )
 def test_amounts_are_written_in_three_digits(value: float | None, resource: str, text: str) -> None:
-    assert words.amount(value, resource) == text
+    assert amount(value, resource) == text
 
 
 def test_times_are_written_in_the_unit_that_suits_them() -> None:

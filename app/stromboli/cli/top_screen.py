@@ -13,11 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stromboli.api.resources import CPU, MEMORY
 from stromboli.api.validation import readable
-from stromboli.explain.board import JobRow, Nodes, Overview, Pending, QueueRow, in_bytes
-from stromboli.explain.words import who
-from stromboli.framework.reasons import describe
+from stromboli.explain.board import JobRow, Nodes, Overview, Pending, QueueRow
+from stromboli.explain.words import amount, who
 
 T = TypeVar("T", str, list[float])
 
@@ -90,7 +88,7 @@ def _header(glance: Glance) -> Iterator[Text]:
     for name, total in islice(overview.total.items(), _RESOURCES):
         used = overview.used.get(name, 0.0)
         part = used / total if total else 0.0
-        yield Text.assemble(f"{name:<16}", _bar(part), f" {shown(name, used)} of {shown(name, total)}")
+        yield Text.assemble(f"{name:<16}", _bar(part), f" {amount(used, name)} of {amount(total, name)}")
 
 
 def _table(*columns: str, right: Sequence[str] = (), names: Sequence[str] = ()) -> Table:
@@ -115,7 +113,7 @@ def _queues(queues: Iterable[QueueRow], resource: str, width: int) -> Table:
     table = _table(title, *(name for name in shows if shows[name]), right=right, names=(title,))
     for queue in queues:
         amounts = (each.get(resource) for each in (queue.held, queue.deserved, queue.requested, queue.limit))
-        held, deserved, requested, limit = ("-" if each is None else shown(resource, each) for each in amounts)
+        held, deserved, requested, limit = (amount(each, resource) for each in amounts)
         state = "" if queue.state in ("Open", "") else f" ({queue.state})"
         cells: dict[str, RenderableType] = {
             "SHARE": "-" if queue.share is None else f"{queue.share:.2f}",
@@ -180,8 +178,3 @@ def _level(part: float) -> int:
 def _bar(part: float) -> Text:
     filled = min(_BAR, round(min(max(part, 0.0), 1.0) * _BAR))
     return Text.assemble(("█" * filled, "red" if part > 1 else "green"), ("·" * (_BAR - filled), "dim"))
-
-
-def shown(resource: str, amount: float) -> str:
-    """An amount as the board tells it: cores and devices, or bytes."""
-    return describe(MEMORY, amount) if in_bytes(resource) else describe(CPU, 1_000 * amount)

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
+from stromboli.explain.board import in_bytes
 from stromboli.explain.jobs import counted, listed
 
 _WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
 #: the same where there is room for more
 _WHO_OF_ONE = _WHO | {"wait": "nobody: it resolves as others finish"}
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
 def who(word: str) -> str:
     """Who can change something, in a few words."""
     return _WHO.get(word, word)
+
+
+def amount(value: float | None, resource: str) -> str:
+    """An amount in three digits, or a dash."""
+    if value is None:
+        return "–"
+    if not in_bytes(resource):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    power = 0
+    while abs(value) >= 1024 and power < len(_BINARY) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.0f} {_BINARY[power]}" if value >= 1000 else f"{value:.3g} {_BINARY[power]}".rstrip()
 
 
 def lines(answer: Answer | QueueAnswer) -> Iterator[str]:

@@ -30,7 +30,7 @@ from stromboli.explain.board import (
     Shares,
 )
 from stromboli.explain.whatif import WhatIf
-from stromboli.explain.words import who
+from stromboli.explain.words import amount, who
 from stromboli.ui import figures, words
 from stromboli.ui.guard import Headers, same_origin, token_of
 from stromboli.ui.service import Service, ServiceError
@@ -246,7 +246,7 @@ class _Pages:
             lstrip_blocks=True,
         )
         self._templates.filters.update(
-            amount=words.amount,
+            amount=amount,
             seconds=words.seconds,
             moment=words.moment,
             stamp=words.stamp,

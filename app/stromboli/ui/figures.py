@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stromboli.explain.board import Amounts, Nodes, QueueRow, SessionRow, Shares
-from stromboli.ui.words import amount, counted, moment
+from stromboli.explain.words import amount
+from stromboli.ui.words import counted, moment
 
 #: colours that the style sheet has
 COLOURS = 8

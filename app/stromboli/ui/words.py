@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
-from stromboli.explain.board import in_bytes
-
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 #: of states and phases, how they look
 _LOOKS = {
@@ -15,18 +12,6 @@ _LOOKS = {
     "busy": ("Binding", "Bound", "Allocated", "Pipelined", "Releasing", "Inqueue", "Closing"),
     "bad": ("Failed", "Unknown", "Closed", "Evicted"),
 }
-
-
-def amount(value: float | None, resource: str) -> str:
-    """An amount in three digits, or a dash."""
-    if value is None:
-        return "–"
-    if not in_bytes(resource):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    power = 0
-    while abs(value) >= 1024 and power < len(_BINARY) - 1:
-        value, power = value / 1024, power + 1
-    return f"{value:.0f} {_BINARY[power]}" if value >= 1000 else f"{value:.3g} {_BINARY[power]}".rstrip()
 
 
 def seconds(value: float) -> str:
