@@ -50,13 +50,15 @@ class FerryOperator:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         ready, stop = threading.Event(), threading.Event()
-        operator = asyncio.create_task(asyncio.to_thread(self._run, ready, stop))
+        thread = threading.Thread(target=self._run, args=(ready, stop), name="operator", daemon=True)
+        thread.start()
         assert await asyncio.to_thread(ready.wait, 30)
         try:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(operator, timeout=30)
+            # kopf does not always come to its end, and nobody may wait for that.
+            await asyncio.to_thread(thread.join, 10)
 
     async def next(self) -> tuple[str, Any]:
         return await asyncio.to_thread(self.seen.get, timeout=30)
