@@ -328,7 +328,8 @@ def test_the_helm_lines_of_the_pages_work(
     installed: Cluster, helm: Helm, repository: Path, tmp_path: Path, pages: tuple[str, ...]
 ) -> None:
     (tmp_path / "charts").symlink_to(repository / "charts")
-    (tmp_path / "volcano-scheduler.conf").write_text(DEFAULT_POLICY)
+    for name in ("volcano-scheduler.conf", "policy.conf"):
+        (tmp_path / name).write_text(DEFAULT_POLICY)
     cluster = ("--kubeconfig", str(installed.kubeconfig()))
     lines = [line for page in pages for line in helm_lines((repository / page).read_text())]
     assert lines

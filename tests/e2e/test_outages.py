@@ -51,7 +51,7 @@ def test_definitions_are_deleted_and_come_back(own: World, start: Start, definit
         assert service.http.get("/healthz").is_success
         define(api, definitions)
     eventually(lambda: unready(service) == [], timeout=60)
-    eventually(lambda: "default" in own.queues(), timeout=60)
+    eventually(lambda: "default" in own.queues(), timeout=120)
     own.gang("after", 3)
     eventually(lambda: own.bound()["after"] == 3, timeout=60)
     assert "Traceback" not in service.text

@@ -71,6 +71,10 @@ class World:
     def queue(self, name: str, **spec: Any) -> None:
         self.create(f"{SCHEDULING}/queues", _volcano("Queue", name, {"reclaimable": True, **spec}))
 
+    def queues(self) -> set[str]:
+        """The names of all queues."""
+        return {queue["metadata"]["name"] for queue in self.items(f"{SCHEDULING}/queues")}
+
     def group(self, name: str, min_member: int, queue: str = "default", **spec: Any) -> None:
         self.create(self._groups, _volcano("PodGroup", name, {"minMember": min_member, "queue": queue, **spec}))
 
