@@ -120,12 +120,16 @@ class Terminal:
 
     def ended(self) -> int:
         """The exit code, and the terminal is as before."""
-        code = self.process.wait(_PATIENCE)
-        while select.select([self.master], [], [], 0.2)[0]:
+        deadline = time.monotonic() + _PATIENCE
+        # Who does not read what it still writes would keep it from ending.
+        while time.monotonic() < deadline:
+            if not select.select([self.master], [], [], 0.2)[0]:
+                continue
             try:
                 self.shown += os.read(self.master, 1 << 16).decode(errors="replace")
             except OSError:
                 break
+        code = self.process.wait(_PATIENCE)
         assert "\x1b[?1049l" in self.shown, "the screen from before is not back"
         assert "Traceback" not in self.shown
         return code
