@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,11 @@ class InterPod:
         self._placed = placed
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
 
+    @cached_property
+    def keeps_apart(self) -> bool:
+        """Whether any pod keeps others away."""
+        return bool(self._placed.traits(required_anti_affinity).values)
+
     def filters(self, pod: PodRecord) -> Filters:
         """What the pod requires of the pods near a node, and they of it."""
         near = required_affinity(pod.pod_class)
@@ -147,11 +152,7 @@ class InterPod:
             yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), _nobody(sums)
 
     def scope(self, pod: PodRecord) -> Scope:
-        """On which pods the filters depend. Anti-affinity between hosts asks for those on the node alone."""
-        if required_affinity(pod.pod_class):
-            return Scope.Anywhere
-        if not self._placed.traits(required_anti_affinity).values:
-            return Scope.Nowhere
+        """On which pods the filters by anti-affinity depend. Between hosts it asks for those on the node alone."""
         terms = [*self._own_far(pod), *(term for term, _ in self._repelled(pod))]
         if not terms:
             return Scope.Nowhere

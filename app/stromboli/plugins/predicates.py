@@ -16,7 +16,7 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.dra.claims import DynamicResources
-from stromboli.kube.interpod import InterPod
+from stromboli.kube.interpod import InterPod, required_affinity
 from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
@@ -147,13 +147,16 @@ class Predicates(Plugin):
         found = self._scopes.get(pod.pod_class.id)
         if found is None:
             found = self._scopes[pod.pod_class.id] = self._scope_of_class(pod)
-        return max(found, self._inter_pod.scope(pod)) if self.arguments.pod_affinity else found
+        if not self.arguments.pod_affinity or not self._inter_pod.keeps_apart:
+            return found
+        return max(found, self._inter_pod.scope(pod))
 
     def _scope_of_class(self, pod: PodRecord) -> Scope:
-        """The same, other pods' affinities aside."""
+        """The same, pods that keep others away aside."""
         enabled, pod_class = self.arguments, pod.pod_class
         if (
-            (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
+            (enabled.pod_affinity and required_affinity(pod_class))
+            or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
             or self._dynamic_resources.concerns(pod)
         ):
