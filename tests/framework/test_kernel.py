@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from stromboli.framework.plugin import Filters, Plugin
 from stromboli.framework.points import Points
 from stromboli.policy.document import PluginOption
 from stromboli.simulation import workload
+from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 from tests import builders
 
@@ -144,6 +146,19 @@ def in_batches(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, reques
     return placed
 
 
+def placements(
+    cluster: ClusterState, chosen: set[type[Plugin]], ways: Iterable[Callable[..., list[int]]], count: int, **more: Any
+) -> Iterator[list[int]]:
+    """Where each way puts so many of the cluster's pod."""
+    plugins = [plugin() for plugin in sorted(chosen, key=lambda p: p.name)]
+    for way in ways:
+        snapshot = cluster.snapshot()
+        record = cluster.record("default/p")
+        assert record is not None
+        request = snapshot.requests[record.pod_class.id]
+        yield way(plugins, NodeLedger(snapshot.nodes), record, request, count, **more)
+
+
 @given(
     cpus=st.lists(st.integers(1, 12), min_size=1, max_size=12),
     used=st.lists(st.integers(0, 6), min_size=12, max_size=12),
@@ -159,15 +174,8 @@ def test_a_batch_places_as_one_at_a_time_does(
         [builders.pod(f"r{i}", node=f"n{i}", cpu=f"{u}") for i, u in enumerate(used[: len(cpus)])],
         builders.pod("p", cpu=cpu),
     )
-    plugins = [plugin() for plugin in sorted(chosen, key=lambda p: p.name)]
-    placed = []
-    for way in (one_at_a_time, in_batches):
-        snapshot = cluster.snapshot()
-        record = cluster.record("default/p")
-        assert record is not None
-        request = snapshot.requests[record.pod_class.id]
-        placed.append(way(plugins, NodeLedger(snapshot.nodes), record, request, count))
-    assert placed[0] == placed[1]
+    one, other = placements(cluster, chosen, (one_at_a_time, in_batches), count)
+    assert one == other
 
 
 @given(
@@ -185,15 +193,8 @@ def test_pods_that_come_in_turns_are_placed_as_one_at_a_time(
         [builders.node(f"n{i}", cpu=str(c), memory=f"{2 * c}Gi") for i, c in enumerate(cpus)],
         builders.pod("p", cpu=cpu),
     )
-    plugins = [plugin() for plugin in sorted(chosen, key=lambda p: p.name)]
-    placed = []
-    for way in (one_at_a_time, in_turns):
-        snapshot = cluster.snapshot()
-        record = cluster.record("default/p")
-        assert record is not None
-        request = snapshot.requests[record.pod_class.id]
-        placed.append(way(plugins, NodeLedger(snapshot.nodes), record, request, 60, others=others))
-    assert placed[0] == placed[1]
+    one, other = placements(cluster, chosen, (one_at_a_time, in_turns), 60, others=others)
+    assert one == other
 
 
 def test_plugins_are_asked_less_and_less_about_pods_that_come_in_turns() -> None:

@@ -123,11 +123,16 @@ def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
     if room.shape[1] <= _FEW:
         wanted = request.tolist()
         return np.array([_fits_one(wanted, node) for node in room.T.tolist()], np.bool_)
-    asked = request > 0
-    asked[CPU] = asked[MEMORY] = True
     out: Mask = np.ones(room.shape[1], np.bool_)
-    for column in np.flatnonzero(asked):
+    for column in np.flatnonzero(compared(request)):
         out &= room[column] > request[column] - TOLERANCE
+    return out
+
+
+def compared(request: Vector) -> Mask:
+    """The dimensions in which `fits` compares, shape (R,)."""
+    out: Mask = request > 0
+    out[CPU] = out[MEMORY] = True
     return out
 
 

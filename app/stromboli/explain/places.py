@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Vector
+from stromboli.api.resources import MEMORY, PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Vector, compared
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.reasons import describe, resource_name
@@ -94,9 +94,7 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
 
 def _shortage(request: Vector, room: Matrix) -> Matrix:
     """What each node lacks of what is asked for, shape (dimensions, nodes)."""
-    asked = request > 0
-    asked[[CPU, MEMORY]] = True
-    short: Matrix = np.where(asked[:, None], request[:, None] - room, 0.0)
+    short: Matrix = np.where(compared(request)[:, None], request[:, None] - room, 0.0)
     short[short < TOLERANCE] = 0.0
     return short
 

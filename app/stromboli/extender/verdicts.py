@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Rows, Vector
+from stromboli.api.resources import TOLERANCE, Rows, Vector, compared
 from stromboli.extender.published import Published
 from stromboli.framework.kernel import Board
 from stromboli.framework.reasons import resource_name
@@ -156,9 +156,7 @@ def _has_room(board: Board) -> npt.NDArray[np.bool_]:
 
 def _first_lacking(request: Vector, idle: Vector) -> Rows:
     """The first column in which nodes that a request does not fit lack room, shape (nodes,)."""
-    asked = request > 0
-    asked[[CPU, MEMORY]] = True
-    short = (idle <= request[:, None] - TOLERANCE) & asked[:, None]
+    short = (idle <= request[:, None] - TOLERANCE) & compared(request)[:, None]
     first: Rows = np.argmax(short, axis=0)
     return first
 

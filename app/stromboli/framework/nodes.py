@@ -142,6 +142,22 @@ class Nodes:
         return _AllNodes(self) if len(rows) == len(self.rows) else NodeView(self, rows)
 
 
+class Changes:
+    """Which nodes changed since that was last asked."""
+
+    __slots__ = ("_log", "_seen")
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._log = nodes.log
+        self._seen = len(self._log)
+
+    def take(self) -> set[int]:
+        """The nodes that changed; they are told once."""
+        log, since = self._log, self._seen
+        self._seen = len(log)
+        return set(log[since:])
+
+
 class NodeLedger:
     """The same amounts for whoever may change them: copies that operations change and take back."""
 

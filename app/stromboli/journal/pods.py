@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
 from stromboli.api.pod_state import PodState
 from stromboli.journal import redaction, wire
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
+
+_Standing: TypeAlias = tuple[int, int, str, str, float, Sequence[tuple[Any, ...]], Mapping[str, str]]
 
 _BINDING, _PENDING = int(PodState.Binding), int(PodState.Pending)
 
@@ -18,13 +23,7 @@ def class_of(pod_class: PodClass) -> wire.Class:
 def whole_of(record: PodRecord, state: int) -> wire.Pod:
     """All of a pod, in a state of which the API server shows what it can."""
     return wire.Pod(
-        record.row,
-        _PENDING if state == _BINDING else int(state),
-        record.node_name,
-        record.nominated_node,
-        record.started,
-        redaction.conditions(record.conditions),
-        record.claim_names,
+        *_standing(record, state),
         record.namespace,
         record.name,
         record.uid,
@@ -39,7 +38,12 @@ def whole_of(record: PodRecord, state: int) -> wire.Pod:
 
 def status_of(record: PodRecord, state: int) -> wire.PodStatus:
     """Where a pod stands."""
-    return wire.PodStatus(
+    return wire.PodStatus(*_standing(record, state))
+
+
+def _standing(record: PodRecord, state: int) -> _Standing:
+    """The fields of a `wire.PodStatus`, with which a `wire.Pod` begins."""
+    return (
         record.row,
         _PENDING if state == _BINDING else int(state),
         record.node_name,

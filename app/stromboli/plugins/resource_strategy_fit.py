@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import readers
-from stromboli.api.resources import CPU, MEMORY, Vector
+from stromboli.api.resources import CPU, MEMORY, Vector, compared
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin
 from stromboli.framework.view import View
@@ -150,9 +150,7 @@ class ResourceStrategyFit(Plugin):
     def _sra_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
         """Higher for nodes that have fewer of the scarce resources; 0 where something is missing that the pod needs."""
         request = self._view.request(pod)
-        needed = request > 0
-        needed[[CPU, MEMORY]] = True
-        usable = (nodes.allocatable[needed] > 0).all(axis=0)
+        usable = (nodes.allocatable[compared(request)] > 0).all(axis=0)
         have = np.zeros(len(nodes))
         for column, weight in self._scarce:
             if column is not None:

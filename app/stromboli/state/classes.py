@@ -135,7 +135,7 @@ class ClassTable:
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
         claims = tuple(_claims(spec)) if spec.volumes else ()
         local = namespace if _depends_on_namespace(spec, claims) else ""
-        encoded = self._encoder.encode(
+        shape = self._encoder.encode(
             (
                 spec.containers,
                 spec.init_containers,
@@ -146,44 +146,25 @@ class ClassTable:
                 spec.tolerations,
                 spec.topology_spread_constraints,
                 spec.scheduling_gates,
-                spec.resource_claims,
                 spec.preemption_policy,
-                claims,
-                read.labels,
-                read.annotations,
-                read.fields,
-                local,
             )
         )
+        own = self._encoder.encode((spec.resource_claims, claims, read.labels, read.annotations, read.fields, local))
         # Of a class that a single pod has, the text would be most of what it takes.
-        key = blake2b(encoded, digest_size=_DIGEST).digest()
+        key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), self._shape(spec), spec, read, claims, local)
+            found = _make(self._numbers.take(), self._shape(shape, spec), spec, read, claims, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
 
-    def _shape(self, spec: objects.PodSpec) -> _Shape:
-        """What a spec has in common with others."""
-        encode, affinity = self._encoder.encode, spec.affinity.node_affinity if spec.affinity else None
-        key = encode(
-            (
-                spec.containers,
-                spec.init_containers,
-                spec.overhead,
-                spec.resources,
-                spec.node_selector,
-                spec.affinity,
-                spec.tolerations,
-                spec.topology_spread_constraints,
-                spec.scheduling_gates,
-                spec.preemption_policy,
-            )
-        )
+    def _shape(self, key: bytes, spec: objects.PodSpec) -> _Shape:
+        """What a spec has in common with others of the same key."""
         found = self._shapes.get(key)
         if found is None:
-            terms = encode((spec.node_selector, affinity, spec.tolerations))
+            affinity = spec.affinity.node_affinity if spec.affinity else None
+            terms = self._encoder.encode((spec.node_selector, affinity, spec.tolerations))
             request, limit = pod_request(spec), _pod_total(spec, "limits") or _NO_LIMIT
             found = self._shapes[key] = _Shape(spec, request, _scoring_request(spec), limit, terms)
         return found

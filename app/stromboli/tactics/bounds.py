@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector, fits
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, compared, fits
 from stromboli.framework.kernel import copies_that_fit
+from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.tactics.frontier import Frontier
 from stromboli.tactics.holders import Holders
@@ -44,19 +45,17 @@ class Stock:
         occupied = np.flatnonzero(np.diff(self.starts))
         if len(occupied):
             self.largest[:, occupied] = np.maximum.reduceat(held, self.starts[occupied], axis=1)
-        self._seen = len(view.nodes.log)
+        self._changes = Changes(view.nodes)
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
-        log = self._view.nodes.log
-        for node in set(log[self._seen :]):
+        for node in self._changes.take():
             part = slice(self.starts[node], self.starts[node + 1])
             if part.start < part.stop:
                 held = self._view.requests(self.rows[part]).T * self._alive(self.rows[part])
                 self.sums[:, part] = held.cumsum(axis=1)
                 self.amounts[:, node] = self.sums[:, part.stop - 1]
                 self.largest[:, node] = held.max(axis=1)
-        self._seen = len(log)
 
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
@@ -79,24 +78,20 @@ class Bounds:
         self._nodes = session.view.nodes
         self._stock = stock
         self._request = request
-        asked = request > 0
-        asked[[CPU, MEMORY]] = True
-        self._asked: list[int] = np.flatnonzero(asked).tolist()
+        self._asked: list[int] = np.flatnonzero(compared(request)).tolist()
         count = len(self._nodes)
         #: at which rank there may be a place, shape (nodes,)
         self.level: Rows = np.full(count, _NEVER)
         #: how many victims that takes at least, and for how many pods there are places at most
         self._least: Vector = np.zeros(count)
         self._most: Vector = np.zeros(count)
-        self._seen = len(self._nodes.log)
+        self._changes = Changes(self._nodes)
         stock.refresh()
         self._look_at(self._nodes.rows)
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
-        log = self._nodes.log
-        changed = set(log[self._seen :])
-        self._seen = len(log)
+        changed = self._changes.take()
         if changed:
             self._stock.refresh()
             self._look_at(np.array(sorted(changed), np.intp))

@@ -23,6 +23,7 @@ import numpy as np
 from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job
 from stromboli.framework.kernel import copies_that_fit
+from stromboli.framework.nodes import Changes
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
@@ -188,7 +189,7 @@ class Purchase:
         self._possible[rows] = True
         self._asks: dict[int, Ask | None] = {}
         self._frontier, self._place = bounds.frontier(rows, self._scores(rows), len(self._pods))
-        self._seen = len(self._session.view.nodes.log)
+        self._changes = Changes(self._session.view.nodes)
         for pod in self._pods:
             if not self._buy(pod):
                 break
@@ -244,8 +245,7 @@ class Purchase:
 
     def _look_again(self) -> None:
         """Forget what nodes asked that changed, and those with pods of jobs that have less to give."""
-        log = self._session.view.nodes.log
-        changed = {node for node in log[self._seen :] if self._possible[node]}
+        changed = {node for node in self._changes.take() if self._possible[node]}
         for key in self._gave:
             changed |= self._nodes_of.pop(key, set())
         for node in changed:
@@ -253,7 +253,6 @@ class Purchase:
                 self._asks.pop(node, None)
                 self._frontier.push((NOBODY, False, 0.0, float(self._place[node]), node))
         self._gave.clear()
-        self._seen = len(log)
 
     def _cheapest(self) -> Ask | None:
         """The cheapest of what the nodes ask that look best."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Queue
+from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.candidates import LIFT, Weight, agreeing, beginnings, preemptable, priorities, weight
@@ -309,7 +310,7 @@ class _Ranking:
         self._foreign: Mask = np.zeros(count, np.bool_) if shard is None else ~shard.own
         #: what victims weigh at least, where there would be room, shape (4, nodes); else NaN
         self._weights: Matrix = np.full((4, count), np.nan)
-        self._seen = len(session.view.nodes.log)
+        self._changes = Changes(session.view.nodes)
         releasable.refresh()
         rows = self._look_at(rows)
         self._frontier = Frontier((*self._weights[:, rows], self._foreign[rows], rows))
@@ -331,9 +332,7 @@ class _Ranking:
         for entry in self._out:
             self._frontier.push(entry)
         self._out.clear()
-        log = self._session.view.nodes.log
-        changed = [node for node in set(log[self._seen :]) if self._possible[node]]
-        self._seen = len(log)
+        changed = [node for node in self._changes.take() if self._possible[node]]
         self._releasable.refresh()
         if changed:
             rows = self._look_at(np.array(changed, np.intp))

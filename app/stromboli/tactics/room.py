@@ -9,6 +9,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.kernel import copies_that_fit
+from stromboli.framework.nodes import Changes
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -43,7 +44,7 @@ class Room:
         #: what is free now or when terminating pods have gone, of each node in columns, and of all
         self._free = (self._nodes.idle + self._nodes.releasing) * within
         self._total: Vector = self._free.sum(axis=1)
-        self._seen = len(self._nodes.log)
+        self._changes = Changes(self._nodes)
 
     def total(self) -> Vector:
         """What is free, now or when terminating pods have gone, shape (dimensions,)."""
@@ -97,9 +98,8 @@ class Room:
 
     def _refresh(self) -> None:
         """Look again at the nodes that changed."""
-        log, nodes = self._nodes.log, self._nodes
-        rows = np.array([node for node in set(log[self._seen :]) if self._within[node]], np.intp)
-        self._seen = len(log)
+        nodes = self._nodes
+        rows = np.array([node for node in self._changes.take() if self._within[node]], np.intp)
         if not len(rows):
             return
         free = nodes.idle[:, rows] + nodes.releasing[:, rows]

@@ -15,9 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Rows, Vector
+from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared
 from stromboli.framework.job import Job
 from stromboli.framework.kernel import copies_that_fit
+from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bounds import NOBODY, Stock
@@ -90,15 +91,13 @@ class Sellers:
         self._holders = holders
         self._stock = stock
         self._point = point
-        asked = request > 0
-        asked[[CPU, MEMORY]] = True
         self._request = request
-        self._columns: list[int] = np.flatnonzero(asked).tolist()
+        self._columns: list[int] = np.flatnonzero(compared(request)).tolist()
         self._wanted: list[float] = request[self._columns].tolist()
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
         self._known: dict[int, _Known] = {}
-        self._seen = len(session.view.nodes.log)
+        self._changes = Changes(session.view.nodes)
         self._turn = 0
         self.turn(None, may_go_whole=True)
 
@@ -150,11 +149,8 @@ class Sellers:
 
     def _refresh(self) -> None:
         """Forget the nodes that changed."""
-        log = self._session.view.nodes.log
-        if self._seen < len(log):
-            for node in set(log[self._seen :]):
-                self._known.pop(node, None)
-            self._seen = len(log)
+        for node in self._changes.take():
+            self._known.pop(node, None)
 
     def _holds(self, known: _Known, node: int) -> bool:
         """Whether what is known of a node that did not change would be found again."""
