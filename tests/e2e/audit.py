@@ -49,8 +49,8 @@ class Audit:
         """How often the binding of each pod was answered with each status code."""
         return Counter(
             (event["objectRef"]["name"], event["responseStatus"]["code"])
-            for event in self._events()
-            if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
+            for event, ref in self._asked()
+            if ref.get("subresource") == "binding" and ref["namespace"] == namespace
         )
 
     def accepted(self, namespace: str) -> Counter[str]:
@@ -65,10 +65,10 @@ class Audit:
         """What a program asked to be changed as a user, the lease aside."""
         return [
             Write(event["requestURI"], datetime.fromisoformat(event["requestReceivedTimestamp"]))
-            for event in self._events()
+            for event, ref in self._asked()
             if (event["user"]["username"], event.get("userAgent")) == (user, program)
             and event["verb"] in ("create", "delete", "patch", "update")
-            and event["objectRef"]["resource"] != "leases"
+            and ref["resource"] != "leases"
         ]
 
     def denied(self) -> list[str]:
@@ -81,12 +81,18 @@ class Audit:
 
     def used(self) -> set[str]:
         """Each right that the chart's ServiceAccount made use of, as VERB GROUP/RESOURCE or VERB RESOURCE."""
-        asked = (event for event in self._events() if event["user"]["username"].startswith(ACCOUNTS))
-        refs = ((event["verb"], event["objectRef"]) for event in asked if "resource" in event.get("objectRef", {}))
         return {
-            right(verb, ref.get("apiGroup", ""), "/".join(filter(None, (ref["resource"], ref.get("subresource")))))
-            for verb, ref in refs
+            right(event["verb"], ref.get("apiGroup", ""), _path(ref))
+            for event, ref in self._asked()
+            if event["user"]["username"].startswith(ACCOUNTS)
         }
+
+    def _asked(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """What concerned a resource, discovery and the like aside, and which."""
+        for event in self._events():
+            ref = event.get("objectRef", {})
+            if "resource" in ref:
+                yield event, ref
 
     def _events(self) -> Iterator[dict[str, Any]]:
         with self._log.open() as lines:
@@ -99,3 +105,8 @@ class Audit:
 def right(verb: str, group: str, resource: str) -> str:
     """How tests name what a rule allows."""
     return f"{verb} {group}/{resource}" if group else f"{verb} {resource}"
+
+
+def _path(ref: dict[str, Any]) -> str:
+    """A resource as in rules, its subresource behind a slash."""
+    return "/".join(filter(None, (ref["resource"], ref.get("subresource"))))
