@@ -75,7 +75,15 @@ class PodWatch:
     def wait(self, holds: Callable[[], bool], timeout: float = 120) -> None:
         """Return as soon as `holds`, asked after every event; AssertionError after `timeout` seconds."""
         with self._changed:
-            assert self._changed.wait_for(holds, timeout), f"not so after {timeout} s: {dict(self.gangs())}"
+            if self._changed.wait_for(holds, timeout):
+                return
+        raise AssertionError(f"not so after {timeout} s: {dict(self.gangs())}, with a node now: {self._with_a_node()}")
+
+    def _with_a_node(self) -> int:
+        """How many pods have a node as a list has them, whatever the watch told."""
+        with self._cluster.client(timeout=30) as api:
+            pods = msgspec.json.decode(api.get(self._path).raise_for_status().content, type=_PodList)
+        return sum(bool(pod.spec.node_name) for pod in pods.items)
 
     def wait_bound(self, pods: int, timeout: float = 120) -> None:
         """Return when so many pods have a node."""

@@ -38,6 +38,8 @@ class Fault:
     lost: bool = False
     #: the request waits until this is set
     until: asyncio.Event | None = None
+    #: it is carried out first, and the answer waits
+    late: bool = False
     times: int = 1
 
 
@@ -90,7 +92,7 @@ class Proxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append((request.raw_path, time.monotonic()))
         fault = self._fault(request)
-        if fault is not None and fault.until is not None:
+        if fault is not None and fault.until is not None and not fault.late:
             await fault.until.wait()
         if fault is not None and fault.content is not None:
             self.answers.append((request.method, request.path, fault.status))
@@ -107,9 +109,15 @@ class Proxy:
             if fault is not None and fault.lost:
                 assert request.transport is not None
                 request.transport.close()
+            if fault is not None and fault.until is not None and fault.late:
+                await answer.read()
+                await fault.until.wait()
             passed = {k: v for k, v in answer.headers.items() if k in ("Content-Type", "Retry-After")}
             response = web.StreamResponse(status=answer.status, headers=passed)
             await response.prepare(request)
+            if fault is not None and fault.late:
+                await response.write(await answer.read())
+                return response
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
             return response
@@ -161,10 +169,13 @@ class Cluster:
         self.proxy.faults.append(Fault(method, where, lost=True))
 
     @contextmanager
-    def held(self, method: str, where: str, times: int = 1, status: int = 0) -> Iterator[None]:
-        """Keep matching requests waiting as long as the context lasts, and then refuse them if there is a status."""
+    def held(self, method: str, where: str, times: int = 1, status: int = 0, *, late: bool = False) -> Iterator[None]:
+        """Keep matching requests waiting as long as the context lasts, and then refuse them if there is a status.
+
+        With `late` they are carried out at once, and their answers wait.
+        """
         until = asyncio.Event()
-        fault = Fault(method, where, status, until=until, times=times)
+        fault = Fault(method, where, status, until=until, late=late, times=times)
         self.proxy.faults.append(fault)
         try:
             yield

@@ -50,11 +50,11 @@ def node(name: str, **changes: Any) -> objects.Node:
     return msgspec.convert({**manifest, **changes}, objects.Node)
 
 
-def group(name: str, queue: str = "default", phase: str = "", minimum: int = 1) -> Object:
+def group(name: str, queue: str = "default", phase: str = "", minimum: int = 1, version: str = "1") -> Object:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "resourceVersion": version},
         "spec": {"queue": queue, "minMember": minimum},
         "status": {"phase": phase} if phase else {},
     }
@@ -233,19 +233,17 @@ def test_a_list_forgets_what_it_does_not_hold(mirror: Mirror) -> None:
     assert told == [("ADDED", node("a")), ("DELETED", "c")]
 
 
-def test_events_during_a_list_outweigh_it(mirror: Mirror) -> None:
-    mirror.event("PodGroup", "ADDED", group("deleted"))
+def test_what_was_read_by_itself_outweighs_only_an_older_list(mirror: Mirror) -> None:
+    for name in ("older", "newer", "deleted"):
+        mirror.event("PodGroup", "ADDED", group(name, version="10"))
     listing = mirror.listing("PodGroup")
-    mirror.event("PodGroup", "DELETED", group("deleted"))
-    mirror.event("PodGroup", "ADDED", group("new"))
-    mirror.event("PodGroup", "MODIFIED", group("changed", queue="new"))
-    listing.add(group("deleted"))
-    listing.add(group("changed", queue="old"))
-    assert listing.complete() == []
-    assert set(mirror.state.jobs.by_key) == {"default/new", "default/changed"}
-    changed = mirror.state.pod_group("default/changed")
-    assert changed is not None
-    assert changed.spec.queue == "new"
+    for name in ("older", "newer", "deleted"):
+        mirror.looked_up("PodGroup", group(name, queue="read", version="100"))
+    listing.add(group("older", queue="listed", version="20"))
+    listing.add(group("newer", queue="listed", version="101"))
+    assert listing.complete() == ["default/deleted"]
+    groups = {name: mirror.state.pod_group(f"default/{name}") for name in ("older", "newer")}
+    assert {name: each and each.spec.queue for name, each in groups.items()} == {"older": "read", "newer": "listed"}
 
 
 def test_only_what_may_give_a_pod_a_place_is_urgent(mirror: Mirror, wakes: list[bool]) -> None:

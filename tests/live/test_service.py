@@ -262,6 +262,28 @@ async def test_a_binding_that_no_event_confirms_is_looked_up(cluster: Cluster, s
         assert {PodState(int(service.state.pods.state[row])) for row in rows} <= {PodState.Bound, PodState.Running}
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["has ended", "is gone"])
+async def test_an_answer_that_is_late_undoes_nothing(cluster: Cluster, start: StartService, gone: bool) -> None:
+    """A pod is looked up, and a watch tells what became of it before the answer comes."""
+    pod = "/api/v1/namespaces/default/pods/alone-0"
+    cluster.gang("alone", 1)
+    with cluster.held("GET", pod, late=True):
+        with cluster.held("GET", "/api/v1/pods?watch", times=9):
+            service = await start(assume_timeout=0.1)
+            await until(lambda: cluster.count("GET", pod) == 1)
+        if gone:
+            cluster.delete(pod)
+            await until(lambda: "default/alone-0" not in service.state.pods.by_key)
+        else:
+            cluster.patch(f"{pod}/status", {"status": {"phase": "Succeeded"}})
+            await until(lambda: service.state.pods.state[0] == PodState.Succeeded)
+    await until(lambda: recorder(service).bindings.count("unconfirmed") == 1)
+    cluster.pod("other")
+    await until(lambda: cluster.pods()["other"])
+    states = [int(service.state.pods.state[row]) for row in service.state.pods.by_key.values()]
+    assert states.count(PodState.Succeeded) == len(states) - 1 == (not gone)
+
+
 async def test_a_pod_keeps_its_room_until_it_is_known_whether_it_was_bound(
     cluster: Cluster, start: StartService
 ) -> None:

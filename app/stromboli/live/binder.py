@@ -283,31 +283,42 @@ class Binder:
         self._events.emit(about_pod(bind), "Warning", "FailedBinding", message, "Binding")
 
     async def _look_up(self, bind: Bind) -> bool | None:
-        """Put the pod into the state as the API server has it.
+        """Whether a pod is bound where it should be, None when the API server does not answer.
 
-        Returns whether it is bound where it should be, None when the API server does not answer.
+        The state takes the pod as it is found. But what a watch told of it meanwhile is newer, or is followed by what
+        is newer.
         """
-        key = bind.key
+        key, before = bind.key, self._state.record(bind.key)
         try:
             content = await self._kube.persist("GET", f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
             pod = self._pods.decode(content)
         except ApiError as error:
-            if error.status == 404:
+            if error.status == 404 and self._state.record(key) is before:
                 self._mirror.delete("Pod", key, key)
                 return False
             log.recurring("pod not read", error, pod=key)
             if error.retriable:
                 return None
-            self._state.forget(key)
-            self._mirror.changed()
+            self._forget(bind)
             return False
         except CONNECTION_ERRORS as error:
             log.recurring("pod not read", error, pod=key)
             return None
-        if self._state.assumed.get(key) == bind.node:
-            self._state.forget(key)
-        self._mirror.event("Pod", "MODIFIED", pod)
-        return pod.metadata.uid == bind.uid and pod.spec.node_name == bind.node
+        bound = pod.metadata.uid == bind.uid and pod.spec.node_name == bind.node
+        if self._state.record(key) is before:
+            self._forget(bind)
+            self._mirror.looked_up("Pod", pod)
+        elif bound:
+            self._expect(bind)
+        else:
+            self._forget(bind)
+        return bound
+
+    def _forget(self, bind: Bind) -> None:
+        """The pod is no longer assumed to be where it was to be bound."""
+        if self._state.assumed.get(bind.key) == bind.node:
+            self._state.forget(bind.key)
+        self._mirror.changed()
 
     async def _sweep(self) -> None:
         """Look up bindings that nobody confirmed."""

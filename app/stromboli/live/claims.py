@@ -32,6 +32,7 @@ from stromboli.live.json import Decoder
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.versions import is_older, version_of
 from stromboli.state.cluster import object_key
 
 log = Logger(__name__)
@@ -357,10 +358,5 @@ def _is_used(claim: Claim) -> bool:
 
 def _is_older(claim: Claim, known: Claim) -> bool:
     """Whether one version of a claim comes before another."""
-    this, that = claim["metadata"], known["metadata"]
-    if this.get("uid") != that.get("uid"):
-        return False
-    try:
-        return int(this.get("resourceVersion") or 0) < int(that.get("resourceVersion") or 0)
-    except ValueError:
-        return False
+    same = claim["metadata"].get("uid") == known["metadata"].get("uid")
+    return same and is_older(version_of(claim), version_of(known))

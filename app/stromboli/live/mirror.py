@@ -20,6 +20,7 @@ from stromboli.api.errors import InvalidObjectError
 from stromboli.api.pod_state import ON_NODE_STATES, PodState
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
+from stromboli.live.versions import is_older, version_of
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.pods import PodRecord
 
@@ -75,14 +76,19 @@ class Mirror:
     def event(self, kind: str, type: str, obj: Any) -> None:
         """Apply one watch event: ADDED, MODIFIED or DELETED."""
         key = object_key(obj)
-        listing = self._listings.get(kind)
-        if listing is not None:
-            listing.overtaken.add(key)
         self._observer.watch_event(kind, type)
         if type == "DELETED":
             self.delete(kind, key, obj)
         else:
             self.upsert(kind, key, obj, type)
+
+    def looked_up(self, kind: str, obj: Any) -> None:
+        """Apply an object that was read by itself. A list that is on its way may have it as it was before."""
+        key = object_key(obj)
+        listing = self._listings.get(kind)
+        if listing is not None:
+            listing.seen[key] = version_of(obj)
+        self.upsert(kind, key, obj, "MODIFIED")
 
     def upsert(self, kind: str, key: str, obj: Any, type: str) -> None:
         """Apply an object as it is now."""
@@ -198,23 +204,20 @@ class Mirror:
 
 
 class Listing:
-    """A whole list on its way in: what is not in it when it is complete is forgotten.
-
-    Events that arrive between its beginning and its end are newer than the list, or will be followed by newer ones;
-    the objects that they are about are left alone.
-    """
+    """A whole list on its way in: what is not in it when it is complete is forgotten. No watch is open meanwhile."""
 
     def __init__(self, mirror: Mirror, kind: str) -> None:
         self._mirror = mirror
         self._kind = kind
         self._known = set(mirror.state.keys(kind))
-        self.overtaken: set[str] = set()
+        #: the versions of objects that were read by themselves meanwhile
+        self.seen: dict[str, str] = {}
 
     def add(self, obj: Any) -> None:
         """Apply an object of the list."""
         key = object_key(obj)
         self.keep(key)
-        if key not in self.overtaken:
+        if not is_older(version_of(obj), self.seen.get(key, "")):
             self._mirror.upsert(self._kind, key, obj, "ADDED")
 
     def keep(self, key: str) -> None:
@@ -224,7 +227,7 @@ class Listing:
     def complete(self) -> list[str]:
         """The list has been read to its end. Returns the keys that were dropped."""
         self._mirror._listings.pop(self._kind, None)
-        dropped = sorted(self._known - self.overtaken)
+        dropped = sorted(self._known)
         for key in dropped:
             self._mirror.delete(self._kind, key, key)
         return dropped

@@ -30,6 +30,7 @@ from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.versions import is_older, version_of
 
 log = Logger(__name__)
 
@@ -244,7 +245,7 @@ class Reflector:
 
     def _require_newer(self, version: str) -> None:
         """Raises _OldListError for the version of a list from before what was seen."""
-        if not _is_older(version, self._version):
+        if not is_older(version, self._version):
             self._older_since = None
             return
         now = self._clock()
@@ -349,7 +350,7 @@ class Reflector:
             return self._strange(line)
         if event.type in _CHANGES:
             self._mirror.event(self.source.kind, event.type, event.object)
-        return _version(event.object)
+        return version_of(event.object)
 
     def _strange(self, line: bytes) -> str:
         """An event that does not hold an object of our kind, or not one that can be read."""
@@ -408,17 +409,6 @@ def _is_named(obj: Any) -> bool:
         return True
     metadata = obj.get("metadata")
     return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
-
-
-def _is_older(version: str, than: str) -> bool:
-    """Versions of one server are numbers that grow; of others nothing is known."""
-    return version.isdecimal() and than.isdecimal() and (len(version), version) < (len(than), than)
-
-
-def _version(obj: Any) -> str:
-    if isinstance(obj, dict):
-        return str(obj["metadata"].get("resourceVersion") or "")
-    return obj.metadata.resource_version or ""
 
 
 def _key(item: Raw) -> str:
