@@ -30,7 +30,6 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 import trustme
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
@@ -429,7 +428,7 @@ def _service(api: Running, *args: str) -> Iterator[tuple[Service, float]]:
 
 
 def _run(measure: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner() as runner:
         return runner.run(measure)
 
 

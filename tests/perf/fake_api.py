@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvloop
 from aiohttp import web
 
 from stromboli.api.crds import SCHEDULING, TOPOLOGY
@@ -262,7 +261,7 @@ class FakeApi:
             self._pods.bind(parts[-2], body)
             self._bound.set()
             return _json(b'{"kind":"Status","status":"Success"}', 201)
-        if parts[-1] == "status":
+        if parts[-1] == "status" and parts[1] == "apis":
             kind = self._kinds["/".join((*parts[:4], parts[-3]))]
             assert isinstance(kind, Manifests)
             return _json(kind.patch(parts[-2], msgspec.json.decode(body)["status"]))
@@ -513,5 +512,5 @@ async def _serve(world: World) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner() as runner:
         runner.run(_serve(msgspec.json.decode(sys.argv[1], type=World)))
