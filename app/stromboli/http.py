@@ -79,7 +79,10 @@ def listen(address: str) -> socket.socket:
         raise ValueError(f"{address!r} is not an address such as 127.0.0.1:8080")
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, int(port)), family=family, backlog=128)
+    listening = socket.create_server((host, int(port)), family=family, backlog=128)
+    # Connections inherit it. Without, the second part of an answer waits until the first is acknowledged.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 async def serve(app: FastAPI, listening: socket.socket, settings: Settings | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 
 import httpx
 import pytest
@@ -43,6 +44,13 @@ async def test_it_is_alive_while_its_parts_make_progress() -> None:
 def test_it_listens_on(address: str) -> None:
     with listen(address) as listening:
         assert listening.getsockname()[1] > 0
+
+
+def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
+    with listen("127.0.0.1:0") as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("address", ["8080", "localhost", "127.0.0.1:http", "127.0.0.1:", ":65536"])

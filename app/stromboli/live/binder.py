@@ -346,7 +346,8 @@ class Binder:
                 self._expect(bind, _LOOK_AGAIN)
             elif not confirmed:
                 self._claims.release(bind, LATE)
-            log.warning("binding not confirmed", pod=key, node=bind.node, bound=confirmed)
+            found = {True: "it is bound", False: "it is not bound", None: "nobody answers"}[confirmed]
+            log.recurring("binding not confirmed", found, pod=key, node=bind.node)
 
     def _is_held(self, key: str) -> bool:
         until, _ = self._held.get(key, (0.0, None))
