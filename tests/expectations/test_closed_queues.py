@@ -104,6 +104,49 @@ def test_nobody_is_evicted_for_what_waits_in_it(by: str) -> None:
     assert (bound(result), result.session.evicted) == ({}, {})
 
 
+GUARANTEED = {"guarantee": {"resource": {"cpu": "6"}}}
+EITHER = pytest.mark.parametrize("by", [POLICIES["proportion"], POLICIES["capacity"], TREE])
+
+
+@EITHER
+@pytest.mark.parametrize("closed", ["team", "dept"])
+@pytest.mark.parametrize("holds", [0, 2])
+def test_of_its_guarantee_only_what_runs_is_kept(by: str, closed: str, holds: int) -> None:
+    runs = [pod_group("r", 2, queue="team", phase="Running"), *gang("r", holds, node="n")] if holds else []
+    wanted = [*ones("z", "other", 8), *job("x", "team", 1)]
+    assert bound(run(queues(closed, **GUARANTEED), runs, wanted, by=by)) == {"z": 8 - holds}
+    assert bound(run(queues(**GUARANTEED), runs, ones("z", "other", 8), by=by)) == {"z": 2}
+
+
+def test_volcano_keeps_all_of_it() -> None:
+    idle = [queue("team", state="Closed", **GUARANTEED), queue("other"), *ones("z", "other", 8)]
+    assert bound(run(idle, by=POLICIES["capacity"], rules="volcano")) == {"z": 2}
+
+
+@EITHER
+def test_what_runs_within_its_guarantee_is_not_taken(by: str) -> None:
+    runs = [pod_group("r", 0, queue="team", phase="Running"), *gang("r", 4, node="n")]
+    borrowed = [pod_group("s", 0, queue="lender", phase="Running"), *gang("s", 4, node="n")]
+    result = run(
+        queues("team", **GUARANTEED, deserved={"cpu": "1"}),
+        queue("lender", parent="root", deserved={"cpu": "2"}),
+        *(runs, borrowed, ones("z", "other", 8)),
+        by=by,
+    )
+    assert not [victim for victim in result.session.evicted if victim.startswith("default/r-")]
+
+
+def test_a_parent_keeps_for_its_children_what_one_of_them_can_use() -> None:
+    """What is guaranteed to the parent goes to whichever child is open."""
+    tree = [queue("dept", parent="root", **GUARANTEED), queue("a", parent="dept"), queue("b", parent="dept")]
+    others = [queue("root"), queue("other", parent="root"), *ones("z", "other", 8)]
+    assert bound(run(tree, others, by=TREE)) == {"z": 2}
+    tree[1] = queue("a", parent="dept", state="Closed")
+    assert bound(run(tree, others, by=TREE)) == {"z": 2}
+    tree[2] = queue("b", parent="dept", state="Closed")
+    assert bound(run(tree, others, by=TREE)) == {"z": 8}
+
+
 @pytest.mark.parametrize("by", [POLICIES["proportion"], POLICIES["fairshare"]])
 def test_it_gets_its_share_again_when_it_opens(by: str) -> None:
     jobs = [*ones("x", "team", 8), *ones("z", "other", 8)]

@@ -105,6 +105,10 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     """How the share was found, and what follows from it, in sentences."""
     if not queue.open:
         yield f"takes nothing new: {not_open(queue)}"
+    guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), _kept(session, queue)
+    if gauges.kept is not None and (kept < guaranteed - TOLERANCE).any():
+        told = ", ".join(f"{amount} {name}" for name, amount in amounts(session, kept).items())
+        yield f"of its guarantee {told or 'nothing'} is kept for it: others may have the rest"
     deserved = gauges.amounts.get("deserved")
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
@@ -131,10 +135,10 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
     if weights and queue in sharing:
         names = ", ".join(f"{each.name} {each.spec.weight}" for each in sharing)
         yield f"weight {queue.spec.weight} of {weights} ({names})"
-    guarantee, request = session.view.vector(queue.spec.guarantee.resource), gauges.amounts["request"]
+    guarantee, request = _kept(session, queue), gauges.amounts["request"]
     others = idle = session.view.vector(None)
     for each in session.view.queues.values():
-        kept_there = session.view.vector(each.spec.guarantee.resource)
+        kept_there = _kept(session, each)
         others = others + kept_there if each is not queue else others
         idle = idle if each.has_jobs else idle + kept_there
     for column, resource in enumerate(session.view.dimensions):
@@ -155,6 +159,12 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
             why = f"its part by weight of {describe(column, session.view.total[column])}"
             why += f", of which idle queues keep {describe(column, idle[column])} guaranteed" if idle[column] else ""
         yield f"deserves {_told(column, deserved)} {resource}: {why}"
+
+
+def _kept(session: Session, queue: Queue) -> Vector:
+    """What is kept of a queue's guarantee."""
+    gauges = session.report.gauges.get(queue.name)
+    return session.view.vector(None) if gauges is None or gauges.kept is None else gauges.kept
 
 
 def ignored(session: Session, queue: Queue) -> dict[str, str]:

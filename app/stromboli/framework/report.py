@@ -22,6 +22,8 @@ class QueueGauges:
     #: the plugin that divides, and what the queue may hold at most whatever it deserves; explained, not exported
     plugin: str = ""
     limit: Vector | None = None
+    #: what of its guarantee is kept for it; explained, not exported
+    kept: Vector | None = None
     #: how the share was found: its amount after each step
     steps: Callable[[], list[tuple[str, Vector]]] | None = None
 

@@ -69,8 +69,10 @@ class View:
         #: dimensions)
         self.job_allocated: Matrix = self.membership.allocated
         self.job_requested: Matrix = self.membership.requested()
-        #: which jobs get nothing more, since their queue was closed; one that nobody opened yet is about to be
-        self.shut: Mask = self._of_closed_queues()
+        #: which queues were closed, or are below one that was; one that nobody opened yet is about to be
+        self.closed: Mask = self._closed_queues()
+        #: which jobs get nothing more, since their queue was closed
+        self.shut: Mask = self.closed[self.jobs.queue]
         if self.shut.any():
             self.job_requested[self.shut] = self.job_allocated[self.shut]
         #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
@@ -206,11 +208,10 @@ class View:
         for queue in self.queues.values():
             queue.indices = by_queue.of(queue.index)
 
-    def _of_closed_queues(self) -> Mask:
+    def _closed_queues(self) -> Mask:
         strict = self.rules.closed_queue
         closed = [strict and (queue.closed or queue.closed_by is not None) for queue in self.queues.values()]
-        of_jobs: Mask = np.array(closed, np.bool_)[self.jobs.queue]
-        return of_jobs
+        return np.array(closed, np.bool_)
 
     def _job_at(self, index: int) -> Job:
         return self.jobs.at(index)

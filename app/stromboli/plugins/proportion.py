@@ -211,6 +211,7 @@ class Proportion(Plugin):
         zero = view.vector(None)
         for queue in view.queues.values():
             gauges = report.queue(queue.name)
+            gauges.kept = self._kept[queue.index]
             if view.rules.clipped_guarantees and len(view.nodes):
                 guarantees.report_clipped(report, view, queue, self._clipped[queue.index])
             row = self._row.get(queue.name)
@@ -280,7 +281,9 @@ class Proportion(Plugin):
         view, every = self._view, list(self._view.queues.values())
         self._kept = self._amounts(every, lambda queue: queue.spec.guarantee.resource, 0.0)
         self._clipped = np.zeros(self._kept.shape, np.bool_)
-        own = [queue.index for queue in queues]
+        held, own = view.jobs.by_queue(view.job_allocated), [queue.index for queue in queues]
+        # Nobody can use what is guaranteed to a closed queue, beyond what it holds.
+        self._kept[view.closed] = np.minimum(self._kept, held)[view.closed]
         if view.rules.clipped_guarantees and len(view.nodes) and self._kept.any():
             asked = np.zeros_like(self._kept)
             asked[own] = self._request

@@ -58,7 +58,8 @@ class Rules:
     )
     closed_queue: bool = _rule(
         "takes best-effort pods and PodGroups without minResources; a closed parent says nothing about its children",
-        "takes nothing new, nor does any queue below it; what waits in it lays claim to nothing",
+        "takes nothing new, nor does any queue below it; what waits in it lays claim to nothing, and "
+        "of its guarantee only what it holds is kept",
     )
     deserved: bool = _rule(
         "guarantees may lift the sum above the cluster",

@@ -67,8 +67,10 @@ class Capacity(Plugin):
         self._view = view
         #: why the whole cluster stands still; only under Volcano's rules
         self._stopped: Reason | None = None
+        #: of all queues, and of those that take part: with a hierarchy all, else those with jobs
+        self._every = {queue.name: self._account(queue) for queue in view.queues.values()}
         self._accounts = {
-            queue.name: self._account(queue) for queue in view.queues.values() if self.hierarchy or queue.has_jobs
+            name: account for name, account in self._every.items() if self.hierarchy or account.queue.has_jobs
         }
         if self.hierarchy:
             self._link()
@@ -77,6 +79,7 @@ class Capacity(Plugin):
         self._count_jobs()
         if self._limits_devices:
             self._count_devices()
+        self._release_guarantees()
         self._set_limits()
         if view.rules.kept_guarantees and len(view.nodes):
             self._keep_guarantees()
@@ -364,17 +367,18 @@ class Capacity(Plugin):
         zero = view.vector(None)
         for queue in view.queues.values():
             gauges = report.queue(queue.name)
+            gauges.kept = self._every[queue.name].guarantee
             if queue.name in self._clipped:
-                guarantees.report_clipped(report, view, queue, self._clipped[queue.name][1])
+                guarantees.report_clipped(report, view, queue, self._clipped[queue.name])
             account = self._accounts.get(queue.name)
             if account is None:
-                idle = self._account(queue)
+                idle = self._every[queue.name]
                 gauges.amounts.update(
                     deserved=view.vector(queue.spec.deserved), allocated=zero, request=zero, inqueue=zero
                 )
                 if queue.spec.capability:
                     gauges.amounts["capacity"] = idle.capability
-                gauges.amounts["real_capacity"] = np.minimum(self._free + self._kept(idle), idle.capability)
+                gauges.amounts["real_capacity"] = np.minimum(self._free + idle.guarantee, idle.capability)
                 continue
             held, request, inqueue = self._at_start[queue.name]
             gauges.amounts.update(
@@ -394,9 +398,6 @@ class Capacity(Plugin):
     def _steps(self, account: Account) -> list[tuple[str, Vector]]:
         """What a queue deserves: what its spec says, and what became of it."""
         return [("spec.deserved", self._view.vector(account.queue.spec.deserved)), ("in force", account.deserved)]
-
-    def _kept(self, account: Account) -> Vector:
-        return self._clipped.get(account.queue.name, (account.guarantee,))[0]
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -469,6 +470,15 @@ class Capacity(Plugin):
         if not self._view.rules.broken_queue:
             self._stopped = why
 
+    def _release_guarantees(self) -> None:
+        """Keep nothing beyond what is held for queues that take nothing new, and where all below take nothing new."""
+        closed = self._view.closed
+        leaves = [account for account in self._every.values() if not account.children]
+        used = {above.queue.name for leaf in leaves if not closed[leaf.queue.index] for above in leaf.path}
+        for name, account in self._every.items():
+            if name not in used:
+                account.guarantee = np.minimum(account.guarantee, account.allocated)
+
     def _count_jobs(self) -> None:
         """Add what jobs have and want to their queues and the ancestors."""
         view = self._view
@@ -494,13 +504,12 @@ class Capacity(Plugin):
                         each.devices.add(self._devices.of(pod))
 
     def _set_limits(self) -> None:
-        queues = self._view.queues.values()
-        #: by name of the queue, what is kept for it where that is less than its guarantee, and of which dimensions
-        self._clipped: dict[str, tuple[Vector, Mask]] = {}
+        #: by name of the queue, of which dimensions its guarantee is more than can be kept
+        self._clipped: dict[str, Mask] = {}
         none = self._view.vector(None)
         if not self.hierarchy:
-            self._clip([self._accounts.get(queue.name) or self._account(queue) for queue in queues], self._view.total)
-        kept = (self._kept(self._accounts.get(queue.name) or self._account(queue)) for queue in queues)
+            self._clip(list(self._every.values()), self._view.total)
+        kept = (account.guarantee for account in self._every.values())
         #: what no guarantee holds, for flat queues
         self._free: Vector = np.maximum(self._view.total - np.sum([none, *kept], axis=0), 0)
         if self.hierarchy and ROOT in self._accounts:
@@ -540,14 +549,13 @@ class Capacity(Plugin):
     def _keep_guarantees(self) -> None:
         """Give queues pools, if anything is guaranteed to anybody."""
         tops = [account for account in self._accounts.values() if account.parent is None]
-        idle = [q for q in self._view.queues.values() if q.name not in self._accounts]
-        kept = [self._kept(self._account(queue)) for queue in idle]
-        kept += [each.guarantee for top in tops for each in (top.children if self.hierarchy else [top])]
+        idle = [account.guarantee for name, account in self._every.items() if name not in self._accounts]
+        kept = idle + [each.guarantee for top in tops for each in (top.children if self.hierarchy else [top])]
         together = _total(kept) + self._view.vector(None)
         if not together.any():
             return
         cluster = guarantees.Pool.cluster(self._view.total, together)
-        for amount in kept[: len(idle)]:
+        for amount in idle:
             cluster.part(amount)
         for top in tops:
             self._keep_below(top, cluster)
@@ -581,7 +589,7 @@ class Capacity(Plugin):
         kept, clipped = guarantees.clip(guarantee, own, whole, asked)
         for account, amounts, less in zip(siblings, kept, clipped, strict=True):
             account.guarantee = amounts
-            self._clipped[account.queue.name] = amounts, less
+            self._clipped[account.queue.name] = less
 
 
 def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
