@@ -15,6 +15,7 @@ def tried(examples: int) -> settings:
     """So many examples of each test, the same every time; or as many as `STROMBOLI_FUZZ` says."""
     return settings(
         max_examples=int(os.environ.get("STROMBOLI_FUZZ") or examples),
+        deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
 

@@ -19,6 +19,7 @@ from tests.live.conftest import until
 ROOT = Path(__file__).parents[2]
 State: TypeAlias = Callable[[Cluster], AbstractContextManager[object]]
 Run: TypeAlias = Callable[..., Awaitable[Process]]
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stromboli"
 #: seconds after which only a failure still waits
 _PATIENCE = 40
 
@@ -157,9 +158,44 @@ async def test_a_loop_that_stands_still_ends_the_process(cluster: Cluster, spawn
 async def test_losing_the_lease_ends_the_process_in_one_line(cluster: Cluster, spawn: Run) -> None:
     process = await spawn(*command(cluster, "--leader-elect"))
     await until(lambda: len(cluster.items(f"{SCHEDULING}/queues")) == 2)
-    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stromboli"
-    cluster.patch(lease, {"spec": {"holderIdentity": "another"}})
+    cluster.patch(LEASE, {"spec": {"holderIdentity": "another"}})
     code, said = await ended(process)
     assert code == 1
     assert not any("Traceback" in line for line in said)
     assert said[-1].startswith("LeadershipLostError: ")
+
+
+SLOW = """
+import time
+from stromboli.framework import Plugin
+
+class Slow(Plugin):
+    name = "slow"
+
+    def open(self, view):
+        if len(view.jobs) > 1:
+            print("slow session", file=__import__("sys").stderr, flush=True)
+            time.sleep(1000)
+"""
+
+
+async def test_the_next_leads_at_once_whatever_hangs(cluster: Cluster, spawn: Run, tmp_path: Path) -> None:
+    """What queues held cannot be written, and a session takes long: neither holds the lease, nor fails the process."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    plugins = "{name: gang}, {name: fairshare, arguments: {usage.halfLife: 1h}}, {name: slow}"
+    (tmp_path / "policy").write_text(f"actions: enqueue, allocate\ntiers: [{{plugins: [{plugins}]}}]")
+    options = ("--policy", str(tmp_path / "policy"), "--plugins-dir", str(tmp_path), "--leader-elect")
+    with cluster.held("POST", "/configmaps", 1_000), cluster.held("PUT", "/configmaps", 1_000):
+        process = await spawn(*command(cluster, *options))
+        await until(lambda: len(cluster.items(f"{SCHEDULING}/queues")) == 2)
+        cluster.gang("a", 1)
+        await until(lambda: cluster.all_bound(1))
+        cluster.gang("b", 1)
+        await until_said(process, "slow session")
+        process.send_signal(signal.SIGTERM)
+        await until_said(process, "usage of queues not written")
+        await until(lambda: cluster.get(LEASE)["spec"]["holderIdentity"] == "")
+        assert process.returncode is None
+        code, said = await ended(process)
+    assert code == 0
+    assert any("ended by force" in line and "session_0" in line for line in said)

@@ -51,11 +51,12 @@ from stromboli.tracing import from_environment
 log = Logger(__name__)
 
 _LEVELS = ("debug", "info", "warning", "error")
-#: seconds for which the event loop may stand still, and those that the end may take once the service has ended
+#: seconds for which the event loop may stand still, and those that the end may take
 _PATIENCE = 60.0
 _GRACE = 10.0
-#: seconds for what the journal still has to write
+#: seconds for what the journal still has to write, and for threads that find out what nobody waits for any more
 _FLUSH = 3.0
+_REST = 1.0
 
 
 def run(
@@ -295,23 +296,25 @@ class _Scheduler:
             asyncio.create_task(watch_loop(_PATIENCE), name="watchdog"),
             asyncio.create_task(node_load.follow(self._policy, self._tell), name="node load"),
             asyncio.create_task(queue_usage.follow(self._policy, self._tell_usage), name="queue usage"),
+            asyncio.create_task(self._service.stopping(), name="stopping"),
         )
         try:
-            done, _ = await asyncio.wait((service, http), return_when=asyncio.FIRST_COMPLETED)
-            await self._service.stop()
-            for task in done:
-                task.result()
+            await asyncio.wait((service, http, others[-1]), return_when=asyncio.FIRST_COMPLETED)
         finally:
             end_within(_GRACE)
-            tasks = (service, http, *others)
-            for task in tasks:
+            await self._service.stop()
+            for task in (http, *others):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = await asyncio.gather(service, http, *others, return_exceptions=True)
             await self._reviews.close()
             if self._spans:
                 self._spans.close()
             if self._journal is not None:
                 await asyncio.to_thread(self._journal.flush, _FLUSH)
+        problem = next((each for each in outcomes if isinstance(each, Exception)), None)
+        end_within(_REST, 1 if problem else 0)
+        if problem is not None:
+            raise problem
 
     def _tell(self, loads: node_load.Loads) -> None:
         self._sessions.node_usage = loads

@@ -32,7 +32,7 @@ _REQUESTS = (2.0, 20.0)
 #: an operator that ran for so many seconds was not broken from the start
 _LASTING = 60.0
 #: seconds that it is given to end; half as long again, and it is left
-_GRACE = 2.0
+_GRACE = 1.0
 
 
 class QueueOperator:
@@ -63,20 +63,23 @@ class _Life:
         self._outer = asyncio.get_running_loop()
         self._inner: asyncio.AbstractEventLoop | None = None
         self._stop = threading.Event()
+        #: when it no longer works, and when its thread is at its end
         self._ended: asyncio.Future[str] = self._outer.create_future()
+        self._gone = asyncio.Event()
         self._bucket = TokenBucket(*_REQUESTS)
         self._problem = ""
 
     async def run(self) -> str:
         """Run until it ends by itself, and return why; when this is cancelled it is ended."""
-        thread = threading.Thread(target=self._main, name="operator", daemon=True)
-        thread.start()
+        threading.Thread(target=self._main, name="operator", daemon=True).start()
         try:
             return await asyncio.shield(self._ended)
         finally:
             self._stop.set()
-            await asyncio.to_thread(thread.join, 1.5 * _GRACE)
-            if thread.is_alive():
+            try:
+                async with asyncio.timeout(1.5 * _GRACE):
+                    await self._gone.wait()
+            except TimeoutError:
                 self._break_off()
 
     def _main(self) -> None:
@@ -85,6 +88,7 @@ class _Life:
         except BaseException as error:
             self._problem = self._problem or repr(error)
         self._in(self._outer, self._tell)
+        self._in(self._outer, self._gone.set)
 
     async def _operate(self) -> None:
         self._inner = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -65,8 +65,9 @@ _RESTORED = 60.0
 #: for how long a new leader waits for news of the cluster at most, and how often it looks whether they came, in seconds
 _CATCHING_UP = 5.0
 _LOOK = 0.05
-#: how long what is under way may take when the service ends, in seconds
-_GRACE = 4.0
+#: how long each may take when the service ends, in seconds: what is under way, what the next leader reads, the lease
+#: itself, and hanging up
+_PARTS, _LEFT, _LEASE, _CLOSE = 2.0, 1.0, 1.0, 1.0
 #: fields of a PodGroup's status that are no words
 _FACTS = ("phase", "running", "succeeded", "failed")
 _API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOLOGY}
@@ -198,6 +199,10 @@ class Service:
         if self._running is not None:
             await self._running
 
+    async def stopping(self) -> None:
+        """Return when it was told to end."""
+        await self._stopping.wait()
+
     async def stop(self) -> None:
         """End what `begin` or `start` began, and return when that is done."""
         self._stopping.set()
@@ -262,19 +267,15 @@ class Service:
     async def _end(self, work: asyncio.Task[None]) -> None:
         """End all tasks, hand the lease on and hang up; what takes longer than its time is left behind."""
         work.cancel()
-        await asyncio.wait((work,), timeout=_GRACE)
+        await asyncio.wait((work,), timeout=_PARTS)
         if not work.done():
-            log.warning("parts did not end in time", seconds=_GRACE)
-        try:
-            async with asyncio.timeout(_GRACE):
-                if self._usage is not None and self.leads:
-                    await self._usage.save()
-                if self._lease is not None:
-                    await self._lease.release()
-                for kube in (self._kube, self._writer_kube, self._binder_kube):
-                    await kube.close()
-        except TimeoutError:
-            log.warning("connections did not end in time", seconds=_GRACE)
+            log.warning("parts did not end in time", seconds=_PARTS)
+        if self._usage is not None and self.leads:
+            await _within(_LEFT, "usage of queues not written", self._usage.save())
+        if self._lease is not None:
+            await _within(_LEASE, "lease not released", self._lease.release())
+        for kube in (self._kube, self._writer_kube, self._binder_kube):
+            await _within(_CLOSE, "connections not closed", kube.close())
 
     async def _supervise(self) -> None:
         """All tasks of the service: the first that fails ends the others, and the service."""
@@ -473,3 +474,12 @@ class Service:
         for item in news:
             about = Reference(_API_VERSIONS.get(item.kind, "v1"), item.kind, item.namespace, item.name, item.uid)
             self._events.emit(about, item.type, item.reason, item.message)
+
+
+async def _within(seconds: float, otherwise: str, last: Awaitable[object]) -> None:
+    """Do something last, or leave it and say so."""
+    try:
+        async with asyncio.timeout(seconds):
+            await last
+    except TimeoutError:
+        log.warning(otherwise, seconds=seconds)

@@ -25,12 +25,16 @@ async def watch_loop(patience: float) -> None:
         faulthandler.cancel_dump_traceback_later()
 
 
-def end_within(seconds: float) -> None:
-    """Have the process end with 1 unless it has ended by then: a thread that hangs would hold it for ever."""
+def end_within(seconds: float, code: int = 1) -> None:
+    """Have the process end unless it has ended by then: a thread that hangs would hold it for ever.
+
+    The code is 0 when what is left is of no use to anybody.
+    """
 
     def end() -> None:
-        log.error("ended by force", after=f"{seconds:.0f}s", threads=[thread.name for thread in threading.enumerate()])
-        os._exit(1)
+        tell, threads = log.error if code else log.info, [thread.name for thread in threading.enumerate()]
+        tell("ended by force", after=f"{seconds:.0f}s", threads=threads)
+        os._exit(code)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
