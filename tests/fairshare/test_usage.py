@@ -73,6 +73,17 @@ def test_a_history_survives_being_written() -> None:
     assert (read.until, read.queues, read.length) == (history.until, history.queues, history.length)
 
 
+def test_a_clock_that_was_ahead_stops_nothing() -> None:
+    """What was counted while it was ahead is left out, and time goes on."""
+    memory = Memory(window=24 * HOUR)
+    ahead = held(memory, (4.0, HOUR)).advanced(memory, 10_000 * HOUR)
+    back = ahead.advanced(memory, 2 * HOUR)
+    assert back.usage(memory).tolist() == [[0.0]]
+    assert back.advanced(memory, 3 * HOUR).usage(memory).tolist() == [[1.0]]
+    slightly = held(memory, (4.0, 2 * HOUR))
+    assert slightly.advanced(memory, 1.9 * HOUR) is slightly
+
+
 def test_new_queues_have_no_past_and_gone_ones_are_left_out() -> None:
     memory = Memory(window=24 * HOUR)
     history = held(memory, (2.0, HOUR)).about(["b", "a"], ["memory", "cpu"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,7 @@ from stromboli.live import Settings
 from stromboli.live.client import Credentials, Kube, NotSentError
 from stromboli.live.fence import FencedKube
 from stromboli.live.leader import LeaderLease, LeadershipLostError
-from tests.live.cluster import Cluster
+from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
 
 _QUICK = {"leader_elect": True, "lease_duration": 6.0, "renew_deadline": 3.0, "retry_period": 0.05}
@@ -98,26 +99,68 @@ def candidate(kube: Kube, now: list[float]) -> LeaderLease:
     return LeaderLease(kube, "default", "stromboli", "candidate", **times, clock=lambda: now[0])
 
 
+async def looks(cluster: Cluster, taking: asyncio.Task[None]) -> None:
+    """Return when a candidate has looked at the lease twice more, or leads."""
+    seen = cluster.count("GET", "/stromboli")
+    await until(lambda: taking.done() or cluster.count("GET", "/stromboli") >= seen + 2)
+
+
 async def test_a_foreign_lease_is_taken_when_it_stood_unchanged_for_its_duration(cluster: Cluster, kube: Kube) -> None:
     spec = {"holderIdentity": "leader", "leaseDurationSeconds": 6, "renewTime": "2020-01-01T00:00:00.000000Z"}
     cluster.create(_LEASE.rpartition("/")[0], {"metadata": {"name": "stromboli"}, "spec": spec})
     now = [0.0]
     taking = asyncio.create_task(candidate(kube, now).acquire())
-
-    async def looks() -> None:
-        seen = cluster.count("GET", "/stromboli")
-        await until(lambda: taking.done() or cluster.count("GET", "/stromboli") >= seen + 2)
-
-    await looks()
+    await looks(cluster, taking)
     now[0] = 5.9
     cluster.patch(_LEASE, {"spec": {"renewTime": "2020-01-01T00:00:06.000000Z"}})
     for moment in (5.9, 11.8):
         now[0] = moment
-        await looks()
+        await looks(cluster, taking)
         assert not taking.done()
     now[0] = 12.0
     await taking
     assert cluster.get(_LEASE)["spec"]["holderIdentity"] == "candidate"
+
+
+#: lengths of leases, and for how long they count
+LENGTHS = {"2147483647": 600, "-1": 6, "0": 6, '"x"': 6, "[]": 6, "null": 6, "1e300": 600, "60": 60}
+#: specs that name nobody
+NONSENSE = ["null", "5", "[1]", '"x"', "{}", '{"holderIdentity": null}', '{"holderIdentity": "", "renewTime": 7}']
+
+
+async def test_a_foreign_lease_that_makes_no_sense_is_taken_in_the_end(kube: Kube, cluster: Cluster) -> None:
+    """Whatever its times are: what counts is how long it stands."""
+    held = [('"other"', *each) for each in LENGTHS.items()] + [("7", "6", 6), ('["a"]', "true", 6)]
+    for holder, length, counts in held:
+        spec = f'"holderIdentity": {holder}, "leaseDurationSeconds": {length}, "renewTime": "2999-01-01", '
+        with forged(cluster, f'{{{spec} "leaseTransitions": "many"}}'):
+            now = [0.0]
+            lease = candidate(kube, now)
+            taking = asyncio.create_task(lease.acquire())
+            for now[0] in (0.0, counts - 0.1):
+                await looks(cluster, taking)
+            assert not taking.done(), (holder, length)
+            now[0] = counts + 0.1
+            await asyncio.wait_for(taking, 20)
+            assert lease.leads
+
+
+async def test_a_lease_that_names_nobody_is_free(kube: Kube, cluster: Cluster) -> None:
+    for spec in NONSENSE:
+        with forged(cluster, spec):
+            lease = candidate(kube, [0.0])
+            await asyncio.wait_for(lease.acquire(), 20)
+            await lease.release()
+            assert not lease.leads
+
+
+@contextmanager
+def forged(cluster: Cluster, spec: str) -> Iterator[None]:
+    """A lease that says this, whatever is written to it."""
+    cluster.answer("/leases/", f'{{"spec": {spec}}}'.encode(), times=1_000)
+    cluster.proxy.faults.append(Fault("PUT", "/leases/", 200, content=b"{}", times=1_000))
+    yield
+    cluster.proxy.faults.clear()
 
 
 async def test_who_stood_still_while_taking_a_lease_does_not_lead_by_it(cluster: Cluster, kube: Kube) -> None:

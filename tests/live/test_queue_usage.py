@@ -28,7 +28,7 @@ async def asked() -> AsyncIterator[tuple[str, list[str]]]:
         queries.append(request.query["query"])
         result: list[dict[str, Any]] = [
             {"metric": {"queue": "a", "resource": resource}, "value": [0, value]}
-            for resource, value in (("cpu", "0.25"), ("memory", "0.5"))
+            for resource, value in (("cpu", "0.25"), ("memory", "0.5"), ("gpu", "NaN"))
         ]
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
 
@@ -38,10 +38,14 @@ async def asked() -> AsyncIterator[tuple[str, list[str]]]:
         yield str(server.make_url("/")), queries
 
 
-async def test_the_average_over_the_window_is_asked_for(asked: tuple[str, list[str]]) -> None:
+async def test_the_average_over_the_window_is_asked_for(
+    asked: tuple[str, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is no amount is left out, and told."""
     address, queries = asked
     usage = await queue_usage.read({"type": "prometheus", "address": address}, 3_600.0)
     assert usage == {"a": {"cpu": 0.25, "memory": 0.5}}
+    assert "nan is no amount" in caplog.text
     assert queries == ["avg by (queue, resource) (avg_over_time(stromboli_queue_cluster_part[3600s]))"]
 
 

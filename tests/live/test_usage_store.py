@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import time
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -58,14 +64,56 @@ async def test_nothing_is_written_while_usage_does_not_count(cluster: Cluster) -
     ]
 
 
-@pytest.mark.parametrize("content", ["bm8gZ3ppcA==", "no base64", ""])
+def packed(written: object) -> str:
+    content = written if isinstance(written, bytes) else json.dumps(written).encode()
+    return base64.b64encode(gzip.compress(content)).decode()
+
+
+def but(**changes: Any) -> str:
+    """What is written, with some of it changed."""
+    return packed({**history().as_data(), **changes})
+
+
+BUCKET = {"number": 0, "held": [[1.0], [0.0]], "there": [4.0]}
+NONSENSE: dict[str, Any] = {
+    "no gzip": "bm8gZ3ppcA==",
+    "no base64": "no base64",
+    "nothing": "",
+    "no text": 7,
+    "null": packed(None),
+    "a list": packed([]),
+    "nested deeply": packed(b"[" * 100_000),
+    "cut off": packed({**history().as_data()})[:80],
+    "a bomb": packed(b" " * (65 << 20)),
+    "from the future": but(until=time.time() + 3_600),
+    "from before the epoch": but(until=-1.0),
+    "a time that is none": but(until="nan"),
+    "endless": but(until=10**400),
+    "buckets of no length": but(length=0.0),
+    "buckets of another type": but(buckets=7),
+    "a bucket of the future": but(buckets=[BUCKET | {"number": 10**9}]),
+    "a bucket before all time": but(buckets=[BUCKET | {"number": -(10**400)}]),
+    "a bucket twice": but(buckets=[BUCKET, BUCKET]),
+    "amounts that are none": but(holding=[["nan"], [0.0]]),
+    "amounts that are negative": but(holding=[[-1.0], [0.0]]),
+    "amounts without end": but(buckets=[BUCKET | {"there": ["inf"]}]),
+    "too few amounts": but(holding=[[1.0]]),
+    "a queue twice": but(queues=["a", "a"]),
+    "queues that are none": but(queues=[1, 2]),
+    "one queue": but(queues="ab"),
+}
+NO_DATA: list[Any] = [("no data", None), ("a list of data", []), ("a text of data", "x")]
+
+
 async def test_what_cannot_be_read_is_told_and_usage_begins_anew(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture, content: str
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kube, sessions = Kube(Credentials.load(cluster.kubeconfig, None)), Sessions()
-    manifest = {"metadata": {"name": "stromboli-usage"}, "binaryData": {"usage.json.gz": content}}
-    await kube.create("/api/v1/namespaces/default/configmaps", {"apiVersion": "v1", "kind": "ConfigMap"} | manifest)
-    await UsageStore(kube, "default", "stromboli-usage", sessions).restore()
+    kube = Kube(Credentials.load(cluster.kubeconfig, None))
+    for what, data in [(what, {"usage.json.gz": content}) for what, content in NONSENSE.items()] + NO_DATA:
+        cluster.answer("/configmaps/", json.dumps({"binaryData": data}).encode())
+        sessions = Sessions()
+        await UsageStore(kube, "default", "stromboli-usage", sessions).restore()
+        assert sessions.history is None, what
+        assert "begins anew" in caplog.text, what
+        caplog.clear()
     await kube.close()
-    assert sessions.history is None
-    assert "begins anew" in caplog.text

@@ -16,8 +16,12 @@ from datetime import UTC, datetime
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
+from stromboli.live.settings import LONGEST_LEASE
 
 log = Logger(__name__)
+
+#: the API server takes no higher number of transitions
+_MOST = 2**31 - 1
 
 #: goes on while the process is stopped, and on Linux while the machine sleeps
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -96,8 +100,8 @@ class LeaderLease:
         self._renewed = None
         try:
             lease = await self._kube.get(self._path)
-            if lease.get("spec", {}).get("holderIdentity") == self.identity:
-                spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+            if _spec(lease).get("holderIdentity") == self.identity:
+                spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.replace(self._path, {**lease, "spec": spec})
         except (ApiError, *CONNECTION_ERRORS) as error:
             log.info("lease not released", lease=self._name, error=str(error) or repr(error))
@@ -125,7 +129,7 @@ class LeaderLease:
             await self._kube.create(self._collection, {**manifest, "spec": self._spec({})})
         else:
             # With its version: whoever else wrote it since then has won.
-            await self._kube.replace(self._path, {**lease, "spec": self._spec(lease.get("spec") or {})})
+            await self._kube.replace(self._path, {**lease, "spec": self._spec(_spec(lease))})
         return True
 
     async def _read(self) -> Object | None:
@@ -138,31 +142,56 @@ class LeaderLease:
 
     def _may_keep(self, lease: Object | None) -> bool:
         """Whether nobody else can have led since the last renewal. Raises LeadershipLostError otherwise."""
-        ours = self.leads if lease is None else (lease.get("spec") or {}).get("holderIdentity") == self.identity
+        ours = self.leads if lease is None else _spec(lease).get("holderIdentity") == self.identity
         if not ours:
             self._renewed = None
             raise LeadershipLostError(f"lease {self._namespace}/{self._name}")
         return True
 
     def _may_take(self, lease: Object | None) -> bool:
-        """Whether nobody holds the lease. One that was deleted may have a holder who does not know yet."""
-        if lease is not None:
-            spec = lease.get("spec") or {}
-            if spec.get("holderIdentity") in (None, "", self.identity):
+        """Whether nobody holds the lease. One that was deleted, or says nothing, may have a holder who does not know
+        yet.
+        """
+        spec = _spec(lease)
+        if spec:
+            holder = spec.get("holderIdentity")
+            if holder in (None, "", self.identity):
                 return True
-            seen = (spec["holderIdentity"], spec.get("renewTime"))
+            seen = (holder, spec.get("renewTime"))
             if seen != self._seen:
+                if holder != self._seen[0]:
+                    log.info("another leads", lease=self._name, holder=holder)
                 self._seen = seen
-                self._ends = self._clock() + float(spec.get("leaseDurationSeconds") or self._duration)
+                self._ends = self._clock() + self._length(spec)
         return self._clock() > self._ends
+
+    def _length(self, spec: Object) -> float:
+        """For how long a foreign lease holds when it is not renewed; nonsense is named and counts as our own would."""
+        told = spec.get("leaseDurationSeconds")
+        if told is None:
+            return self._duration
+        seconds = told if type(told) in (int, float) and told > 0 else self._duration
+        length: float = min(seconds, LONGEST_LEASE)
+        if length == told:
+            return length
+        strange = f"spec.leaseDurationSeconds: {told!r:.99}"
+        log.recurring("lease makes no sense", strange, lease=self._name, counts_as=f"{length}s")
+        return length
 
     def _spec(self, old: Object) -> Object:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        ours = old.get("holderIdentity") == self.identity
+        ours, before = old.get("holderIdentity") == self.identity, old.get("leaseTransitions")
+        transitions = before if isinstance(before, int) and 0 <= before < _MOST else 0
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": self._duration,
             "renewTime": now,
             "acquireTime": old.get("acquireTime", now) if ours else now,
-            "leaseTransitions": int(old.get("leaseTransitions") or 0) + (0 if ours or not old else 1),
+            "leaseTransitions": transitions + (0 if ours or not old else 1),
         }
+
+
+def _spec(lease: Object | None) -> Object:
+    """What a lease says, or nothing when there is none, or nothing that could be read."""
+    spec = (lease or {}).get("spec")
+    return spec if isinstance(spec, dict) else {}

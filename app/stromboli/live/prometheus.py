@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -49,7 +50,7 @@ async def follow(
             answer = read(current)
             if answer is not None:
                 tell(await answer)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.DecodeError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
             # Not all settings: some are passwords.
             log.recurring(f"{what} not read", error, address=current.metrics.get("address", ""))
         await asyncio.sleep(current.metrics_interval)
@@ -76,4 +77,9 @@ async def _query(http: aiohttp.ClientSession, address: str, expression: str) -> 
     url = f"{address.rstrip('/')}/api/v1/query"
     async with http.get(url, params={"query": expression}, raise_for_status=True) as response:
         answer = msgspec.json.decode(await response.read(), type=_Answer)
-    return [(series.metric, float(series.value[1])) for series in answer.data.result]
+    samples: list[Sample] = [(series.metric, float(series.value[1])) for series in answer.data.result]
+    numbers = [sample for sample in samples if math.isfinite(sample[1])]
+    if len(numbers) < len(samples):
+        strange = next(sample for sample in samples if not math.isfinite(sample[1]))
+        log.recurring("measurements left out", f"{strange[1]} is no amount", count=len(samples) - len(numbers))
+    return numbers

@@ -43,5 +43,5 @@ async def read(metrics: Mapping[str, str], window: float) -> Usage:
     (samples,) = await prometheus.query(metrics, expression)
     usage: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for labels, value in samples:
-        usage[labels.get("queue", "")][labels.get("resource", "")] = value
+        usage[labels.get("queue", "")][labels.get("resource", "")] = max(0.0, value)
     return usage

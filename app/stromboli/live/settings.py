@@ -12,6 +12,9 @@ _Seconds: TypeAlias = Annotated[float, Field(ge=0.001, le=86_400)]
 _Pause: TypeAlias = Annotated[float, Field(ge=0, le=86_400)]
 _Rate: TypeAlias = Annotated[float, Field(ge=0.01, le=1_000_000)]
 
+#: the longest that a lease may stand unchanged until another takes it, whatever it says, in seconds
+LONGEST_LEASE = 600
+
 
 class Settings(BaseModel):
     """Settings of the service; times are in seconds, rates per second."""
@@ -90,7 +93,7 @@ class Settings(BaseModel):
     lease_namespace: str = ""
     """Namespace of the Lease; when empty the pod's own, as $POD_NAMESPACE says, else `default`."""
     lease_name: str = "stromboli"
-    lease_duration: _Seconds = 6.0
+    lease_duration: Annotated[float, Field(ge=0.001, le=LONGEST_LEASE)] = 6.0
     """A leader that has not renewed for this long is succeeded; rounded up to whole seconds."""
     renew_deadline: _Seconds = 4.0
     """A leader that could not renew for this long writes nothing, until it finds the lease still its own."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import time
 import zlib
 from typing import Protocol
 
@@ -28,6 +29,12 @@ _PATIENCE = (0.5, 8.0)
 _KEY = "usage.json.gz"
 #: an API server takes a ConfigMap of 1 MiB, of which base64 leaves three quarters
 _LARGEST = 700_000
+#: and unpacked it is no longer than that
+_LONGEST = 64 << 20
+#: how far clocks of replicas may differ, in seconds
+_AHEAD = 300.0
+#: for zlib: with gzip's header, and the largest window
+_GZIP = 31
 
 
 class UsageMemory(Protocol):
@@ -59,19 +66,21 @@ class UsageStore:
         if content is None:
             return
         try:
-            data = msgspec.json.decode(gzip.decompress(base64.b64decode(content)))
-            self._memory.remember(UsageHistory.from_data(data))
-        except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
-            log.warning("usage of queues cannot be read and begins anew", error=repr(error))
+            history = _unpacked(content)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, zlib.error) as error:
+            log.warning("usage of queues cannot be read and begins anew", error=f"{error!r:.200}")
+        else:
+            self._memory.remember(history)
 
-    async def _read(self) -> str | None:
+    async def _read(self) -> object:
         """What is in the ConfigMap; None when there is none, or it may not be read."""
         backoff, (patience, longest) = Backoff(0.2, 5.0), _PATIENCE
         while True:
             try:
                 # The first session of a term waits for this.
                 async with asyncio.timeout(patience):
-                    return str((await self._kube.get(self._path)).get("binaryData", {}).get(_KEY, ""))
+                    data = (await self._kube.get(self._path)).get("binaryData")
+                    return (data.get(_KEY) if isinstance(data, dict) else None) or ""
             except (ApiError, *CONNECTION_ERRORS) as error:
                 if isinstance(error, ApiError) and error.status == 404:
                     return None
@@ -119,3 +128,17 @@ class UsageStore:
 
 def _packed(history: UsageHistory) -> bytes:
     return gzip.compress(msgspec.json.encode(history.as_data()), mtime=0)
+
+
+def _unpacked(content: object) -> UsageHistory:
+    """Raises ValueError, KeyError, TypeError, ArithmeticError, RecursionError or zlib.error."""
+    if not isinstance(content, str):
+        raise TypeError(f"{content!r:.99} is no text")
+    unpacking = zlib.decompressobj(wbits=_GZIP)
+    written = unpacking.decompress(base64.b64decode(content), _LONGEST)
+    if not unpacking.eof:
+        raise ValueError("it is cut off, or too long")
+    history = UsageHistory.from_data(msgspec.json.decode(written))
+    if history.until > time.time() + _AHEAD:
+        raise ValueError("it is from the future")
+    return history

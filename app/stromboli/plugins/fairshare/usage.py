@@ -18,6 +18,8 @@ from stromboli.api.resources import Matrix, Vector
 
 #: into how many buckets the time that counts is divided
 _BUCKETS = 24
+#: nothing that was ever held, nor a time in seconds, comes near
+_LARGEST = 1e30
 #: what is this many half-lives old does not count any more
 _FORGOTTEN = 10
 
@@ -92,9 +94,11 @@ class UsageHistory:
 
         `memory` has the buckets with which the history began.
         """
-        if now <= self.until:
-            return self
         length = self.length
+        if now <= self.until:
+            # A clock that was ahead, by more than clocks differ: what it counted was not that time.
+            known = tuple(bucket for bucket in self.buckets if bucket.number <= now // length)
+            return self if self.until < now + length else replace(self, until=now, buckets=known)
         begin = max(self.until, now - memory.span - length)
         buckets = {bucket.number: bucket for bucket in self.buckets}
         for number in range(int(begin // length), int(now // length) + 1):
@@ -165,25 +169,42 @@ class UsageHistory:
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        """What `as_data` made. Raises ValueError, KeyError or TypeError for anything else."""
-        queues, resources = tuple(data["queues"]), tuple(data["resources"])
+        """What `as_data` made. Raises ValueError, KeyError, TypeError or OverflowError for anything else."""
+        queues, resources = _names(data["queues"]), _names(data["resources"])
         shape = len(queues), len(resources)
-
-        def matrix(rows: Any) -> Matrix:
-            return np.array(rows, np.float64).reshape(shape)
-
-        return cls(
-            queues,
-            resources,
-            float(data["until"]),
-            matrix(data["holding"]),
-            np.array(data["there"], np.float64).reshape(shape[1]),
-            float(data["length"]),
-            tuple(
-                Bucket(int(b["number"]), matrix(b["held"]), np.array(b["there"], np.float64).reshape(shape[1]))
-                for b in data["buckets"]
-            ),
+        until, length = float(data["until"]), float(data["length"])
+        if not (0 <= until < _LARGEST and 0 < length < _LARGEST):
+            raise ValueError(f"no time: until {until}, in buckets of {length} s")
+        buckets = tuple(
+            Bucket(_number(b["number"]), _amounts(b["held"], shape), _amounts(b["there"], shape[1:]))
+            for b in data["buckets"]
         )
+        numbers = [bucket.number for bucket in buckets]
+        if numbers != sorted(set(numbers)) or (numbers and numbers[-1] > until // length):
+            raise ValueError("the buckets are not in order")
+        holding, there = _amounts(data["holding"], shape), _amounts(data["there"], shape[1:])
+        return cls(queues, resources, until, holding, there, length, buckets)
+
+
+def _names(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise TypeError("names are texts")
+    if len(set(names)) < len(names):
+        raise ValueError("a name occurs twice")
+    return tuple(names)
+
+
+def _number(number: Any) -> int:
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"{number!r:.99} is no number of a bucket")
+    return number
+
+
+def _amounts(written: Any, shape: tuple[int, ...]) -> Vector:
+    amounts = np.array(written, np.float64).reshape(shape)
+    if not ((amounts >= 0) & (amounts < _LARGEST)).all():
+        raise ValueError("an amount is negative, or none")
+    return amounts
 
 
 def _rounded(amounts: Matrix) -> list[list[float]]:
