@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stromboli.discovery import discover
-from stromboli.framework import Filters, Job, NodeView, Operation, Plugin, PodRecord, Reads, Vector
+from stromboli.framework import Filters, Job, NodeView, Operation, Plugin, PodRecord, Reads, Vector, View
 from stromboli.plugin_kit import try_plugin
 from stromboli.plugin_kit.clusters import made_up
 
@@ -87,11 +87,107 @@ class Follower(Plugin):
         (Mixed, "keys compare with each other", "job_order() should return keys that compare with each other"),
         (Undeclared, "only what is declared is read", "add `reads = Reads(labels=('team',))` to class Undeclared"),
         (Moody, "two runs are alike", "the same objects were decided differently"),
-        (Follower, "pods are placed together as one by one", "see `varies`, `one_by_one`"),
+        (Follower, "pods are placed together as one by one", "once pods came or went elsewhere: see `varies`"),
     ],
 )
 def test_what_is_wrong_is_found(plugin: type[Plugin], check: str, problem: str) -> None:
     assert problem in problems(plugin)[check]
+
+
+class Company(Plugin):
+    """Keeps away from where pods are that have something in common with nodes; `_of` says what."""
+
+    name = "tried"
+
+    def open(self, view: View) -> None:
+        self._common = np.asarray(self._of(view))
+        self._taken = np.zeros(len(view.nodes), np.int_)
+
+    def _of(self, view: View) -> Any:
+        raise NotImplementedError
+
+    def on_allocate(self, operation: Operation) -> None:
+        np.add.at(self._taken, list(operation.nodes), 1)
+
+    def on_deallocate(self, operation: Operation) -> None:
+        np.subtract.at(self._taken, [node for node in operation.nodes if node >= 0], 1)
+
+    def _has_company(self, nodes: NodeView) -> Any:
+        return np.isin(self._common, self._common[self._taken > 0])[nodes.rows] & (self._common >= 0)[nodes.rows]
+
+
+class Filter(Company):
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        yield "node(s) with company", ~self._has_company(nodes)
+
+
+class Score(Company):
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        return self._has_company(nodes) * -1.0
+
+
+class OfHostNetwork(Company):
+    reads = Reads(fields=("host_network",))
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        if pod.host_network:
+            yield "node(s) with company", ~self._has_company(nodes)
+
+
+CARDS = "example.com/card"
+
+
+def cards(self: Plugin, view: View) -> Any:
+    return (
+        view.nodes.allocatable[view.dimensions.index(CARDS)] if CARDS in view.dimensions else -np.ones(len(view.nodes))
+    )
+
+
+def _of_records(read: Any) -> Any:
+    return lambda self, view: [read(record) for record in view.nodes.facts.records]
+
+
+COMMON = {
+    "a label": lambda self, view: view.nodes.facts.label("example.com/rack"),
+    "a label of a record": _of_records(lambda record: len(record.labels.get("rack", "")) - 1),
+    "an annotation": _of_records(lambda record: len(record.annotations.get("example.com/owner", "")) - 1),
+    "a taint": _of_records(lambda record: any(taint.key == "example.com/worn" for taint in record.taints) - 1),
+    "an amount": lambda self, view: view.nodes.allocatable[0],
+    "an amount of its own": cards,
+}
+
+
+def of(kind: type[Plugin], common: str, **more: Any) -> type[Plugin]:
+    return type("Tried", (kind,), {"_of": COMMON[common], "__module__": __name__, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "common"),
+    [*((Filter, common) for common in COMMON), (Score, "a label"), (OfHostNetwork, "an amount of its own")],
+)
+def test_a_plugin_that_depends_on_other_pods_has_to_say_so(kind: type[Plugin], common: str) -> None:
+    """Clusters have what its code names, be it of nodes or of pods."""
+    found = problems(of(kind, common), clusters=14 if common == "a taint" else 4)
+    assert set(found) == {"pods are placed together as one by one"}
+
+
+def test_one_that_says_so_holds() -> None:
+    def varies(self: Plugin, pod: PodRecord) -> bool:
+        return pod.host_network
+
+    assert problems(of(OfHostNetwork, "an amount", varies=varies)) == {}
+
+
+def test_what_follows_from_the_pods_of_a_node_alone_has_to_be_said() -> None:
+    class Alone(Plugin):
+        """One pod on each node, read from what the node holds."""
+
+        name = "tried"
+
+        def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+            yield "node(s) that are not empty", nodes.used[0] == 0
+
+    assert "on it: see `varies_on_node`" in problems(Alone)["pods are placed together as one by one"]
 
 
 def test_what_is_declared_may_be_read() -> None:
@@ -108,11 +204,11 @@ def test_points_that_nobody_asked_about_are_named() -> None:
     class Quiet(Plugin):
         name = "tried"
 
-        def victim_queue_order(self, queue: Any, reclaimer: Any) -> int:
-            return 0
+        def gang_preemptable(self, job: Job, candidates: Any) -> Any:
+            return candidates
 
     note = try_plugin(Quiet, clusters=1, nodes=0)[0].note
-    assert note == "0 calls in 1 clusters; never asked: victim_queue_order"
+    assert note == "0 calls in 1 clusters; never asked: gang_preemptable"
 
 
 def test_what_fails_on_a_large_cluster_only_is_found_too() -> None:

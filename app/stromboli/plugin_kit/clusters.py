@@ -5,7 +5,7 @@ Pods and nodes carry what the plugin on trial reads, with the same few values, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -19,19 +19,26 @@ _GROUP = "scheduling.k8s.io/group-name"
 _QUEUES = ("default", "research", "production")
 
 
-def made_up(chance: Random, reads: Reads) -> list[tuple[str, Any]]:
-    """The objects of a cluster, as (kind, object)."""
-    manifests = _Draw(chance, reads).manifests()
+def made_up(chance: Random, reads: Reads, words: Iterable[str] = ()) -> list[tuple[str, Any]]:
+    """The objects of a cluster, as (kind, object); `words` are further keys and values that nodes have."""
+    manifests = _Draw(chance, reads, words).manifests()
     return [(each["kind"], decode(each["kind"], each, describe(each["kind"], each))) for each in manifests]
 
 
 class _Draw:
     """Draws one cluster."""
 
-    def __init__(self, chance: Random, reads: Reads) -> None:
+    def __init__(self, chance: Random, reads: Reads, words: Iterable[str]) -> None:
         self._chance = chance
         self._labels = sorted(reads.labels)
         self._annotations = sorted(key for key in reads.annotations | reads.kept if not key.endswith("/"))
+        named = sorted(words)
+        #: what nodes have labels and annotations of, and taints with; what they have amounts of; what labels say
+        self._keys = [*dict.fromkeys([*self._labels, *self._annotations, *named])]
+        self._resources = [word for word in named if "/" in word and "kubernetes.io/" not in word]
+        values = (*_VALUES, *(word for word in named if "/" not in word))
+        #: of each key few, so that nodes have something in common
+        self._values = {key: chance.sample(values, 2) for key in self._keys}
         #: idle CPUs by node
         self._idle = {f"node-{number}": chance.choice((4, 8, 16)) for number in range(chance.randint(3, 9))}
 
@@ -52,13 +59,25 @@ class _Draw:
     def _node(self, name: str, cpus: int) -> dict[str, Any]:
         amounts = {"cpu": str(cpus), "memory": f"{self._chance.choice((2, 4)) * cpus}Gi", "pods": "20"}
         labels = {"kubernetes.io/hostname": name, "zone": self._chance.choice("ab")}
-        taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}] if self._likely(0.15) else []
+        amounts |= {each: str(self._chance.randrange(5)) for each in self._resources if self._likely(0.5)}
+        taints = [self._taint() for _ in range(self._chance.choice((0, 0, 1, 1, 2)))]
         return {
             "kind": "Node",
-            "metadata": {"name": name, "labels": labels | self._some([*self._labels, *self._annotations])},
+            "metadata": {
+                "name": name,
+                "labels": self._some(self._keys) | labels,
+                "annotations": self._some(self._keys),
+            },
             "spec": {"taints": taints},
             "status": {"allocatable": amounts, "capacity": amounts},
         }
+
+    def _taint(self) -> dict[str, str]:
+        effect = self._chance.choice(("NoSchedule", "NoExecute", *["PreferNoSchedule"] * 3))
+        if not self._keys or self._likely(0.3):
+            return {"key": "dedicated", "value": "batch", "effect": effect}
+        key = self._chance.choice(self._keys)
+        return {"key": key, "value": self._chance.choice(self._values[key]), "effect": effect}
 
     def _hyper_nodes(self, nodes: list[str]) -> Iterator[dict[str, Any]]:
         racks = {f"rack-{first}": nodes[first : first + 3] for first in range(0, len(nodes), 3)}
@@ -109,15 +128,20 @@ class _Draw:
         more: dict[str, Any] = {"priority": self._chance.choice((10, 1_000))}
         if self._likely(0.2):
             more["nodeSelector"] = {"zone": self._chance.choice("ab")}
+        if self._likely(0.5):
+            keys = [{"key": "dedicated"}, *({"key": key} for key in self._keys), {}]
+            more["tolerations"] = [{**self._chance.choice(keys), "operator": "Exists"}]
+        if self._likely(0.1):
+            more["hostNetwork"] = True
         if self._likely(0.3):
-            more["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+            more["priorityClassName"] = self._chance.choice(("low", "high"))
         annotations = self._some(self._annotations)
         if self._likely(0.4):
             annotations["volcano.sh/preemptable"] = self._chance.choice(("true", "false"))
         return self._chance.choice((0, 1, 1, 2, 3)), self._some(self._labels), annotations, more
 
     def _some(self, keys: list[str]) -> dict[str, str]:
-        return {key: self._chance.choice(_VALUES) for key in keys if self._likely(0.7)}
+        return {key: self._chance.choice(self._values[key]) for key in keys if self._likely(0.7)}
 
     def _room(self, cpu: int) -> str:
         """A node with room, which is then taken; empty when there is none."""

@@ -1,7 +1,7 @@
 """Trying a plugin on random clusters: what it answers, what it reads, and what it costs.
 
 The session checks each answer where it comes in, so the trial runs sessions in which every action asks, and collects
-what they say. Each cluster is decided three times: twice alike, and once with every pod placed alone.
+what they say. Each cluster is decided four times: twice alike, and without evictions together and every pod alone.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ import functools
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from stromboli.engine import Engine, SessionResult
+from stromboli.framework import answers
 from stromboli.framework.answers import AnswerError
 from stromboli.framework.environment import OFFLINE
 from stromboli.framework.plugin import Plugin, extension_points
 from stromboli.framework.registry import Registry
+from stromboli.framework.view import View
 from stromboli.plugin_kit.clusters import made_up
+from stromboli.plugin_kit.steadiness import Steadiness
 from stromboli.plugin_kit.surroundings import engine, policy_with, registry_with, state
+from stromboli.plugin_kit.vocabulary import words_of
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import workload
 from stromboli.simulation.workload import Shape
@@ -36,6 +41,7 @@ _NOW = 1_704_067_200.0
 _MODES: tuple[Compatibility, ...] = ("strict", "volcano")
 _SESSIONS = 2
 _ORDERS = frozenset(("queue_order", "job_order", "sub_job_order", "task_order", "victim_queue_order"))
+_PLACING = frozenset(("enqueue", "allocate", "backfill"))
 #: problems of one kind that are told
 _TOLD = 3
 #: shapes that are timed: how many pods, and in words what they are
@@ -85,20 +91,42 @@ class _Alone(Plugin):
         return True
 
 
-def _watched(plugin: type[Plugin], calls: Counter[str]) -> type[Plugin]:
-    """The same plugin, which counts the calls of its methods."""
+#: how the answers are checked of which it is known what they may follow from
+_CHECKED: Mapping[str, Callable[[Any, Any, int], Any]] = {
+    "predicate": lambda method, answer, nodes: list(answers.filters(method, answer, nodes)),
+    "node_order": answers.scores,
+}
+
+
+def _watched(plugin: type[Plugin], calls: Counter[str], tell: Callable[[str], None]) -> type[Plugin]:
+    """The same plugin, which counts the calls of its methods, and tells what is wrong with what it says of nodes."""
 
     def counting(point: str) -> Any:
-        original = getattr(plugin, point)
+        original, check = getattr(plugin, point), _CHECKED.get(point)
 
         @functools.wraps(original)
         def call(self: Plugin, *subject: Any) -> Any:
             calls[point] += 1
-            return getattr(super(watching, self), point)(*subject)
+            method = getattr(super(watching, self), point)
+            answer = method(*subject)
+            if check is None:
+                return answer
+            pod, nodes = subject
+            answer = check(method, answer, len(nodes))
+            problem = watched[self].problem(point, pod, nodes, answer)
+            if problem:
+                tell(problem)
+            return answer
 
         return call
 
-    body = {"__module__": plugin.__module__, **{point: counting(point) for point in extension_points(plugin)}}
+    def opening(self: Plugin, view: View) -> None:
+        watched[self] = Steadiness(self, view)
+        plugin.open(self, view)
+
+    watched: WeakKeyDictionary[Plugin, Steadiness] = WeakKeyDictionary()
+    body = {point: counting(point) for point in extension_points(plugin)}
+    body |= {"__module__": plugin.__module__, "open": opening}
     watching: type[Plugin] = type(plugin.__name__, (plugin,), body)
     return watching
 
@@ -109,10 +137,13 @@ class _Trial:
     def __init__(self, plugin: type[Plugin], policy: Mapping[str, Any], registry: Registry) -> None:
         self._plugin = plugin
         self._calls: Counter[str] = Counter()
-        known = registry_with(_watched(plugin, self._calls), _Alone, known=registry)
-        self._engines = [
-            (engine(policy, known, mode), engine(_with(policy, _Alone.name), known, mode)) for mode in _MODES
-        ]
+        self._words = words_of(plugin, [tier["plugins"] for tier in policy["tiers"]])
+        #: what is wrong with what the plugin says of nodes in the cluster that is tried
+        self._unsteady: list[str] = []
+        known = registry_with(_watched(plugin, self._calls, self._unsteady.append), _Alone, known=registry)
+        placing = _placing(policy)
+        documents = (policy, placing, _with(placing, _Alone.name))
+        self._engines = [[engine(document, known, mode) for document in documents] for mode in _MODES]
         self._answers = _Problems()
         self._keys = _Problems()
         self._undeclared = _Problems()
@@ -120,10 +151,11 @@ class _Trial:
         self._batches = _Problems()
 
     def decide(self, chance: Random, number: int) -> None:
-        """Decide one cluster three times and compare."""
-        objects = made_up(chance, self._plugin.reads)
-        together, alone = self._engines[number % len(_MODES)]
-        first, second = (_sessions(together, copy.deepcopy(objects)) for _ in range(2))
+        """Decide one cluster four times and compare."""
+        objects = made_up(chance, self._plugin.reads, self._words)
+        whole, together, alone = self._engines[number % len(_MODES)]
+        self._unsteady.clear()
+        first, second = (_sessions(whole, copy.deepcopy(objects)) for _ in range(2))
         failures = [failure for result in first for failure in result.session.failures]
         for failure in failures:
             self._check_of(failure.error).add(_told(failure.error), number)
@@ -131,7 +163,10 @@ class _Trial:
             return
         if [result.decisions for result in first] != [result.decisions for result in second]:
             self._unlike.add("the same objects were decided differently", number)
-        for one, other in zip(first, _sessions(alone, objects), strict=True):
+        one_pass, one_by_one = (_sessions(by, copy.deepcopy(objects)) for by in (together, alone))
+        for problem in dict.fromkeys(self._unsteady):
+            self._batches.add(problem, number)
+        for one, other in zip(one_pass, one_by_one, strict=True):
             pod = _difference(one.session.bound, other.session.bound)
             if pod:
                 self._batches.add(pod, number)
@@ -173,6 +208,12 @@ class _Problems:
         ]
         more = len(self._count) - len(told)
         return [*told, f"and {more} more"] if more else told
+
+
+def _placing(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy document without the actions that evict: whom they take may follow from how places are looked for."""
+    actions = [name for name in str(policy["actions"]).replace(",", " ").split() if name in _PLACING]
+    return {**policy, "actions": ", ".join(actions)} if actions else dict(policy)
 
 
 def _with(policy: Mapping[str, Any], name: str) -> dict[str, Any]:

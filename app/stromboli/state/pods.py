@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 
 import numpy as np
@@ -13,7 +13,7 @@ from stromboli.api import keys, objects, readers
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Rows
 from stromboli.state.classes import PodClass
-from stromboli.state.reads import AnnotationKeeper, Annotations
+from stromboli.state.reads import AnnotationKeeper, Annotations, UndeclaredReadError
 from stromboli.state.rows import RowNumbers
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -66,6 +66,22 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     #: the ResourceClaim that was made from a template for each claim of the pod, by the name that the pod gives it;
     #: empty where none is needed
     claim_names: Mapping[str, str]
+
+    @property
+    def host_network(self) -> bool:
+        """Whether it uses its node's network, where a plugin declares that it reads this."""
+        return bool(self._declared("host_network"))
+
+    @property
+    def priority_class_name(self) -> str:
+        """The name of its PriorityClass, where a plugin declares that it reads this."""
+        return str(self._declared("priority_class_name"))
+
+    def _declared(self, name: str) -> Hashable:
+        fields = self.pod_class.reads.fields
+        if name not in fields:
+            raise UndeclaredReadError("field", name)
+        return fields[name]
 
 
 def seconds(timestamp: str | None) -> float:
