@@ -14,6 +14,7 @@ from stromboli.journal import wire
 from stromboli.journal.pods import class_of, whole_of
 from stromboli.journal.redaction import Redaction
 from stromboli.journal.tape import Happened, Seen, Whole
+from stromboli.journal.wire import encoded
 from stromboli.state.nodes import NodeRecord
 
 #: how many things are written together
@@ -38,11 +39,11 @@ class Encoder:
             remembered,
         )
 
-    def parts(self, whole: Whole) -> Iterator[list[wire.Change]]:
+    def parts(self, whole: Whole) -> Iterator[list[bytes]]:
         """All that was known, a part after the other."""
-        yield [class_of(pod_class) for pod_class in whole.classes if pod_class is not None]
+        yield [encoded(class_of(pod_class)) for pod_class in whole.classes if pod_class is not None]
         pods: Iterable[Happened] = (
-            whole_of(record, state)
+            encoded(whole_of(record, state))
             for record, state in zip(whole.pods, whole.states.tolist(), strict=True)
             if record is not None
         )
@@ -50,22 +51,20 @@ class Encoder:
         while part := list(islice(happened, _PART)):
             yield self.changes(part)
         rows = {record.key: record.row for record in whole.pods if record is not None}
-        yield [wire.Assumed(rows[key], node) for key, node in whole.assumed.items() if key in rows]
+        yield [encoded(wire.Assumed(rows[key], node)) for key, node in whole.assumed.items() if key in rows]
 
-    def changes(self, happened: Iterable[Happened]) -> list[wire.Change]:
+    def changes(self, happened: Iterable[Happened]) -> list[bytes]:
         """What happened, as it is written."""
-        found: list[wire.Change] = []
-        for each in happened:
-            match each:
-                case Seen(kind, obj):
-                    found.append(self._object(kind, obj))
-                case NodeRecord():
-                    found.append(self._node(each))
-                case _:
-                    if isinstance(each, wire.Gone) and each.kind == "PodGroup":
-                        self._groups.pop(each.key, None)
-                    found.append(each)
-        return found
+        return [each if type(each) is bytes else encoded(self._change(each)) for each in happened]
+
+    def _change(self, happened: wire.Gone | NodeRecord | Seen) -> wire.Change:
+        if isinstance(happened, Seen):
+            return self._object(happened.kind, happened.obj)
+        if isinstance(happened, NodeRecord):
+            return self._node(happened)
+        if happened.kind == "PodGroup":
+            self._groups.pop(happened.key, None)
+        return happened
 
     def _node(self, record: NodeRecord) -> wire.Node:
         node = node_of(record)

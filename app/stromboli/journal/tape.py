@@ -1,8 +1,8 @@
 """A state that keeps what happens to it until somebody writes it down.
 
-Of pods no more is kept than is written, while what they are made of is still at hand: an event costs a fraction of what
-applying it does. Of everything else references are kept, to what nobody changes. What changes nothing that is read is
-not kept.
+Of pods the bytes are kept that are written, made while what they are made of is still at hand: an event costs a fraction
+of what applying it does. Of everything else references are kept, to what nobody changes. What changes nothing that is
+read is not kept.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import Struct
 from stromboli.api import objects
 from stromboli.journal import wire
 from stromboli.journal.pods import class_of, is_same, stands_alike, status_of, whole_of
+from stromboli.journal.wire import encoded
 from stromboli.state.classes import PodClass
 from stromboli.state.cluster import ClusterState, Upserted
 from stromboli.state.nodes import NodeRecord
@@ -34,7 +35,8 @@ class Seen(Struct, frozen=True, gc=False):
     obj: Any
 
 
-Happened: TypeAlias = wire.Change | NodeRecord | Seen
+#: a change as it is written, or what one is made of
+Happened: TypeAlias = bytes | wire.Gone | NodeRecord | Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +154,13 @@ class RecordedState(ClusterState):
         """Count a pod on its node before the API server confirms the binding."""
         super().assume(key, node)
         if self._keeps and self.assumed.get(key) == node:
-            self._happened.append(wire.Assumed(self.pods.by_key[key], node))
+            self._happened.append(encoded(wire.Assumed(self.pods.by_key[key], node)))
 
     def forget(self, key: str) -> None:
         """The binding was refused or timed out: the pod is pending again."""
         row = self.pods.by_key.get(key)
         if self._keeps and key in self.assumed and row is not None:
-            self._happened.append(wire.Forgotten(row))
+            self._happened.append(encoded(wire.Forgotten(row)))
         super().forget(key)
 
     def _upsert_pod(self, pod: objects.Pod) -> Upserted | None:
@@ -169,17 +171,17 @@ class RecordedState(ClusterState):
                 pod_class = record.pod_class
                 if self._classes.get(pod_class.id) is not pod_class:
                     self._classes[pod_class.id] = pod_class
-                    self._happened.append(class_of(pod_class))
-                self._happened.append(whole_of(record, state))
+                    self._happened.append(encoded(class_of(pod_class)))
+                self._happened.append(encoded(whole_of(record, state)))
             elif not stays or not stands_alike(before, record):
-                self._happened.append(status_of(record, state))
+                self._happened.append(encoded(status_of(record, state)))
         return upserted
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)
         super()._delete_pod(key)
         if self._keeps and row is not None:
-            self._happened.append(wire.PodGone(row))
+            self._happened.append(encoded(wire.PodGone(row)))
 
     def _upsert_node(self, node: objects.Node) -> None:
         before = self.nodes.record(node.metadata.name)

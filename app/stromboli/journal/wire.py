@@ -246,7 +246,7 @@ class Session(Item, tag="session"):
 
 Entry: TypeAlias = Began | Layout | Part | Session
 
-encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder()
 _entries: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
@@ -261,10 +261,21 @@ def heading() -> bytes:
     return _NAME + str(FORMAT).encode() + b"\n"
 
 
+def encoded(part: Change | Entry) -> bytes:
+    """A change or an entry as it is written."""
+    return _encoder.encode(part)
+
+
+def together(changes: Sequence[bytes]) -> list[Change]:
+    """Changes that are encoded, for an entry that is to be encoded with them."""
+    # An array of MessagePack: a byte that says so, how many they are, and they.
+    return msgspec.Raw(b"".join((b"\xdd", len(changes).to_bytes(4), *changes)))  # type: ignore[return-value]
+
+
 def item(entry: Entry) -> bytes:
     """An item of a frame."""
-    encoded = encoder.encode(entry)
-    return len(encoded).to_bytes(_LENGTH) + encoded
+    content = encoded(entry)
+    return len(content).to_bytes(_LENGTH) + content
 
 
 def frame(items: Iterable[bytes]) -> bytes:

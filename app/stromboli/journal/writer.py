@@ -88,7 +88,7 @@ class Writer:
         waiting = self._waiting if outcome is None else outcome.waiting
         entry = wire.Session(
             now=session.now,
-            changes=self._encoder.changes(session.happened),
+            changes=wire.together(self._encoder.changes(session.happened)),
             policy="" if session.engine is self._policy else redaction.policy(session.engine.text),
             remembered=None if first or session.follows else written(told, session.engine.registry),
             node_usage=None if told.node_usage is self._node_usage else dict(told.node_usage),
@@ -131,7 +131,7 @@ class Writer:
         self._put(frame, began)
         self._written = len(frame)
         for changes in self._encoder.parts(whole):
-            self._add(wire.Part(changes))
+            self._add(wire.Part(wire.together(changes)))
         self.flush()
         self._basis = self._written
         self._policy, self._waiting, self._refused = None, Waiting(), {}
