@@ -55,7 +55,7 @@ class Encoder:
 
     def changes(self, happened: Iterable[Happened]) -> list[bytes]:
         """What happened, as it is written."""
-        return [each if type(each) is bytes else encoded(self._change(each)) for each in happened]
+        return [each if isinstance(each, bytes) else encoded(self._change(each)) for each in happened]
 
     def _change(self, happened: wire.Gone | NodeRecord | Seen) -> wire.Change:
         if isinstance(happened, Seen):

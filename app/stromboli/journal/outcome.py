@@ -79,6 +79,8 @@ class Outcome(Struct, frozen=True):
 
 def _news(before: Mapping[K, Reason], now: Mapping[K, Reason]) -> dict[K, Reason | None]:
     """What is new or another, and None for what is gone."""
+    if before == now:
+        return {}
     found: dict[K, Reason | None] = {key: reason for key, reason in now.items() if before.get(key) != reason}
     if not before.keys() <= now.keys():
         found.update(dict.fromkeys(sorted(before.keys() - now.keys())))

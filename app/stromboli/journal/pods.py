@@ -73,8 +73,5 @@ def stands_alike(before: PodRecord, now: PodRecord) -> bool:
         before.nominated_node == now.nominated_node
         and before.started == now.started
         and before.claim_names == now.claim_names
-        and (
-            before.conditions == now.conditions
-            or redaction.conditions(before.conditions) == redaction.conditions(now.conditions)
-        )
+        and (before.conditions == now.conditions or redaction.read(before.conditions) == redaction.read(now.conditions))
     )

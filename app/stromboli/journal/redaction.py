@@ -79,10 +79,15 @@ class Redaction:
         return kept
 
 
+def read(conditions: Sequence[objects.PodCondition]) -> Sequence[objects.PodCondition]:
+    """Those of a pod's conditions that are read."""
+    # A set would have each text hashed, which was decoded a moment ago.
+    return [each for each in conditions if (kind := each.type) == _PLACED or kind == _LEAVES] if conditions else ()
+
+
 def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[tuple[Any, ...]]:
     """The fields of those conditions of a pod that are read."""
-    # A set would have each text hashed, which was decoded a moment ago.
-    return [astuple(each) for each in of_pod if each.type == _PLACED or each.type == _LEAVES] if of_pod else ()
+    return [astuple(each) for each in read(of_pod)]
 
 
 def spec(of_class: objects.PodSpec) -> objects.PodSpec:

@@ -1,8 +1,8 @@
 """A state that keeps what happens to it until somebody writes it down.
 
-Of pods the bytes are kept that are written, made while what they are made of is still at hand: an event costs a fraction
-of what applying it does. Of everything else references are kept, to what nobody changes. What changes nothing that is
-read is not kept.
+Of pods the bytes are kept that are written, made while what they are made of is still at hand: an event costs a
+fraction of what applying it does. Of everything else references are kept, to what nobody changes. What changes nothing
+that is read is not kept.
 """
 
 from __future__ import annotations
