@@ -19,6 +19,8 @@ from stromboli.api.resources import (
     Dimensions,
     amount,
     fits,
+    listed,
+    told,
 )
 from stromboli.api.resources import amounts as read_amounts
 
@@ -156,6 +158,39 @@ class TestVectors:
     def test_amounts_are_in_the_units_of_their_dimensions(self) -> None:
         listed = {"cpu": "1", "memory": "1Ki", "a.io/b": 2, "requests.cpu": "1", "a.io/c": "many", "pods": "-1"}
         assert read_amounts(listed) == {"cpu": 1000, "memory": 1024, "a.io/b": 2000}
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("cpu", 27_200, "27.2"),
+        ("cpu", 1, "0.001"),
+        ("cpu", -0.4, "0"),
+        ("cpu", 12_345_678, "12,346"),
+        ("cpu", np.inf, "unlimited"),
+        ("pods", 110, "110"),
+        ("nvidia.com/gpu", 8_000, "8"),
+        ("memory", 137_438_953_472, "128Gi"),
+        ("memory", 65_535 << 20, "63.999Gi"),
+        ("memory", 1.5 * 2**40, "1.5Ti"),
+        ("ephemeral-storage", (200 << 30) * 1000, "200Gi"),
+        ("hugepages-2Mi", (4 << 20) * 1000, "4Mi"),
+    ],
+)
+def test_amounts_for_people(resource: str, amount: float, text: str) -> None:
+    assert told(resource, amount) == text
+
+
+def test_quantities_for_people() -> None:
+    written = {
+        "cpu": "27200m",
+        "memory": "137438953472",
+        "requests.memory": "1048576Ki",
+        "requests.cpu": 2,
+        "x": "many",
+    }
+    assert listed(written) == "27.2 cpu, 128Gi memory, 1Gi requests.memory, 2 requests.cpu, many x"
+    assert listed({}) == "nothing"
 
 
 vectors = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(lambda row: np.array(row, dtype=float))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,41 @@ def test_programs_get_json_and_yaml(files: Path) -> None:
     told = json.loads(stromboli(*arguments, "-o", "json").output)
     assert (told["stage"], told["minMember"], told["remedies"]) == ("QueueShare", 2, [])
     assert yaml.safe_load(stromboli(*arguments, "-o", "yaml").output) == told
+
+
+ODD = """
+{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: 27200m, memory: "137438953472", pods: "10"}}}
+---
+{kind: Queue, metadata: {name: odd}, spec: {weight: 1, capability: {cpu: 13600m}}}
+---
+{kind: PodGroup, metadata: {name: train}, spec: {minMember: 1, queue: odd}}
+---
+kind: Pod
+metadata: {name: train-0, annotations: {scheduling.k8s.io/group-name: train}}
+spec:
+  schedulerName: stromboli
+  containers: [{name: c, image: i, resources: {requests: {cpu: 27100m, memory: "137438953472"}}}]
+"""
+
+
+def test_people_read_amounts_that_programs_get_as_quantities(tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(ODD)
+    change = tmp_path / "change.yaml"
+    change.write_text("{kind: Queue, metadata: {name: odd}, spec: {capability: {cpu: 27200m}}}")
+    for arguments, words in (
+        (("why", "job", "train", "-f"), ("asks for 27.1 cpu, 128Gi memory", "capability of queue odd to 27.1 cpu")),
+        (("why", "queue", "odd", "-f"), ("cpu: holds 0, requests 27.1, deserves 0, may have 13.6", "requests 128Gi")),
+        (("queue", "list", "-o", "wide", "-f"), ("27.1", "13.6", "128Gi")),
+        (("whatif", "-f", change, "--on"), ("queue odd held cpu: 0 -> 27.1",)),
+        (("simulate", "--explain"), ("27.1", "128Gi")),
+    ):
+        told = stromboli(*arguments, path)
+        assert told.exit_code == 0, told.output
+        assert [each for each in words if each not in told.output] == [], told.output
+        assert re.findall(r"[0-9]+m\b|[0-9]{7,}", told.output) == []
+    request = json.loads(stromboli("why", "job", "train", "-f", path, "-o", "json").output)["request"]
+    assert request == {"cpu": "27100m", "memory": "128Gi"}
 
 
 @pytest.mark.parametrize(

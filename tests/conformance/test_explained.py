@@ -23,14 +23,16 @@ HERE = Path(__file__).parent
 QUEUE = re.compile(
     r"(?P<resource>[\w./-]+): holds (?P<held>\S+?)(?: \((?P<elastic>\S+) elastic\))?"
     r"(?:, (?P<tried>\S+) more for other pods of the job)?(?:, (?P<claimed>\S+) more claimed by admitted jobs)?"
-    r", (?:deserves|may have|has a quota of) (?P<bound>[^\s,;]+)(?:, (?P<asked>\S+) more asked)?$"
+    r", (?:deserves|may have|has a quota of) (?P<bound>\S+?)(?:, (?P<asked>\S+) more asked)?$"
 )
 CLUSTER = re.compile(
     r"\S+: (?P<bound>\S+) may be claimed of \S+, pods hold (?P<held>\S+), "
     r"admitted jobs claim (?P<claimed>\S+), (?P<asked>\S+) more asked$"
 )
-#: what is rounded for people may be off by as much
+#: what is rounded for people may be off by such a part, or as much
 ROUNDED = parse("1m")
+#: amounts that nobody reads: milli-CPU, and bytes one by one
+UNREADABLE = re.compile(r"\b[0-9]+m\b|[0-9]{7,}")
 
 
 def sessions() -> list[tuple[str, Session]]:
@@ -44,7 +46,7 @@ def sessions() -> list[tuple[str, Session]]:
 
 def wrong_numbers(reason: Reason, nodes: int) -> list[str]:
     """What of a reason's numbers does not agree with what it says."""
-    wrong = []
+    wrong = [f"{reason.told} is not for people"] * bool(UNREADABLE.search(reason.told))
     if reason.nodes and sum(reason.nodes.values()) != nodes:
         wrong.append(f"{reason.nodes} are not the {nodes} nodes")
     parts = reason.detail.split("; ") if reason.reason.startswith(("Queue", "Cluster")) else []
@@ -52,11 +54,12 @@ def wrong_numbers(reason: Reason, nodes: int) -> list[str]:
         match = QUEUE.match(part) or CLUSTER.match(part)
         if match is None:
             continue
-        amounts = {k: parse(v) for k, v in match.groupdict().items() if v and k != "resource" and v != "unlimited"}
+        numbers = {k: v.replace(",", "") for k, v in match.groupdict().items() if v and k != "resource"}
+        amounts = {k: parse(v) for k, v in numbers.items() if v != "unlimited"}
         gives_back = amounts.get("elastic", 0)
         wanted = sum(amounts.get(name, 0) for name in ("held", "tried", "claimed", "asked")) - gives_back
         if min(amounts.values()) < 0 or (
-            "bound" in amounts and "asked" in amounts and wanted + ROUNDED < amounts["bound"]
+            "bound" in amounts and "asked" in amounts and wanted * (1 + ROUNDED) + ROUNDED < amounts["bound"]
         ):
             wrong.append(part)
     return wrong

@@ -83,16 +83,17 @@ def test_parts_of_a_session_add_up_to_it() -> None:
         (0, "cpu", "0"),
         (0.25, "cpu", "0.25"),
         (26.4, "cpu", "26.4"),
+        (40 / 3, "cpu", "13.333"),
         (320_000, "cpu", "320,000"),
         (None, "cpu", "–"),
-        (64 * 2**30, "memory", "64 Gi"),
-        (1023 * 2**20, "memory", "1023 Mi"),
+        (64 * 2**30, "memory", "64Gi"),
+        (1023 * 2**20, "memory", "1023Mi"),
         (0, "memory", "0"),
-        (1.5 * 2**50, "ephemeral-storage", "1.5 Pi"),
+        (1.5 * 2**50, "ephemeral-storage", "1.5Pi"),
         (8, "nvidia.com/gpu", "8"),
     ],
 )
-def test_amounts_are_written_in_three_digits(value: float | None, resource: str, text: str) -> None:
+def test_amounts_are_written_for_people(value: float | None, resource: str, text: str) -> None:
     assert amount(value, resource) == text
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil
+from math import ceil, isfinite
 
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.readers import INT64
@@ -25,6 +25,9 @@ _SUFFIXES = {
     **{s: Fraction(10) ** e for s, e in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
     **{f"{s}i": Fraction(2) ** (10 * (i + 1)) for i, s in enumerate("KMGTPE")},
 }
+_BINARY = ("", *(suffix for suffix in _SUFFIXES if suffix.endswith("i")))
+#: digits after the point of what people read: milli-CPU are exact, and MiB can be told apart in GiB
+_DIGITS = 3
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -68,8 +71,20 @@ def format_milli(value: float) -> str:
 def format_bytes(value: float) -> str:
     """Bytes as a quantity with the largest binary suffix that is exact."""
     number = round(value)
-    for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+    for suffix in _BINARY[:0:-1]:
         unit = int(_SUFFIXES[suffix])
         if number and number % unit == 0:
             return f"{number // unit}{suffix}"
     return str(number)
+
+
+def in_words(value: float, *, binary: bool = False) -> str:
+    """A number for people, `27.2` or `12,345`; `binary` ones, such as bytes, with a suffix: `1.5Gi`."""
+    if not isfinite(value):
+        return "unlimited"
+    power = 0
+    while binary and abs(value) >= 1024 and power < len(_BINARY) - 1:
+        value, power = value / 1024, power + 1
+    few = abs(value) < 1024
+    text = f"{value:.{_DIGITS}f}".rstrip("0").rstrip(".") if few else f"{value:,.0f}"
+    return ("0" if text == "-0" else text) + _BINARY[power]

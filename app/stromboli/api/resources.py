@@ -28,6 +28,9 @@ CPU, MEMORY, PODS = 0, 1, 2
 #: the dimension of whatever pods ask for and nobody offers; no node has any of it
 UNKNOWN: Final = "unoffered-resources"
 _NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
+#: those whose unit is one, and not a thousandth
+_WHOLE = frozenset(("memory", "pods"))
+_BYTES = frozenset(("memory", "ephemeral-storage", "storage"))
 
 #: up to so many nodes plain Python is faster than NumPy
 _FEW = 8
@@ -39,8 +42,41 @@ TOLERANCE = 0.1
 
 def amount(resource: str, value: str | int | float) -> int:
     """An amount in the unit of its dimension, 2^63 - 1 at most as in Kubernetes. Raises InvalidQuantityError."""
-    read = quantity.units if resource in ("memory", "pods") else quantity.milli
+    read = quantity.units if resource in _WHOLE else quantity.milli
     return min(read(value), INT64)
+
+
+def in_bytes(resource: str) -> bool:
+    """Whether the amounts of a resource, or of a quota for it, are bytes."""
+    name = resource.rpartition("/")[2].removeprefix("requests.").removeprefix("limits.")
+    return name in _BYTES or name.startswith("hugepages-")
+
+
+def exact(resource: str, value: float) -> str:
+    """An amount in the unit of its dimension as a Kubernetes quantity; `unlimited` for an infinite one."""
+    if not np.isfinite(value):
+        return "unlimited"
+    if resource == "memory":
+        return quantity.format_bytes(value)
+    return str(round(value)) if resource == "pods" else quantity.format_milli(value)
+
+
+def told(resource: str, value: float) -> str:
+    """An amount in the unit of its dimension for people."""
+    return quantity.in_words(value if resource in _WHOLE else value / 1000, binary=in_bytes(resource))
+
+
+def told_quantity(resource: str, written: str | int | float) -> str:
+    """A quantity for people; what is none is left as it is."""
+    try:
+        return quantity.in_words(float(quantity.parse(written)), binary=in_bytes(resource))
+    except InvalidQuantityError:
+        return str(written)
+
+
+def listed(some: ResourceAmounts) -> str:
+    """Quantities by resource in a sentence."""
+    return ", ".join(f"{told_quantity(name, value)} {name}" for name, value in some.items()) or "nothing"
 
 
 def is_scheduled(resource: str) -> bool:
@@ -103,13 +139,8 @@ class Dimensions:
         """
         out = {}
         for name, value in zip(self.names, vector.tolist(), strict=False):
-            if name == "memory":
-                out[name] = quantity.format_bytes(value)
-            elif name == "pods":
-                if value:
-                    out[name] = str(round(value))
-            elif (value or name == "cpu") and name != UNKNOWN:
-                out[name] = quantity.format_milli(value)
+            if (value or name in ("cpu", "memory")) and name != UNKNOWN:
+                out[name] = exact(name, value)
         return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stromboli.api.resources import told_quantity
 from stromboli.cli import clusters
 from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
 from stromboli.cli.output import Format, Output, columns, show
@@ -62,9 +63,13 @@ def _rows(found: list[QueueAnswer], *, wide: bool, indented: bool = False) -> It
         tail = (str(sum(answer.jobs.values())), str(sum(answer.waiting.values())))
         own = [level for level in answer.levels if level.queue == answer.name]
         for level in own:
-            amounts = [level.resource, level.held, level.deserved]
+            amounts = [level.held, level.deserved]
             amounts += [level.requested, level.guarantee, level.limit] if wide else []
-            yield (*head, *(amount or "-" for amount in amounts), *tail)
+            yield (*head, level.resource, *(_told(level.resource, amount) for amount in amounts), *tail)
             head, tail = ("", "", "", ""), ("", "")
         if not own:
             yield (*head, *("-" for _ in range(3 + len(more))), *tail)
+
+
+def _told(resource: str, amount: str) -> str:
+    return told_quantity(resource, amount) if amount else "-"

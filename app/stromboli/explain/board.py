@@ -12,11 +12,6 @@ from stromboli.explain.answers import Part
 Amounts: TypeAlias = dict[str, float]
 
 
-def in_bytes(resource: str) -> bool:
-    """Whether the amounts of a resource are bytes."""
-    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-
-
 class Pending(Part, frozen=True, kw_only=True):
     """What waits for one reason."""
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import READY_STATES, STATES, PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import PODS, Vector
+from stromboli.api.resources import PODS, Vector, listed, told
 from stromboli.explain import preemption
 from stromboli.explain.answers import Answer, Holding, Step
-from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, limited, places, shown, would_fit
+from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, limited, places, would_fit
 from stromboli.framework import reasons
 from stromboli.framework.explain import why
 from stromboli.framework.job import Job, Queue, lineage
@@ -245,8 +245,8 @@ def queue_share(session: Session, queue: Queue) -> str:
     for column, name in enumerate(session.view.dimensions):
         if column < len(held) and column != PODS and (held[column] or deserved[column]):
             limit = limited(gauges, column)
-            most = f", may have {limit}" if limit else ""
-            parts.append(f"{shown(column, held[column])} of {shown(column, deserved[column])} {name}{most}")
+            most = "" if limit is None else f", may have {told(name, limit)}"
+            parts.append(f"{told(name, held[column])} of {told(name, deserved[column])} {name}{most}")
     return (
         f"queue {queue.name} holds, of what it deserves, {'; '.join(parts)}"
         if parts
@@ -269,11 +269,6 @@ def claims(session: Session, queue: Queue) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(some: dict[str, str]) -> str:
-    """Amounts in a sentence."""
-    return ", ".join(f"{value} {name}" for name, value in some.items()) or "nothing"
 
 
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:

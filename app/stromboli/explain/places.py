@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES
-from stromboli.api.resources import MEMORY, PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Vector, compared
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Vector, compared, exact, told
 from stromboli.explain.answers import Amounts, Holding, NodeCause
 from stromboli.framework.kernel import copies_that_fit
-from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.reasons import resource_name
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -48,21 +48,21 @@ def amounts(
     names = session.view.dimensions
     shown = [c for c in (range(len(names)) if columns is None else columns) if c != PODS and vector[c] >= TOLERANCE]
     if pod is not None:
-        return {resource_name(names, pod, c): describe(c, vector[c]) for c in shown}
-    return {names[c]: describe(c, vector[c]) for c in shown if names[c] != UNKNOWN}
+        return {resource_name(names, pod, c): exact(names[c], vector[c]) for c in shown}
+    return {names[c]: exact(names[c], vector[c]) for c in shown if names[c] != UNKNOWN}
 
 
-def shown(column: int, value: float) -> str:
-    """An amount for people: a share of memory is hardly ever a round number of bytes, and cut to whole MiB."""
-    if column == MEMORY and 2**20 < value < UNLIMITED:
+def share(resource: str, value: float) -> str:
+    """A share as a quantity: of memory it is hardly ever a round number of bytes, and cut to whole MiB."""
+    if resource == "memory" and 2**20 < value < UNLIMITED:
         value = float(np.floor(value / 2**20) * 2**20)
-    return describe(column, value)
+    return exact(resource, value)
 
 
-def limited(gauges: QueueGauges, column: int) -> str:
-    """What a queue may have at most, for people; nothing without a limit."""
+def limited(gauges: QueueGauges, column: int) -> float | None:
+    """What a queue may have at most of a resource; None without a limit."""
     limit = np.inf if gauges.limit is None else float(gauges.limit[column])
-    return shown(column, limit) if limit < UNLIMITED else ""
+    return limit if limit < UNLIMITED else None
 
 
 def places(session: Session, pod: PodRecord, count: int) -> Places:
@@ -123,8 +123,9 @@ def _relative(session: Session, pod: PodRecord, short: Matrix) -> Vector:
 
 def _named(session: Session, pod: PodRecord, vector: Vector) -> str:
     names = session.view.dimensions
-    shown = np.flatnonzero(vector > 0).tolist()
-    return ", ".join(f"{describe(c, vector[c])} {resource_name(names, pod, c)}" for c in shown)
+    return ", ".join(
+        f"{told(names[c], vector[c])} {resource_name(names, pod, c)}" for c in np.flatnonzero(vector > 0).tolist()
+    )
 
 
 def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, room: Matrix, copies: Vector) -> None:
@@ -132,8 +133,9 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
     best = int(np.argmin(_relative(session, pod, short)))
     out.closest = int(np.flatnonzero(out.willing)[best])
     name, lack = session.view.nodes.name(out.closest), short[:, best]
+    names = session.view.dimensions
     free = ", ".join(
-        f"{describe(c, max(0.0, float(room[c, best])))} {resource_name(session.view.dimensions, pod, c)}"
+        f"{told(names[c], max(0.0, float(room[c, best])))} {resource_name(names, pod, c)}"
         for c in np.flatnonzero(lack > 0).tolist()
     )
     taken, some = int(copies[best]), "one more" if copies[best] else "one"

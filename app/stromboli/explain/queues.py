@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector
+from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector, exact, listed, told, told_quantity
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.jobs import in_jobs, jobs_below
-from stromboli.explain.places import amounts, limited, shown
+from stromboli.explain.places import amounts, limited, share
 from stromboli.explain.preemption import RECLAIMING
 from stromboli.framework.explain import why
 from stromboli.framework.ignored import heeded_fields
 from stromboli.framework.job import Queue, lineage
-from stromboli.framework.reasons import describe, not_open
+from stromboli.framework.reasons import not_open
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 
@@ -72,17 +72,17 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
         yield Level(
             queue=queue.name,
             resource=resource,
-            requested=describe(column, requested[column]),
-            held=describe(column, held[column]),
-            inqueue=_told(column, known["inqueue"]),
-            deserved=_told(column, known["deserved"]),
-            guarantee=describe(column, guarantee[column]) if guarantee[column] else "",
-            limit=limited(gauges, column),
+            requested=exact(resource, requested[column]),
+            held=exact(resource, held[column]),
+            inqueue=_share(resource, column, known["inqueue"]),
+            deserved=_share(resource, column, known["deserved"]),
+            guarantee=exact(resource, guarantee[column]) if guarantee[column] else "",
+            limit="" if (limit := limited(gauges, column)) is None else share(resource, limit),
         )
 
 
-def _told(column: int, vector: Vector | None) -> str:
-    return "" if vector is None else shown(column, vector[column])
+def _share(resource: str, column: int, vector: Vector | None) -> str:
+    return "" if vector is None else share(resource, vector[column])
 
 
 def _used_up(gauges: QueueGauges) -> bool:
@@ -113,8 +113,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
     elif gauges.plugin == "capacity" and deserved is not None:
-        named = queue.spec.deserved or {}
-        yield f"deserves what its spec says: {', '.join(f'{v} {k}' for k, v in named.items()) or 'nothing'}"
+        yield f"deserves what its spec says: {listed(queue.spec.deserved or {})}"
     elif not gauges.plugin and not queue.has_jobs:
         yield "has no jobs, so nothing is divided to it"
     elif not gauges.plugin:
@@ -150,15 +149,14 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
             why = "all that it requests"
         elif abs(amount - limit) <= 1:
             capability = (queue.spec.capability or {}).get(resource)
-            kept = describe(column, others[column])
-            limited = f"its limit: capability {capability}"
-            why = limited if capability else f"what guarantees of others leave: {kept} are kept"
+            kept = f"what guarantees of others leave: {told(resource, others[column])} are kept"
+            why = f"its limit: capability {told_quantity(resource, capability)}" if capability else kept
         elif guarantee[column] and abs(amount - guarantee[column]) <= 1:
             why = "its guarantee, above its part by weight"
         else:
-            why = f"its part by weight of {describe(column, session.view.total[column])}"
-            why += f", of which idle queues keep {describe(column, idle[column])} guaranteed" if idle[column] else ""
-        yield f"deserves {_told(column, deserved)} {resource}: {why}"
+            why = f"its part by weight of {told(resource, session.view.total[column])}"
+            why += f", of which idle queues keep {told(resource, idle[column])} guaranteed" if idle[column] else ""
+        yield f"deserves {told(resource, amount)} {resource}: {why}"
 
 
 def _kept(session: Session, queue: Queue) -> Vector:

@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from msgspec import Struct, field
 
-from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Vector
+from stromboli.api.resources import MEMORY, UNKNOWN, Vector, exact, told_quantity
 from stromboli.engine import Engine
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, Future, Rehearsal
 from stromboli.framework.explain import pending_reasons
-from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 
 _EXTENDER = "the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"
@@ -134,11 +133,11 @@ def _amounts(session: Session) -> dict[str, dict[str, dict[str, str]]]:
     """What queues hold, deserve and ask for, by resource."""
     view = session.view
     held, requested = view.by_queue(view.membership.allocated_now()), view.by_queue(view.membership.requested())
-    hidden = {c for c, name in enumerate(view.dimensions) if c == PODS or name == UNKNOWN}
+    hidden = {"pods", UNKNOWN}
 
     def named(vector: Vector | None) -> dict[str, str]:
-        pairs = [] if vector is None else enumerate(np.floor(vector + 1e-6).tolist())
-        return {view.dimensions[c]: describe(c, value) for c, value in pairs if value and c not in hidden}
+        pairs = [] if vector is None else zip(view.dimensions, np.floor(vector + 1e-6).tolist(), strict=True)
+        return {name: exact(name, value) for name, value in pairs if value and name not in hidden}
 
     def deserved(queue: str) -> Vector | None:
         gauges = session.report.gauges.get(queue)
@@ -178,7 +177,8 @@ def lines(answer: WhatIf) -> Iterator[str]:
         if len(some) > _MOST_LINES:
             yield f"  and {len(some) - _MOST_LINES} more"
     for shift in answer.queues:
-        yield f"  queue {shift.queue} {shift.amount} {shift.resource}: {shift.before} -> {shift.after}"
+        before, after = (told_quantity(shift.resource, amount) for amount in (shift.before, shift.after))
+        yield f"  queue {shift.queue} {shift.amount} {shift.resource}: {before} -> {after}"
     if not (parts or answer.queues):
         yield "no difference"
     total = sum(answer.pending.values())

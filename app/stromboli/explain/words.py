@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from stromboli.api import quantity
+from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
-from stromboli.explain.board import in_bytes
-from stromboli.explain.jobs import counted, listed
+from stromboli.explain.jobs import counted
 
 _WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
 #: the same where there is room for more
 _WHO_OF_ONE = _WHO | {"wait": "nobody: it resolves as others finish"}
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
@@ -21,15 +21,8 @@ def who(word: str) -> str:
 
 
 def amount(value: float | None, resource: str) -> str:
-    """An amount in three digits, or a dash."""
-    if value is None:
-        return "–"
-    if not in_bytes(resource):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    power = 0
-    while abs(value) >= 1024 and power < len(_BINARY) - 1:
-        value, power = value / 1024, power + 1
-    return f"{value:.0f} {_BINARY[power]}" if value >= 1000 else f"{value:.3g} {_BINARY[power]}".rstrip()
+    """An amount in whole units, such as cores or bytes, or a dash."""
+    return "–" if value is None else quantity.in_words(value, binary=in_bytes(resource))
 
 
 def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
@@ -101,7 +94,7 @@ def _queue(answer: QueueAnswer) -> Iterator[str]:
                 "guarantee": level.guarantee,
                 "may have": level.limit,
             }
-            told = ", ".join(f"{name} {amount}" for name, amount in parts.items() if amount)
+            told = ", ".join(f"{name} {told_quantity(level.resource, each)}" for name, each in parts.items() if each)
             yield f"  {level.queue} {level.resource}: {told}"
     if answer.ignored:
         yield "Ignored"

@@ -9,10 +9,9 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, Vector
+from stromboli.api.resources import PODS, Vector, told
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
-from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
 
 
@@ -46,27 +45,28 @@ class Excess:
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
         """The reason, with the numbers that were compared."""
         word, lack, verb = limit.value
+        of = [view.dimensions[c] for c in self.columns]
         rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
         detail = "; ".join(
-            f"{view.dimensions[c]}: {self._held(c)}, {verb} {describe(c, self.bound[c])}{rest}, "
-            f"{describe(c, self.request[c])} more asked"
-            for c in self.columns
+            f"{name}: {self._held(c, name)}, {verb} {told(name, self.bound[c])}{rest}, "
+            f"{told(name, self.request[c])} more asked"
+            for c, name in zip(self.columns, of, strict=True)
         )
-        names = ", ".join(view.dimensions[c] for c in self.columns)
+        names = ", ".join(of)
         message = f"queue {self.queue} has {lack.format(names)}"
         grows = limit is not Limit.Quota and _grows(view, self.queue, self.bound, self.columns)
         return Reason(stage, word, message, Actionable.Wait, detail, scalable=grows)
 
-    def _held(self, column: int) -> str:
+    def _held(self, column: int, name: str) -> str:
         """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""
-        tried = 0.0 if self.tried is None else float(self.tried[column])
-        out = f"holds {describe(column, self.held[column] - tried)}"
-        if tried > 0:
-            out += f", {describe(column, tried)} more for other pods of the job"
+        taken = 0.0 if self.tried is None else float(self.tried[column])
+        out = f"holds {told(name, self.held[column] - taken)}"
+        if taken > 0:
+            out += f", {told(name, taken)} more for other pods of the job"
         if self.elastic is not None and self.elastic[column] > 0:
-            out += f" ({describe(column, self.elastic[column])} elastic)"
+            out += f" ({told(name, self.elastic[column])} elastic)"
         if self.claimed is not None and self.claimed[column] > 0:
-            out += f", {describe(column, self.claimed[column])} more claimed by admitted jobs"
+            out += f", {told(name, self.claimed[column])} more claimed by admitted jobs"
         return out
 
 
@@ -83,8 +83,8 @@ def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
     """A queue that gets nothing more, with what it holds of each resource."""
     columns = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
     amounts = (
-        f"{view.dimensions[c]}: holds {describe(c, held[c])}, deserves {describe(c, deserved[c])}"
-        for c in columns
+        f"{name}: holds {told(name, held[c])}, deserves {told(name, deserved[c])}"
+        for c, name in ((c, view.dimensions[c]) for c in columns)
         if c != PODS
     )
     detail = "; ".join(amounts) or "it deserves nothing"

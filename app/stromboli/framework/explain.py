@@ -8,12 +8,12 @@ import numpy as np
 
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector, told
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node
 from stromboli.framework.plugin import Anywhere, Passing
-from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.reasons import resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -198,7 +198,7 @@ class Evictions:
         deserved = self._session.report.queue(queue).amounts.get("deserved")
         parts = []
         for column in columns:
-            amount = f"{view.dimensions[column]} {describe(column, self._held[queue][column])}"
-            share = "" if deserved is None else f" and deserves {describe(column, deserved[column])}"
-            parts.append(f"{amount}{share}")
+            name = view.dimensions[column]
+            share = "" if deserved is None else f" and deserves {told(name, deserved[column])}"
+            parts.append(f"{name} {told(name, self._held[queue][column])}{share}")
         return f"{queue} holds {', '.join(parts) or 'nothing'}"

@@ -16,10 +16,10 @@ import numpy as np
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, fits
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, fits, told
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.kernel import copies_that_fit
-from stromboli.framework.reasons import describe, resource_name
+from stromboli.framework.reasons import resource_name
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
@@ -65,13 +65,12 @@ def larger_than_any_node(view: View, pod: PodRecord, whole: Matrix, nodes: dict[
     """The reason of a pod that has room on none of some nodes, be they empty; `whole` is what they can allocate."""
     request, largest = view.request(pod), whole.max(axis=1)
     lacking = np.flatnonzero(request > largest).tolist()
-    names = ", ".join(resource_name(view.dimensions, pod, column) for column in lacking)
+    names = [resource_name(view.dimensions, pod, column) for column in lacking]
     detail = "; ".join(
-        f"{resource_name(view.dimensions, pod, column)}: asks for {describe(column, request[column])}, "
-        f"the largest node has {describe(column, largest[column])}"
-        for column in lacking
+        f"{name}: asks for {told(name, request[column])}, the largest node has {told(name, largest[column])}"
+        for name, column in zip(names, lacking, strict=True)
     )
-    message = f"no node is large enough in {names}" if names else "no node is large enough"
+    message = f"no node is large enough in {', '.join(names)}" if names else "no node is large enough"
     return Reason(Stage.Placement, "NeverFits", message, Actionable.User, detail, nodes or {}, scalable=True)
 
 
@@ -243,8 +242,8 @@ class _Judge:
 
     def _compared(self, columns: list[int], asked: Vector, verb: str, bound: Vector) -> str:
         return "; ".join(
-            f"{self._view.dimensions[c]}: asks for {describe(c, asked[c])}, {verb} {describe(c, bound[c])}"
-            for c in columns
+            f"{name}: asks for {told(name, asked[c])}, {verb} {told(name, bound[c])}"
+            for c, name in ((c, self._view.dimensions[c]) for c in columns)
         )
 
     # -- bounds ------------------------------------------------------------------------------------------------------

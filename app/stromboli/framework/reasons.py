@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroupCondition
-from stromboli.api.quantity import format_bytes, format_milli
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import MEMORY, PODS, UNKNOWN
+from stromboli.api.resources import UNKNOWN
 from stromboli.framework.job import Job, Queue
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
@@ -149,12 +147,3 @@ def resource_name(dimensions: Sequence[str], pod: PodRecord, column: int) -> str
         return dimensions[column]
     first, *others = sorted(pod.pod_class.request.keys() - set(dimensions))
     return f"{first} and {len(others)} others" if others else first
-
-
-def describe(column: int, value: float) -> str:
-    """An amount of a dimension for people."""
-    if not np.isfinite(value):
-        return "unlimited"
-    if column == MEMORY:
-        return format_bytes(value)
-    return str(round(value)) if column == PODS else format_milli(value)

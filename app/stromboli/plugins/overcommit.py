@@ -7,11 +7,10 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Vector, told
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
-from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
 
 _DEFAULT_FACTOR = 1.2
@@ -48,10 +47,10 @@ class Overcommit(Plugin):
     def _refusal(self, asked: Vector, columns: list[int]) -> Reason:
         view, stage, word = self._view, Stage.Admission, "ClusterOvercommitted"
         detail = "; ".join(
-            f"{view.dimensions[c]}: {describe(c, self._limit[c])} may be claimed of {describe(c, view.total[c])}, "
-            f"pods hold {describe(c, self._used[c])}, admitted jobs claim {describe(c, self._inqueue[c])}, "
-            f"{describe(c, asked[c])} more asked"
-            for c in columns
+            f"{name}: {told(name, self._limit[c])} may be claimed of {told(name, view.total[c])}, "
+            f"pods hold {told(name, self._used[c])}, admitted jobs claim {told(name, self._inqueue[c])}, "
+            f"{told(name, asked[c])} more asked"
+            for c, name in ((c, view.dimensions[c]) for c in columns)
         )
         alone = [c for c in columns if asked[c] > self._limit[c]]
         if alone:

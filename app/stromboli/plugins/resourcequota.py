@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import TypeAlias
 
 from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import ResourceAmounts
+from stromboli.api.resources import ResourceAmounts, in_bytes
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin, Verdict, Vote
 from stromboli.framework.view import View
@@ -83,8 +84,8 @@ def _amounts(resources: ResourceAmounts | None) -> Amounts:
 
 def _insufficient(job: Job, quota: Quota, taken: Amounts, asked: Amounts) -> Reason:
     detail = "; ".join(
-        f"{name}: {_plain(used)} of {_plain(quota.hard[name])} used, {_plain(asked[name])} more asked"
-        for name, used in taken.items()
+        f"{name}: {told(used)} of {told(quota.hard[name])} used, {told(asked[name])} more asked"
+        for name, used, told in ((name, used, partial(_told, name)) for name, used in taken.items())
     )
     return Reason(
         Stage.Admission,
@@ -95,5 +96,5 @@ def _insufficient(job: Job, quota: Quota, taken: Amounts, asked: Amounts) -> Rea
     )
 
 
-def _plain(amount: Fraction) -> str:
-    return f"{float(amount):.12g}"
+def _told(resource: str, amount: Fraction) -> str:
+    return quantity.in_words(float(amount), binary=in_bytes(resource))

@@ -13,14 +13,12 @@ from rich import box
 from rich.table import Table
 
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import CPU, MEMORY, PODS, Vector
+from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.framework.explain import all_reasons
-from stromboli.framework.reasons import describe
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
 from stromboli.tactics.prospects import prospects
 
-_GIBIBYTE = 2**30
 _FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))
 #: nodes of a PodGroup that are named
 _MOST_NODES = 1
@@ -40,8 +38,9 @@ def queues(name: str, run: Run) -> Table:
         share = "-" if gauges.share is None else f"{gauges.share:.2f}"
         head = (queue.name, queue.state or "-", str(queue.spec.weight), share)
         for column in _shown(asked, held):
-            cells = (_amount(column, vector) for vector in (asked, held, deserved))
-            table.add_row(*head, view.dimensions[column], *cells)
+            resource = view.dimensions[column]
+            cells = (_amount(resource, column, vector) for vector in (asked, held, deserved))
+            table.add_row(*head, resource, *cells)
             head = ("", "", "", "")
     return table
 
@@ -78,16 +77,16 @@ def fair_shares(session: Session) -> Table:
         steps = gauges.steps() if gauges.steps and "fair_share" in gauges.amounts else []
         amounts = gauges.amounts
         for column, resource in enumerate(session.view.dimensions):
-            told = [amounts[key][column] for key in ("deserved", "request", "fair_share", "allocated")] if steps else []
-            if column == PODS or not any(np.isfinite(amount) and amount for amount in told):
+            some = [amounts[key][column] for key in ("deserved", "request", "fair_share", "allocated")] if steps else []
+            if column == PODS or not any(np.isfinite(amount) and amount for amount in some):
                 continue
             table.add_row(
                 queue.name,
                 resource,
-                *(describe(column, amounts[key][column]) for key in ("deserved", "capacity", "request")),
+                *(told(resource, amounts[key][column]) for key in ("deserved", "capacity", "request")),
                 f"{amounts['usage'][column]:.3g}",
-                "\n".join(f"{step} {describe(column, share[column])}" for step, share in _changes(steps, column)),
-                describe(column, amounts["fair_share"][column]),
+                "\n".join(f"{step} {told(resource, share[column])}" for step, share in _changes(steps, column)),
+                told(resource, amounts["fair_share"][column]),
             )
     return table
 
@@ -126,13 +125,10 @@ def _shown(asked: Vector, held: Vector) -> list[int]:
     return np.flatnonzero(some).tolist()
 
 
-def _amount(column: int, vector: Vector | None) -> str:
+def _amount(resource: str, column: int, vector: Vector | None) -> str:
     if vector is None:
         return "-"
-    value = float(vector[column]) if column < len(vector) else 0.0
-    if not np.isfinite(value):
-        return "no limit"
-    return f"{value / _GIBIBYTE:.4g}Gi" if column == MEMORY else f"{value / 1000:.6g}"
+    return told(resource, float(vector[column]) if column < len(vector) else 0.0)
 
 
 def _members(session: Session) -> dict[str, list[str]]:

@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.staticfiles import StaticFiles
 
+from stromboli.api.resources import listed, told_quantity
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.board import (
     JobPage,
@@ -247,6 +248,8 @@ class _Pages:
         )
         self._templates.filters.update(
             amount=amount,
+            listed=listed,
+            quantity=lambda written, resource: told_quantity(resource, written),
             seconds=words.seconds,
             moment=words.moment,
             stamp=words.stamp,

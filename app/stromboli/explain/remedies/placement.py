@@ -9,14 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import objects
-from stromboli.api.resources import PODS, UNKNOWN
+from stromboli.api.resources import PODS, UNKNOWN, exact, listed
 from stromboli.explain.answers import Amounts
-from stromboli.explain.jobs import counted, listed
+from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, node_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case, smallest
 from stromboli.explain.remedies.changes import respec
 from stromboli.explain.remedies.shares import limits
-from stromboli.framework.reasons import describe
 from stromboli.framework.view import View
 from stromboli.kube.taints import REPELLING
 from stromboli.state.cluster import ClusterState
@@ -101,16 +100,16 @@ def requests(case: Case) -> Iterator[Candidate]:
     if not over:
         return
     cut = {name: most for c in over for name, most in _by_name(view, pod, c, largest[c]).items()}
-    less = ", ".join(f"{most} {name}" for name, most in cut.items())
-    yield Candidate(f"ask for no more than {less} a pod", "user", respec(case, **_resized(pod, cut)))
+    yield Candidate(f"ask for no more than {listed(cut)} a pod", "user", respec(case, **_resized(pod, cut)))
 
 
 def _by_name(view: View, pod: PodRecord, column: int, amount: float | None = None) -> Amounts:
     """An amount of a column, or what a pod asks for, by resource: nodes offer none of some, which share a column."""
-    if view.dimensions[column] != UNKNOWN:
-        return {view.dimensions[column]: describe(column, view.request(pod)[column] if amount is None else amount)}
+    name = view.dimensions[column]
+    if name != UNKNOWN:
+        return {name: exact(name, view.request(pod)[column] if amount is None else amount)}
     asked = {name: value for name, value in pod.pod_class.request.items() if name not in view.dimensions}
-    return {name: describe(column, value if amount is None else amount) for name, value in sorted(asked.items())}
+    return {name: exact(name, value if amount is None else amount) for name, value in sorted(asked.items())}
 
 
 def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:

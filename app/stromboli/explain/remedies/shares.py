@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stromboli.api import quantity
-from stromboli.api.resources import PODS, Vector
-from stromboli.explain.jobs import listed
+from stromboli.api.resources import PODS, Vector, listed
 from stromboli.explain.places import amounts
 from stromboli.explain.preemption import RECLAIMING
 from stromboli.explain.remedies.case import Candidate, Case, smallest
@@ -101,7 +100,7 @@ def quotas(case: Case) -> Iterator[Candidate]:
             hard = {name: _sum(value, asked.get(name, 0)) for name, value in (status.get("hard") or {}).items()}
             state.upsert("ResourceQuota", {**manifest, "status": {**status, "hard": hard}})
 
-    words = f"raise ResourceQuota {', '.join(raised)} by {listed({name: str(value) for name, value in asked.items()})}"
+    words = f"raise ResourceQuota {', '.join(raised)} by {listed(asked)}"
     yield Candidate(words, "admin", change)
 
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from stromboli.api import quantity
-from stromboli.api.resources import ResourceAmounts
+from stromboli.api.resources import ResourceAmounts, in_bytes
 from stromboli.kube.dra.claims import ClaimsOfPods
 from stromboli.kube.dra.objects import ClaimError, DeviceRequest, ResourceClaim
 from stromboli.state.plain import PlainObjects
@@ -38,6 +38,7 @@ class Amount:
             self.capacity[dimension] = self.capacity.get(dimension, Fraction(0)) + sign * value
 
 
+_Number: TypeAlias = int | Fraction
 #: by device class
 Amounts = dict[str, Amount]
 #: what each claim of a pod asks for, by the claim's key
@@ -161,12 +162,12 @@ class DeviceQuota:
             used[device_class].add(asked)
             after = used[device_class]
             if limit.count > 0 and after.count > limit.count:
-                return _exceeded(f"{_CLASS}{device_class}", limit.count, after.count - asked.count, asked.count)
+                return _exceeded("", device_class, limit.count, after.count - asked.count, asked.count)
             for dimension, more in asked.capacity.items():
                 # A dimension that is not named beside others of its class is a limit of nothing.
                 most, then = limit.capacity.get(dimension, Fraction(0)), after.capacity[dimension]
                 if then > most:
-                    return _exceeded(f"{dimension}.{_CLASS}{device_class}", most, then - more, more)
+                    return _exceeded(dimension, device_class, most, then - more, more)
         return None
 
 
@@ -186,5 +187,8 @@ def _add(to: Amounts, amounts: Amounts, sign: int = 1) -> None:
         to.setdefault(device_class, Amount()).add(amount, sign)
 
 
-def _exceeded(name: str, limit: int | Fraction, held: int | Fraction, asked: int | Fraction) -> Shortage:
-    return Shortage(name, f"{name}: holds {held}, may have {limit}, {asked} more asked")
+def _exceeded(dimension: str, device_class: str, limit: _Number, held: _Number, asked: _Number) -> Shortage:
+    """Of a dimension of the devices of a class, or of these."""
+    name = f"{dimension}.{_CLASS}{device_class}".lstrip(".")
+    words = (quantity.in_words(float(each), binary=in_bytes(dimension)) for each in (held, limit, asked))
+    return Shortage(name, "{}: holds {}, may have {}, {} more asked".format(name, *words))
