@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -161,6 +161,12 @@ class Board:
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def namespaces(self) -> frozenset[str]:
+        """Where there are jobs or pods that wait."""
+        groups = (group.metadata.namespace for group in self._view.snapshot.pod_groups if group is not None)
+        return frozenset((*groups, *(pod.namespace for pod, _, _ in self._waiting_pods)))
+
     def jobs(
         self,
         offset: int,
@@ -171,8 +177,12 @@ class Board:
         reason: str = "",
         phase: str = "",
         name: str = "",
+        within: Collection[str] | None = None,
     ) -> JobPage:
-        """Jobs, those that wait first; `queue` has those of queues below it, `name` is a part of `NAMESPACE/NAME`."""
+        """Jobs, those that wait first; `queue` has those of queues below it, `name` is a part of `NAMESPACE/NAME`.
+
+        `within` some namespaces, None for all.
+        """
         view = self._view
         # A queue that is not there may still be named by jobs.
         below = {queue, *self._names_below(queue)} if queue else frozenset[str]()
@@ -180,6 +190,7 @@ class Board:
         def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
             return (
                 namespace in ("", where)
+                and (within is None or where in within)
                 and name in f"{where}/{what}"
                 and (not queue or its_queue in below)
                 and phase in ("", its_phase or "Pending")
@@ -259,13 +270,27 @@ class Board:
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
-    def pods(self, offset: int, limit: int, *, job: str = "", namespace: str = "", reason: str = "") -> PodPage:
-        """The pods of a job; without one those that wait, for a reason and in a namespace if they are given."""
+    def pods(
+        self,
+        offset: int,
+        limit: int,
+        *,
+        job: str = "",
+        namespace: str = "",
+        reason: str = "",
+        within: Collection[str] | None = None,
+    ) -> PodPage:
+        """The pods of a job; without one those that wait, for a reason and in a namespace if they are given.
+
+        Those are `within` some namespaces, None for all.
+        """
         if not job:
             found = [
                 (pod, why)
                 for pod, why, _ in self._waiting_pods
-                if reason in ("", why.reason) and namespace in ("", pod.namespace)
+                if reason in ("", why.reason)
+                and namespace in ("", pod.namespace)
+                and (within is None or pod.namespace in within)
             ]
             total, rows = len(found), [self._pod(pod, why) for pod, why in found[offset : offset + limit]]
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import compress
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 #: rows that are told at once, and nodes, which are columns of numbers
 _MOST, _MOST_NODES = 1_000, 10_000
+#: namespaces of which each is asked about for who may not read all of them
+_MOST_NAMESPACES = 50
 #: queues whose shares over time are told at once
 _MOST_LINES = 50
 #: a board is kept for so many times what it cost, so that looking takes a small part of one processor at most
@@ -109,6 +112,19 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
     async def queue_reader(request: Request) -> None:
         await (await caller(request, reviews)).demand("list", GROUP, "queues")
 
+    async def readable(who: Caller, namespace: str) -> frozenset[str] | None:
+        """The namespaces where somebody may list jobs with their pods, None for all. Raises HTTPException for none."""
+        if namespace or await _may_list(who, ""):
+            await _pods_of(who, "list", namespace)
+            return None
+        there = sorted(await boards.ask(lambda board: board.namespaces))
+        asked = there if len(there) <= _MOST_NAMESPACES else []
+        may = await asyncio.gather(*(_may_list(who, each) for each in asked))
+        found = frozenset(compress(asked, may))
+        if not found:
+            raise HTTPException(403, "you may not list podgroups of all namespaces: name one that you may read")
+        return found
+
     def history() -> History:
         _last(source)
         return source.history
@@ -144,11 +160,12 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
     ) -> Response:
         """Jobs, those that wait first. Needs `list` on PodGroups and pods, everywhere or in `namespace`.
 
-        `queue` has those of queues below it, too; `name` is a part of `NAMESPACE/NAME`.
+        Who may not list them everywhere gets those of the namespaces where he may; where jobs are in more than 50, he
+        has to name one. `queue` has those of queues below it, too; `name` is a part of `NAMESPACE/NAME`.
         """
-        await _pods_of(await caller(request, reviews), "list", namespace)
+        within = await readable(await caller(request, reviews), namespace)
         wanted = {"namespace": namespace, "queue": queue, "reason": reason, "phase": phase, "name": name}
-        return as_json(await boards.ask(lambda board: board.jobs(offset, limit, **wanted)))
+        return as_json(await boards.ask(lambda board: board.jobs(offset, limit, **wanted, within=within)))
 
     @router.get("/jobs/{namespace}/{name}", responses=answers(JobRow, 401, 403, 404, 503))
     async def job(request: Request, namespace: str, name: str) -> Response:
@@ -167,9 +184,11 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
     async def pods(
         request: Request, offset: Offset = 0, limit: Limit = 100, namespace: str = "", reason: str = ""
     ) -> Response:
-        """The pods that wait. Needs `list` on PodGroups and pods, everywhere or in `namespace`."""
-        await _pods_of(await caller(request, reviews), "list", namespace)
-        return as_json(await boards.ask(lambda board: board.pods(offset, limit, namespace=namespace, reason=reason)))
+        """The pods that wait. Needs `list` on PodGroups and pods, everywhere or in `namespace`, as for jobs."""
+        within = await readable(await caller(request, reviews), namespace)
+        return as_json(
+            await boards.ask(lambda board: board.pods(offset, limit, namespace=namespace, reason=reason, within=within))
+        )
 
     @router.get("/nodes", responses=answers(Nodes, 401, 403, 503))
     async def nodes(
@@ -214,6 +233,11 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         return as_json(policy_in_force(_last(source), source.history.problem))
 
     return router
+
+
+async def _may_list(who: Caller, namespace: str) -> bool:
+    """Whether somebody may list the jobs of a namespace, or of all, with their pods."""
+    return await who.may("list", GROUP, "podgroups", namespace) and await who.may("list", "", "pods", namespace)
 
 
 async def _pods_of(who: Caller, verb: str, namespace: str) -> None:

@@ -138,10 +138,10 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
             asking.get(JobRow, "jobs", namespace, name),
             asking.get(PodPage, "jobs", namespace, name, "pods", offset=offset, limit=_ROWS),
             asking.maybe(Nodes, "nodes", job=key, limit=_MOST_NODES),
-            asking.get(Sessions, "sessions", limit=1),
+            asking.maybe(Sessions, "sessions", limit=1),
         )
         on_map = nodes and figures.node_map(nodes)
-        soon = tried or all(session.seconds < _CHEAP for session in sessions.items)
+        soon = tried or _cheap(sessions)
         return pages.explained(request, asking, said, soon, row=row, pods=pods, map=on_map, nodes=nodes)
 
     @app.get("/pods")
@@ -155,9 +155,9 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         asking = ask(request)
         said, sessions = await asyncio.gather(
             asking.get(Answer, "explain", "pod", namespace, name, last="true", remedies="false"),
-            asking.get(Sessions, "sessions", limit=1),
+            asking.maybe(Sessions, "sessions", limit=1),
         )
-        soon = tried or all(session.seconds < _CHEAP for session in sessions.items)
+        soon = tried or _cheap(sessions)
         return pages.explained(request, asking, said, soon, row=None, pods=None, map=None, nodes=None)
 
     @app.get("/nodes")
@@ -202,6 +202,11 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
         return pages.show("whatif.html", request, change=change, example=_EXAMPLE, answer=answer, problem=problem)
 
     return app
+
+
+def _cheap(sessions: Sessions | None) -> bool:
+    """Whether sessions are so short that some more are run unasked; who may not see them has to ask."""
+    return sessions is not None and all(each.seconds < _CHEAP for each in sessions.items)
 
 
 async def _change(request: Request) -> str:
