@@ -157,6 +157,10 @@ class Cluster:
         """Path of the kubeconfig of one of USERS."""
         return self.directory / f"{user}.kubeconfig"
 
+    def token(self, user: str = "admin") -> str:
+        """The token of one of USERS."""
+        return self._tokens[user]
+
     def client(self, user: str = "admin", *, timeout: float = 10) -> httpx.Client:
         """HTTP client of the API server for one of USERS; the caller closes it."""
         return httpx.Client(

@@ -15,7 +15,7 @@ from stromboli.api import crd_schema
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster
 from tests.e2e.audit import Audit
-from tests.e2e.service import Service
+from tests.e2e.service import Certificate, Service
 from tests.e2e.world import Object, World, define
 
 #: starts the service with more arguments, and returns it when it is ready
@@ -63,9 +63,11 @@ def start(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     """Start the service on the world's cluster; what it logged is shown when the test fails."""
     services: list[Service] = []
 
-    def run(*args: str, kubeconfig: Path | None = None, wait: bool = True) -> Service:
+    def run(
+        *args: str, kubeconfig: Path | None = None, wait: bool = True, certificate: Certificate | None = None
+    ) -> Service:
         log = tmp_path / f"stromboli-{len(services)}.log"
-        service = Service(kubeconfig or world.cluster.kubeconfig(), log, *args)
+        service = Service(kubeconfig or world.cluster.kubeconfig(), log, *args, certificate=certificate)
         services.append(service)
         return service.wait_ready() if wait else service
 

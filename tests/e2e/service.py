@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import httpx
+import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controlplane.cluster import Program, free_port
@@ -18,14 +21,37 @@ STROMBOLI = Path(sys.executable).with_name("stromboli")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Service(Program):
-    """The service on the cluster of a kubeconfig; started when this is made."""
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A server's certificate for loopback, with its key, and who vouches for it; all of them files."""
 
-    def __init__(self, kubeconfig: Path, log: Path, *args: str) -> None:
+    server: Path
+    authority: Path
+
+    @classmethod
+    def issue(cls, folder: Path) -> Self:
+        """A new one, in a folder."""
+        made, authority = cls(folder / "server.pem", folder / "ca.pem"), trustme.CA()
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(made.server))
+        authority.cert_pem.write_to_path(str(made.authority))
+        return made
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of whoever serves with it."""
+        return ("--tls-cert-file", str(self.server), "--tls-private-key-file", str(self.server))
+
+
+class Service(Program):
+    """The service on the cluster of a kubeconfig; started when this is made. With a certificate it speaks HTTPS."""
+
+    def __init__(self, kubeconfig: Path, log: Path, *args: str, certificate: Certificate | None = None) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         command = [str(STROMBOLI), "run", "--kubeconfig", str(kubeconfig), "--listen", self.address, *args]
-        super().__init__(command, log)
-        self.http = httpx.Client(base_url=f"http://{self.address}", trust_env=False)
+        super().__init__([*command, *(certificate.options if certificate else ())], log)
+        trusted = ssl.create_default_context(cafile=certificate.authority) if certificate else True
+        self.url = f"{'https' if certificate else 'http'}://{self.address}"
+        self.http = httpx.Client(base_url=self.url, trust_env=False, verify=trusted)
 
     def wait_ready(self) -> Self:
         """Return when the first session has run; raises ClusterError with the end of the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,10 @@ from tests.e2e.watch import GROUP
 
 CORE = "/api/v1"
 SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 Object = dict[str, Any]
+#: by API group
+Resources = Mapping[str, Sequence[str]]
 
 #: objects that are created at once
 _WRITERS = 8
@@ -110,6 +114,25 @@ class World:
         with ThreadPoolExecutor(_WRITERS) as writers:
             for _ in writers.map(lambda manifest: self.create(path, manifest), manifests):
                 pass
+
+    def reader(self, name: str, resources: Resources, everywhere: Resources | None = None) -> str:
+        """A token of a ServiceAccount that may read resources, by API group, of this namespace, and some everywhere."""
+        self.create(f"{CORE}/namespaces/{self.namespace}/serviceaccounts", {"metadata": {"name": name}})
+        self._let_read(f"{RBAC}/namespaces/{self.namespace}/", "Role", name, name, resources)
+        if everywhere:
+            # They outlast the namespace, and let nobody read anything then.
+            self._let_read(f"{RBAC}/", "ClusterRole", f"{self.namespace}-{name}", name, everywhere)
+        config = json.loads(self.cluster.service_account_kubeconfig(self.namespace, name).read_text())
+        token: str = config["users"][0]["user"]["token"]
+        return token
+
+    def _let_read(self, place: str, kind: str, name: str, account: str, resources: Resources) -> None:
+        metadata, verbs, many = {"name": name}, ["get", "list"], f"{place}{kind.lower()}"
+        rules = [{"apiGroups": [group], "resources": list(some), "verbs": verbs} for group, some in resources.items()]
+        self.create(f"{many}s", {"metadata": metadata, "rules": rules})
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": self.namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        self.create(f"{many}bindings", {"metadata": metadata, "subjects": [subject], "roleRef": role})
 
     # -- what has become of them -----------------------------------------------------------------------------------
 
