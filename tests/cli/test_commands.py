@@ -134,6 +134,12 @@ def test_the_doctor_names_misspelt_fields(files: Path) -> None:
     assert "document 2: Queue team: spec.wieght: unknown field, with the value 3, did you mean 'weight'?" in told.output
 
 
+def test_the_doctor_finds_nothing_in_files_that_are_not_there(tmp_path: Path) -> None:
+    told = stromboli("doctor", "-f", tmp_path / "none.yaml")
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert "none.yaml: No such file or directory" in told.stderr
+
+
 def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
     told = stromboli("doctor", "-f", files, "--scheduler-name", "stromboli")
     assert told.exit_code == 1

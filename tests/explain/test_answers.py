@@ -129,6 +129,87 @@ CASES = {
     ),
 }
 
+VOLUME = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+DEVICES = {"resourceClaims": [{"name": "cards", "resourceClaimName": "cards"}]}
+PORT = {"containers": [{"name": "main", "image": "x", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
+WORKERS = {"name": "w", "subGroupSize": 1, "minSubGroups": 3, "matchLabelKeys": ["at"], "labelSelector": {}}
+TOO_NARROW = {"mode": "hard", "highestTierAllowed": 1}
+
+
+def with_volume(*, there: bool) -> ClusterState:
+    """A pod that names a claim, which waits for a volume if it is there."""
+    cluster = state(node("n"), queue("default"), pod_group("job"), pod("job-0", "job", **VOLUME))
+    metadata = {"name": "data", "namespace": "default"}
+    if there:
+        cluster.upsert("PersistentVolumeClaim", {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {}})
+    return cluster
+
+
+def overstated() -> ClusterState:
+    group = pod_group("job", phase="Pending", minResources={"cpu": "350"})
+    return state(node("n"), queue("default"), group, pod("job-0", "job"))
+
+
+#: what is in the way, in words, with its reason, the situation and what helps
+WAYS = {
+    "a claim is missing": (
+        *("NoMatchingNode", lambda: with_volume(there=False), DEFAULT_POLICY),
+        ["user: create PersistentVolumeClaim default/data"],
+    ),
+    "no volume is behind a claim": (
+        *("NoMatchingNode", lambda: with_volume(there=True), DEFAULT_POLICY),
+        ["admin: provide volumes for PersistentVolumeClaim default/data"],
+    ),
+    "a claim for devices is missing": (
+        "NoMatchingNode",
+        lambda: state(node("n"), queue("default"), pod_group("job"), pod("job-0", "job", **DEVICES)),
+        DEFAULT_POLICY,
+        ["user: create ResourceClaim default/cards"],
+    ),
+    "a port is taken": (
+        "NoMatchingNode",
+        lambda: state(
+            node("n"), pod("web", node="n", **PORT), queue("default"), pod_group("job"), pod("job-0", "job", **PORT)
+        ),
+        DEFAULT_POLICY,
+        ["admin: add 1 node like n"],
+    ),
+    "sub groups are missing": (
+        "NotEnoughPodsOfTask",
+        lambda: state(
+            *(node("n"), queue("default"), pod_group("job", 2, subGroupPolicy=[WORKERS])),
+            [pod(f"job-{i}", "job", labels={"at": f"{i}"}) for i in range(2)],
+        ),
+        DEFAULT_POLICY,
+        ["user: set minSubGroups: 2 of w in PodGroup default/job"],
+    ),
+    "more is claimed than pods ask for": (
+        *("ClusterOvercommitted", overstated, policy("gang overcommit", "predicates", actions="enqueue, allocate")),
+        ["user: set minResources to 1 cpu, 1Gi memory in PodGroup default/job, which is what its pods ask for"],
+    ),
+    "no HyperNode is large enough": (
+        "NoHyperNodeFits",
+        lambda: state(
+            *racks(1, 1, per_spine=1),
+            *(queue("default"), pod_group("job", 2, networkTopology=TOO_NARROW | {"highestTierAllowed": 2})),
+            gang("job", 2, cpu="2"),
+        ),
+        TOPOLOGY,
+        ["user: set networkTopology mode: soft in PodGroup default/job"],
+    ),
+    "there are no nodes": (
+        *("NoNodes", lambda: state(queue("default"), pod_group("job"), pod("job-0", "job")), DEFAULT_POLICY),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_in_the_way_is_named_with_what_does_away_with_it(way: str) -> None:
+    reason, made, with_policy, helps = WAYS[way]
+    found = why(made(), "job default/job", with_policy)
+    assert (found.reason, [f"{each.who}: {each.change}" for each in found.remedies]) == (reason, helps)
+
 
 @pytest.mark.parametrize("reason", CASES)
 def test_the_smallest_change_that_helps_is_found_by_trying(reason: str) -> None:
@@ -204,10 +285,21 @@ def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:
     assert "weight 7" not in said(cluster, "queue a").partition("\n")[2]
 
 
+def test_pods_that_gates_hold_back_are_not_counted_among_those_that_would_find_room() -> None:
+    held = pod("job-1", "job", schedulingGates=[{"name": "example.com/wait"}])
+    cluster = state(node("n"), queue("default"), pod_group("job", 2), pod("job-0", "job"), held)
+    told = "1 of the 1 that wait would find room now, 1 is held back by scheduling gates"
+    assert told in said(cluster, "job default/job")
+
+
 def test_what_runs_has_no_reason() -> None:
     cluster = state(node("n"), queue("default"), pod_group("job", phase="Running"), pod("job-0", "job", node="n"))
     assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pods have a place"
     assert said(cluster, "pod default/job-0") == "Pod default/job-0 of PodGroup job: Running on n"
+    cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
+    assert said(cluster, "pod default/job-1").endswith(": it is bound to gone, which is not there")
+    cluster.upsert("Pod", pod("job-2", "job", node="n", deleted=True))
+    assert said(cluster, "pod default/job-2").endswith(": it is on its way out of n")
     assert answer(cluster, "job default/none") is None
     assert answer(cluster, "pod default/none") is None
     assert answer(cluster, "queue none") is None

@@ -71,6 +71,12 @@ def test_what_is_decided_again_is_said_in_a_line(recording: Recording, tmp_path:
     assert (result.exit_code, result.stdout) == (0, line)
 
 
+def test_a_journal_that_ends_before_its_first_session_is_no_success(recording: Recording, tmp_path: Path) -> None:
+    beginning = [entry for entry in recording.entries() if not isinstance(entry, wire.Session)]
+    result = stromboli("replay", written_to(tmp_path / "cut", beginning))
+    assert (result.exit_code, result.stderr) == (2, f"{tmp_path / 'cut'}: no session is in it\n")
+
+
 def test_the_first_difference_is_shown(recording: Recording, tmp_path: Path) -> None:
     entries = recording.entries()
     for entry in entries:

@@ -118,7 +118,7 @@ def known_here(
         dumped = asyncio.run(dump(kubeconfig, context, refused or _tell))
         loaded = load(["-"], BytesIO(dumped), lenient=True, largest=len(dumped))
         names = names or ["stromboli"]
-    if not loaded.objects and refused is None:
+    if not loaded.objects and (paths or refused is None):
         raise StromboliError("; ".join(loaded.problems) or f"{', '.join(paths or ())}: no objects")
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)

@@ -17,6 +17,7 @@ from stromboli.cli.output import show as show_answer
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
+from stromboli.explain.jobs import counted
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.shown import document
 from stromboli.simulation.files import UnreadableFileError
@@ -41,7 +42,7 @@ def check(
             problems.append(str(error))
         else:
             plugins = sum(len(tier.plugins) for tier in engine.policy.tiers)
-            print(f"{path}: good: actions {', '.join(engine.policy.actions)}; {plugins} plugins")
+            print(f"{path}: good: actions {', '.join(engine.policy.actions)}; {counted(plugins, 'plugin')}")
     if problems:
         quit_with(problems)
 

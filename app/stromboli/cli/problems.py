@@ -31,6 +31,12 @@ def quit_with(problems: Iterable[str], code: int = WRONG) -> NoReturn:
     raise typer.Exit(code)
 
 
+def misset(error: Any) -> str:
+    """What pydantic found wrong with a setting, under the name of its option."""
+    option = "--" + str(error["loc"][0]).replace("_names", "_name").replace("_", "-") + ": " if error["loc"] else ""
+    return f"{option}{error['msg']}, not {error['input']!r}" if option else str(error["msg"])
+
+
 def mistyped(error: Any) -> NoReturn:
     """Say in a line what of a command line was not understood; a group without a command says what it has."""
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -53,6 +53,8 @@ def replay(
         show(answer, output, _compared(answer))
         return
     report = run_again(entries, registry)
+    if not report.sessions:
+        raise JournalError(f"{_named(journal)}: no session is in it")
     _remark(report.remarks)
     show(report, output, _lines(report))
     if report.difference is not None:
@@ -67,11 +69,15 @@ def _remark(remarks: list[str]) -> None:
 def _entries(journal: Path) -> Iterator[Entry]:
     """What is in a journal. Raises StromboliError."""
     if str(journal) == "-":
-        yield from read("standard input", sys.stdin.buffer)
+        yield from read(_named(journal), sys.stdin.buffer)
         return
     for path in files_of(journal) if journal.is_dir() else [journal]:
         with path.open("rb") as file:
             yield from read(str(path), file)
+
+
+def _named(journal: Path) -> str:
+    return "standard input" if str(journal) == "-" else str(journal)
 
 
 def _told(entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -85,9 +91,6 @@ def _told(entries: Iterator[Entry]) -> Iterator[Entry]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    if not report.sessions:
-        yield "no session is in this journal"
-        return
     found = report.difference
     yield (
         f"{_span(report.sessions, report.since, report.until)}: "

@@ -20,6 +20,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.board.history import History
 from stromboli.board.routes import board_routes
 from stromboli.cli.options import Compatible, PluginsDir
+from stromboli.cli.problems import misset
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
@@ -143,7 +144,7 @@ def run(
         scheduler = _Scheduler(settings, discover(plugins_dir), compatibility.value if compatibility else None)
         listening = open_socket(settings.listen)
     except ValidationError as error:
-        _fail("; ".join(map(_described, error.errors())), 2)
+        _fail("; ".join(map(misset, error.errors())), 2)
     except (StromboliError, OSError, ValueError) as error:
         _fail(str(error), 2)
     try:
@@ -157,12 +158,6 @@ def run(
 def _fail(problem: str, code: int) -> NoReturn:
     print(problem, file=sys.stderr)
     raise typer.Exit(code) from None
-
-
-def _described(error: Any) -> str:
-    """What pydantic found, under the name of the option."""
-    option = "--" + str(error["loc"][0]).replace("_names", "_name").replace("_", "-") + ": " if error["loc"] else ""
-    return f"{option}{error['msg']}, not {error['input']!r}" if option else str(error["msg"])
 
 
 class _Watcher(Metrics):

@@ -13,6 +13,7 @@ import typer
 from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Url
+from stromboli.cli.problems import misset
 
 if TYPE_CHECKING:
     import socket
@@ -66,7 +67,7 @@ def ui(
         service = Service(url, token_file=token_file, ca_file=certificate_authority)
         listening = open_socket(listen)
     except ValidationError as error:
-        raise StromboliError("; ".join(str(each["msg"]) for each in error.errors())) from None
+        raise StromboliError("; ".join(map(misset, error.errors()))) from None
     except (OSError, ValueError) as error:
         raise StromboliError(str(error)) from None
     name, port = listening.getsockname()[:2]

@@ -58,8 +58,9 @@ def whatif(
             clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=text.encode()), WhatIf
         )
     else:
-        engine_of = partial(Engine, registry=known.engine.registry, source="policy")
-        answer = try_changes(", ".join(map(str, change)), text, known.rehearsal(), engine_of)
+        source = ", ".join(map(str, change))
+        engine_of = partial(Engine, registry=known.engine.registry, source=source)
+        answer = try_changes(source, text, known.rehearsal(), engine_of)
     show(answer, output, lines(answer))
     if answer.problems:
         quit_with(answer.problems)

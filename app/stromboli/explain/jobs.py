@@ -100,7 +100,7 @@ def _waiting(session: Session, job: Job) -> list[PodRecord]:
 def _blocking(session: Session, job: Job, waiting: Sequence[PodRecord]) -> Reason | None:
     """The reason of the first stage that blocks a job; None when nothing does."""
     view = session.view
-    found = view.reason(job)
+    found = view.reason(job) if len(view.nodes) else None
     pending = [pod for pod in waiting if view.pods.state[pod.row] == _PENDING]
     if pending:
         found = found or why(session, pending[0], job, None)
@@ -118,7 +118,11 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
     if not node and (row := int(session.view.pods.node[pod.row])) >= 0:
         node = session.view.nodes.name(row)
     if state in _BINDING:
+        if pod.node_name and pod.node_name not in {record.name for record in session.view.nodes.facts.records}:
+            return f"it is bound to {node}, which is not there"
         return f"it is being bound to {node}" if not pod.node_name else f"it is bound to {node} and starts"
+    if state is PodState.Releasing:
+        return f"it is on its way out{f' of {node}' if node else ''}"
     return f"{state.name} on {node}" if node else state.name
 
 
@@ -272,7 +276,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
-    rest = f", and {fitting} of the {len(waiting)} that wait would find room now" if waiting else ""
+    gated = sum(pod.pod_class.gated for pod in waiting)
+    free = len(waiting) - gated
+    rest = f", and {fitting} of the {free} that wait would find room now" if free else ""
+    rest += f", {gated} {'are' if gated > 1 else 'is'} held back by scheduling gates" if gated else ""
     return f"starts with {counted(job.min_available, 'pod')}; {job.size} exist, {job.ready_count} have a place{rest}"
 
 

@@ -85,6 +85,8 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
     `blocking` is `View.reason(job)` for whoever knows it: finding it takes a look at all pods of the job.
     """
     view = session.view
+    if not len(view.nodes) and job is not None and not pod.pod_class.gated:
+        return reasons.no_nodes()
     if job is None:
         pod_group = view.snapshot.pod_groups[row] if (row := int(view.pods.job[pod.row])) >= 0 else None
         return reasons.queue_not_found(pod_group.spec.queue) if pod_group else reasons.no_pod_group(pod)

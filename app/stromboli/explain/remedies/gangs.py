@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from stromboli.api import objects, quantity
+from stromboli.api.resources import PODS, TOLERANCE, listed
 from stromboli.explain.jobs import counted
+from stromboli.explain.places import amounts
 from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
@@ -51,8 +54,40 @@ def _more(case: Case, number: int) -> Change:
     return change
 
 
+def sub_groups(case: Case) -> Iterator[Candidate]:
+    """As few sub groups as there are."""
+    if case.job is None or case.reason != "NotEnoughPodsOfTask":
+        return
+    there = Counter(group.policy for group in case.job.sub_jobs.values())
+    policies = case.job.pod_group.spec.sub_group_policy
+    lacking = [policy for policy in policies if there[policy.name] < policy.min_sub_groups]
+    if lacking:
+        fewer = [
+            policy.model_copy(update={"min_sub_groups": min(policy.min_sub_groups, there[policy.name])})
+            for policy in policies
+        ]
+        words = " and ".join(f"minSubGroups: {there[policy.name]} of {policy.name}" for policy in lacking)
+        change = set_group(case.job.key, sub_group_policy=fewer)
+        yield Candidate(f"set {words} in PodGroup {case.job.key}", "user", change)
+
+
+def resources(case: Case) -> Iterator[Candidate]:
+    """What the pods ask for that start together, where minResources says more."""
+    job = case.job
+    if job is None or job.min_resources is None or not case.pods or case.stage not in ("Admission", "QueueShare"):
+        return
+    pods = case.session.ask.in_task_order(case.session.view.members(job))[: max(1, job.min_available)]
+    asked = sum((case.session.view.request(pod) for pod in pods), case.session.view.vector(None))
+    above = job.min_resources > asked + TOLERANCE
+    above[PODS] = False
+    if above.any():
+        least = amounts(case.session, asked)
+        words = f"set minResources to {listed(least)} in PodGroup {job.key}, which is what its pods ask for"
+        yield Candidate(words, "user", set_group(job.key, min_resources=least))
+
+
 def topology(case: Case) -> Iterator[Candidate]:
-    """The lowest tier of HyperNodes that has room."""
+    """The lowest tier of HyperNodes that has room, or no limit of how far apart pods are."""
     if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode"):
         return
     topology = case.job.pod_group.spec.network_topology
@@ -63,3 +98,6 @@ def topology(case: Case) -> Iterator[Candidate]:
         wider = topology.model_copy(update={"highest_tier_allowed": tier, "highest_tier_name": ""})
         words = f"set highestTierAllowed: {tier} in PodGroup {case.job.key}"
         yield Candidate(words, "user", set_group(case.job.key, network_topology=wider))
+    soft = topology.model_copy(update={"mode": "soft", "highest_tier_allowed": None, "highest_tier_name": ""})
+    words = f"set networkTopology mode: soft in PodGroup {case.job.key}"
+    yield Candidate(words, "user", set_group(case.job.key, network_topology=soft))

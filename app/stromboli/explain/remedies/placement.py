@@ -160,7 +160,7 @@ def _fewest(case: Case, before: Change) -> Candidate | None:
     if number is None:
         return None
     size = f" with {listed(larger)}" if larger else ""
-    plain = " without taints" if not len(willing) else ""
+    plain = " without taints" if not len(willing) and facts.records[at].taints else ""
     return Candidate(f"add {counted(number, 'node')} like {like.metadata.name}{size}{plain}", "admin", adding(number))
 
 

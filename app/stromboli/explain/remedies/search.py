@@ -15,7 +15,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.jobs import counted, explain_job, explain_pod
 from stromboli.explain.rehearsal import Future, Rehearsal
-from stromboli.explain.remedies import admission, gangs, others, placement, shares
+from stromboli.explain.remedies import admission, claims, gangs, others, placement, shares
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.framework.session import Session
 
@@ -126,6 +126,7 @@ def _effect(case: Case, future: Future) -> str:
 
 _ADMITTING: tuple[Callable[[Case], Iterator[Candidate]], ...] = (admission.groups, admission.queues)
 _KINDS: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
-    *(*_ADMITTING, placement.predicates, placement.requests, gangs.topology, gangs.gangs),
-    *(shares.limits, shares.quotas, others.actions, others.ends, shares.weights, placement.nodes),
+    *(*_ADMITTING, placement.predicates, claims.claims, placement.requests, gangs.topology, gangs.sub_groups),
+    *(gangs.gangs, gangs.resources, shares.limits, shares.quotas, others.actions, others.ends, shares.weights),
+    placement.nodes,
 )
