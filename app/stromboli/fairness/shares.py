@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Matrix, Vector
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.view import View
 
@@ -21,6 +21,13 @@ def dominant_share(amount: Vector, of: Vector) -> float:
     """The largest share over the dimensions of which there is anything."""
     shares = [have / whole for have, whole in zip(amount.tolist(), of.tolist(), strict=True) if whole >= TOLERANCE]
     return max(shares, default=0.0)
+
+
+def dominant_shares(amounts: Matrix, of: Vector) -> Vector:
+    """The same of many, shape (rows, dimensions)."""
+    columns = np.flatnonzero(of >= TOLERANCE)
+    found: Vector = (amounts[:, columns] / of[columns]).max(axis=1) if len(columns) else np.zeros(len(amounts))
+    return found
 
 
 def asked(request: Vector) -> Mask:

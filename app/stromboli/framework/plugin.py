@@ -226,10 +226,12 @@ class Plugin:
         """
         raise NotImplementedError
 
-    def preemptable_jobs(self, job: Job) -> Mask | None:
-        """The jobs, by index, shape (jobs,), of whose pods `preemptable` names any at all for a job's pods.
+    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask | None:
+        """The jobs, by index, shape (jobs,), of whose pods `preemptable` names any at all for a pod as things stand.
 
-        Spares asking about the pods of the others; None when all may be asked about.
+        Of each resource anybody in a job that holds a node requests as much as `smallest` says, or more, shape (jobs,
+        dimensions). Nobody is added while others go for the pod's job. Spares asking about the pods of the other jobs;
+        None when all may be asked about.
         """
         raise NotImplementedError
 
@@ -263,6 +265,14 @@ class Plugin:
 
     def victim_queue_order(self, queue: Queue, reclaimer: Queue) -> Key:
         """The place of a queue among those that a reclaimer takes from, smaller first; else it is the last served."""
+        raise NotImplementedError
+
+    def evictable_pods(self, rows: Rows) -> Mask | None:
+        """Which of the pods in some rows may be evicted as things stand, whoever wants that, shape (rows,).
+
+        Heard where a plugin `protects`: its `preemptable` and `reclaimable` name none of the others. Nobody is added
+        while others go. Spares asking about the others; None when all may be asked about.
+        """
         raise NotImplementedError
 
     def evictable(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:

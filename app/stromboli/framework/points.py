@@ -42,6 +42,7 @@ _WITHOUT_SWITCH = frozenset(
     (
         "evictable",
         "preemptable_jobs",
+        "evictable_pods",
         "reclaimable_queues",
         "gang_preemptable",
         "gang_reclaimable",
@@ -346,7 +347,8 @@ class Points:
     def at_most(self, point: str, of: str, *subject: Any) -> Sequence[Mask]:
         """Masks of whose pods the point `of` may name at most, as `point` has it, where vetoes are final."""
         voices = self.voices(of)
-        plugins = list(map(_plugin, voices.deciding[0] if voices.deciding else ()))
+        tiers = (voices.protecting,) if point == "evictable_pods" else voices.deciding[:1]
+        plugins = [_plugin(method) for tier in tiers for method in tier]
         return [
             mask for method in self.all(point) if _plugin(method) in plugins and (mask := method(*subject)) is not None
         ]

@@ -191,9 +191,17 @@ class Questions:
         """Whether what is said of a candidate stays so for all pods of equal jobs, whoever else is one."""
         return self._rules.veto and self._points.steady(point)
 
-    def preemptable_jobs(self, job: Job) -> Mask | None:
-        """The jobs whose pods may be evicted for a job of their queue at most, shape (jobs,); None for all."""
-        masks = self._points.at_most("preemptable_jobs", "preemptable", job) if self._rules.veto else ()
+    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask | None:
+        """The jobs whose pods may be evicted for a pod of their queue at most, shape (jobs,); None for all.
+
+        What anybody there requests at least has the shape (jobs, dimensions).
+        """
+        masks = self._points.at_most("preemptable_jobs", "preemptable", pod, smallest) if self._rules.veto else ()
+        return np.logical_and.reduce(masks) if masks else None
+
+    def evictable_pods(self, point: str, rows: Rows) -> Mask | None:
+        """Which of the pods in some rows may be evicted at most, shape (rows,), where plugins are asked at a point."""
+        masks = self._points.at_most("evictable_pods", point, rows) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None
 
     def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:

@@ -9,7 +9,9 @@ from typing import Any, cast
 import msgspec
 
 from stromboli.api import objects
+from stromboli.api.resources import Rows
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
+from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import NOTHING, Selector, label_selector
 from stromboli.state.snapshot import Snapshot
@@ -31,6 +33,14 @@ class Budget:
     def covers(self, pod: PodRecord) -> bool:
         """Whether an eviction of the pod uses up some of it."""
         return self.namespace == pod.namespace and pod.name not in self.disrupted and self.selector.matches(pod.labels)
+
+    def covered(self, pods: PodFacts) -> Rows:
+        """The rows of the pods that it covers."""
+        rows = pods.selected(self.selector, lambda namespace: namespace == self.namespace)
+        if not self.disrupted:
+            return rows
+        names = pods.column("name", lambda pod: pod.name)
+        return rows[[names.value(row) not in self.disrupted for row in rows.tolist()]]
 
 
 def budgets_of(snapshot: Snapshot, *, empty_selects_all: bool) -> Budgets:

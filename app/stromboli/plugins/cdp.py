@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from stromboli.api import duration
 from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask, Rows
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord, seconds
@@ -20,15 +23,23 @@ _COOLDOWN = "volcano.sh/cooldown-time"
 class Cdp(Plugin):
     name = "cdp"
     in_turn = True
+    steady = True
     protects = True
     reads = Reads(kept=(_COOLDOWN,))
 
     def open(self, view: View) -> None:
         self._now = view.time()
         self._states = view.pods.state
+        self._facts = view.snapshot.pod_facts
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return [candidate for candidate in candidates if not self._cooling_down(candidate)]
+
+    def evictable_pods(self, rows: Rows) -> Mask:
+        column = self._facts.column("cools down until", _until)
+        over = np.array([*column.values[:], -np.inf]) <= self._now
+        spared: Mask = over[column.numbers[rows]] | (self._states[rows] != PodState.Running)
+        return spared
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return self.evictable(candidates)
@@ -36,13 +47,21 @@ class Cdp(Plugin):
     reclaimable = preemptable
 
     def _cooling_down(self, pod: PodRecord) -> bool:
-        cooldown = _cooldown(pod)
-        if cooldown is None or self._states[pod.row] != PodState.Running:
+        if self._states[pod.row] != PodState.Running:
             return False
-        for condition in pod.conditions:
-            if condition.type == "PodScheduled" and condition.status == "True":
-                return seconds(condition.last_transition_time) + cooldown > self._now
-        return False
+        until = _until(pod)
+        return until is not None and until > self._now
+
+
+def _until(pod: PodRecord) -> float | None:
+    """When a pod's protection ends, in seconds since the epoch; None where there is none."""
+    cooldown = _cooldown(pod)
+    if cooldown is None:
+        return None
+    for condition in pod.conditions:
+        if condition.type == "PodScheduled" and condition.status == "True":
+            return seconds(condition.last_transition_time) + cooldown
+    return None
 
 
 def _cooldown(pod: PodRecord) -> float | None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from stromboli.api.resources import Mask, Rows
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.candidates import critical
 
@@ -16,8 +20,17 @@ class Conformance(Plugin):
     steady = True
     protects = True
 
+    def open(self, view: View) -> None:
+        self._facts = view.snapshot.pod_facts
+
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return [candidate for candidate in candidates if not critical(candidate)]
+
+    def evictable_pods(self, rows: Rows) -> Mask:
+        column = self._facts.column("critical", critical)
+        needed = np.array([*column.values[:], False], np.bool_)
+        spared: Mask = ~needed[column.numbers[rows]]
+        return spared
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return self.evictable(candidates)

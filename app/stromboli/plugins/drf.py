@@ -51,9 +51,7 @@ class Drf(Plugin):
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Victims are those whose job keeps at least the share that the pod's own gets."""
-        view = self._view
-        index = view.jobs[pod.job].index
-        wanted = shares.dominant_share(self._allocated[index] + view.request(pod), self._total)
+        view, wanted = self._view, self._share_with(pod)
         left: dict[str, Vector] = {}
         victims = []
         for candidate in candidates:
@@ -64,6 +62,13 @@ class Drf(Plugin):
             if wanted <= shares.dominant_share(held, self._total) + _SHARE_TOLERANCE:
                 victims.append(candidate)
         return victims
+
+    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask:
+        """Those that keep the share that the pod's own gets, whoever of them goes first."""
+        wanted = self._share_with(pod)
+        kept = shares.dominant_shares(self._allocated - smallest, self._total)
+        enough: Mask = wanted <= kept + _SHARE_TOLERANCE
+        return enough
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
         """Victims are those whose queue, with one pod less, still comes after the own queue with one more."""
@@ -89,6 +94,11 @@ class Drf(Plugin):
     def on_deallocate(self, operation: Operation) -> None:
         if operation.job is not None:
             self._change(operation.job, operation, -1)
+
+    def _share_with(self, pod: PodRecord) -> float:
+        """The share of a pod's job once the pod has its place."""
+        held = self._allocated[self._view.jobs[pod.job].index]
+        return shares.dominant_share(held + self._view.request(pod), self._total)
 
     def _change(self, job: Job, operation: Operation, sign: int) -> None:
         self._hold(job, operation.total if sign > 0 else -operation.total)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from stromboli.api.resources import Mask, Rows
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
@@ -26,6 +29,9 @@ class Pdb(Plugin):
         self._budgets = budgets_of(view.snapshot, empty_selects_all=self._strict)
         #: how many evictions each budget allows yet, by number
         self._allowed = [budget.allowed for budget in self._budgets.listed]
+        self._facts = view.snapshot.pod_facts
+        #: how many budgets that are used up cover each pod, by row; None until somebody asks
+        self._barring: Rows | None = None
         #: the numbers of the budgets that cover a pod, by row
         self._covering: dict[int, list[int]] = {}
 
@@ -49,7 +55,14 @@ class Pdb(Plugin):
         if self._strict and operation.kind is Kind.Evict:
             for pod in operation.pods:
                 for number in self._covers(pod):
-                    self._allowed[number] += change
+                    self._change(number, change)
+
+    def _change(self, number: int, change: int) -> None:
+        """Let a budget allow one eviction more, or less."""
+        before = self._allowed[number]
+        self._allowed[number] = now = before + change
+        if self._barring is not None and (now < 1) != (before < 1):
+            self._barring[self._budgets.listed[number].covered(self._facts)] -= change
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Those that can go one after the other; also a pod that may not stay uses up the budgets that cover it."""
@@ -68,6 +81,18 @@ class Pdb(Plugin):
             if least >= 1:
                 victims.append(pod)
         return victims
+
+    def evictable_pods(self, rows: Rows) -> Mask | None:
+        """Those that no used up budget covers."""
+        if not self._strict:
+            return None
+        if self._barring is None:
+            self._barring = np.zeros(len(self._facts), np.intp)
+            for budget, allowed in zip(self._budgets.listed, self._allowed, strict=True):
+                if allowed < 1:
+                    self._barring[budget.covered(self._facts)] += 1
+        spared: Mask = self._barring[rows] == 0
+        return spared
 
     def _covers(self, pod: PodRecord) -> list[int]:
         found = self._covering.get(pod.row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stromboli.api.resources import Mask
+from stromboli.api.resources import Mask, Matrix
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
@@ -45,8 +45,9 @@ class Priority(Plugin):
             )
         ]
 
-    def preemptable_jobs(self, job: Job) -> Mask:
+    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask:
         """Those of lower priority."""
+        job = self._jobs[pod.job]
         less: Mask = self._priorities < job.priority
         less[job.index] = True
         return less

@@ -30,6 +30,7 @@ from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bounds import NOBODY, Bounds, Stock
 from stromboli.tactics.candidates import began, kind
+from stromboli.tactics.consent import Consent, Patience
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.sellers import Ask, Item, Price, Sellers, Unit
 
@@ -57,11 +58,11 @@ class Market:
         self._bounds: dict[Hashable, Bounds] = {}
         self._sellers: dict[Hashable, Sellers] = {}
 
-    def candidates(self, job: Job) -> Mask:
-        """The holders that may be evicted for a job at all, as far as that is known without asking about each."""
+    def candidates(self, job: Job, pod: PodRecord) -> Mask:
+        """The holders that may be evicted for a pod of a job at all, as far as priorities of whole jobs say."""
         holders = self.holders
         mask: Mask = (holders.queue == job.queue.index) & (holders.job != job.index) & holders.may_go_for(job.queue)
-        allowed = self.session.ask.preemptable_jobs(job)
+        allowed = self.session.ask.preemptable_jobs(pod, holders.least_of_jobs)
         if allowed is not None:
             mask &= allowed[holders.job]
         return mask
@@ -108,7 +109,7 @@ def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
         asking, run = market.kind(job, left[0]), alike[:wanted]
         found = 0
         if not market.is_hopeless(asking, len(run)):
-            purchase = Purchase(market, job, run, market.candidates(job))
+            purchase = Purchase(market, job, run, market.candidates(job, run[0]))
             found = purchase.run()
             purchase.settle(statement)
             if found < len(run) and len(left) == len(pods):
@@ -188,6 +189,7 @@ class Purchase:
         self._possible: Mask = np.zeros(len(self._session.view.nodes), np.bool_)
         self._possible[rows] = True
         self._asks: dict[int, Ask | None] = {}
+        self._patience = Patience()
         self._frontier, self._place = bounds.frontier(rows, self._scores(rows), len(self._pods))
         self._changes = Changes(self._session.view.nodes)
         for pod in self._pods:
@@ -271,9 +273,18 @@ class Purchase:
             ask = self._asks[node]
             if ask is not None:
                 found.append((ask.price, place, node))
+            elif self._patience.is_over():
+                self._pass_over()
         for price, place, node in found:
             frontier.push((*price[:3], place, node))
         return self._asks[min(found)[2]] if found else None
+
+    def _pass_over(self) -> None:
+        """Look no more at nodes where too few may go; what others asked before stands."""
+        consent = Consent(self._session, self._market.holders, self._candidates, self._pod, self._market.point)
+        possible = consent.nodes(self._request, whole=self._may_go_whole)
+        possible[[node for node, ask in self._asks.items() if ask is not None]] = True
+        self._patience.renew(self._frontier.keep(possible))
 
     def _ask(self, node: int) -> Ask | None:
         """What a node asks for the next places."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stromboli.api.resources import Mask
+
 #: so many entries of the columns are made Python's at first, and twice as many each further time
 _FIRST = 32
 
@@ -51,6 +53,19 @@ class Frontier:
         if not self._next:
             self._fetch()
         return entry
+
+    def keep(self, wanted: Mask) -> int:
+        """Drop the entries whose last part is a row that is not wanted; how many they were."""
+        before = len(self._heap) + len(self._next) + len(self._columns[-1]) - self._at
+        self._heap = [entry for entry in self._heap if wanted[entry[-1]]]
+        heapq.heapify(self._heap)
+        self._next = [entry for entry in self._next if wanted[entry[-1]]]
+        self._columns = [column[self._at :] for column in self._columns]
+        stays = wanted[self._columns[-1]]
+        self._columns, self._at = [column[stays] for column in self._columns], 0
+        if not self._next:
+            self._fetch()
+        return before - len(self._heap) - len(self._next) - len(self._columns[-1]) + self._at
 
     def _fetch(self) -> None:
         size = next(self._sizes)

@@ -43,6 +43,8 @@ class Holders:
         self.queue: Rows = session.view.jobs.queue[self.job]
         #: by the candidates that they are of
         self._releasable: dict[bytes, Releasable] = {}
+        #: what may be had of these, by the queues that give
+        self._given: dict[tuple[Releasable, bytes | None], Releasable] = {}
         self._rankings: _Rankings = {}
 
     @cached_property
@@ -112,14 +114,40 @@ class Holders:
         return frozenset(self.queue.tolist())
 
     @cached_property
+    def requests(self) -> Matrix:
+        """What they request, shape (dimensions, holders)."""
+        return np.ascontiguousarray(self._session.view.requests(self.rows).T)
+
+    @cached_property
     def _requests(self) -> tuple[Matrix, Matrix]:
         """The smallest and the largest requests in each queue, shape (queues, dimensions)."""
-        requests = self._session.view.requests(self.rows)
+        requests, starts, queues = self._distinct(self.queue)
         shape = len(self._session.view.queues), requests.shape[1]
         smallest, largest = np.full(shape, np.inf), np.zeros(shape)
-        np.minimum.at(smallest, self.queue, np.where(requests > 0, requests, np.inf))
-        np.maximum.at(largest, self.queue, requests)
+        if len(starts):
+            smallest[queues] = np.minimum.reduceat(np.where(requests > 0, requests, np.inf), starts)
+            largest[queues] = np.maximum.reduceat(requests, starts)
         return smallest, largest
+
+    @cached_property
+    def least_of_jobs(self) -> Matrix:
+        """What anybody in each job requests at least, shape (jobs, dimensions)."""
+        requests, starts, jobs = self._distinct(self.job)
+        least = np.zeros((len(self._session.view.jobs), requests.shape[1]))
+        if len(starts):
+            least[jobs] = np.minimum.reduceat(requests, starts)
+        return least
+
+    def _distinct(self, of: Rows) -> tuple[Matrix, Rows, Rows]:
+        """The requests of each class that a group has, shape (classes, dimensions), group by group; where those of each
+        group begin, and which groups they are. `of` has the group of each holder.
+        """
+        view = self._session.view
+        width = len(view.snapshot.requests)
+        cells = np.unique(of * width + view.pods.pod_class[self.rows])
+        groups, classes = np.divmod(cells, width)
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        return view.snapshot.requests[classes, : len(view.dimensions)], starts, groups[starts]
 
     def alive(self) -> Mask:
         """Which of them have not been evicted since."""
@@ -145,11 +173,19 @@ class Holders:
         """What may be had of something at most for a pod: of those who agree to go, in queues that plugins let give."""
         if not self._session.rules.veto:
             return releasable
-        candidates = releasable.candidates & self.willing
-        queues = self._session.ask.reclaimable_queues(pod, *self._requests) if point == "reclaimable" else None
-        if queues is not None:
-            candidates &= queues[self.queue]
-        return self.releasable(candidates)
+        queues = self.giving(pod) if point == "reclaimable" else None
+        which = None if queues is None else queues.tobytes()
+        found = self._given.get((releasable, which))
+        if found is None:
+            candidates = releasable.candidates & self.willing
+            if queues is not None:
+                candidates &= queues[self.queue]
+            found = self._given[releasable, which] = self.releasable(candidates)
+        return found
+
+    def giving(self, pod: PodRecord) -> Mask | None:
+        """The queues that plugins let give to a pod of another one, shape (queues,); None for all."""
+        return self._session.ask.reclaimable_queues(pod, *self._requests)
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues, of which anybody may take back."""
@@ -224,6 +260,10 @@ class Releasable:
         self.counts: Rows = by_node.counts
         self._seen = self._made = len(session.view.nodes.log)
         self._least: _Least | None = None
+        #: the last request that was asked for, where there was room for it, and how long the log was
+        self._asked = b""
+        self._enough: Mask = np.zeros(0, np.bool_)
+        self._looked = 0
 
     @property
     def least(self) -> _Least:
@@ -244,6 +284,18 @@ class Releasable:
             if self._least is not None:
                 self._least.look_at(node, rows)
         self._seen = len(log)
+
+    def sufficient(self, request: Vector) -> Mask:
+        """The same of all nodes, shape (nodes,); kept for the next who asks for as much."""
+        self.refresh()
+        key, log = request.tobytes(), self._session.view.nodes.log
+        if key != self._asked:
+            self._asked, self._enough = key, self.suffices(request, self._session.view.nodes.rows)
+        else:
+            changed = np.array(list(set(log[self._looked :])), np.intp)
+            self._enough[changed] = self.suffices(request, changed)
+        self._looked = len(log)
+        return self._enough.copy()
 
     def suffices(self, request: Vector, rows: Rows) -> Mask:
         """Which of some nodes would have room if all candidates went."""

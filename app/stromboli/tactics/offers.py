@@ -20,6 +20,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bundles import Bundle, bundles, permitted
+from stromboli.tactics.consent import Consent
 from stromboli.tactics.holders import Holders
 
 #: how many bundles are looked at first, and how many times as many more each time that those do not suffice
@@ -46,6 +47,9 @@ class Offers:
         self._session = session
         self._holders = holders
         self._point = point
+        self._candidates = candidates
+        #: the jobs of which anybody may go, once nobody of those that come first did
+        self._giving: frozenset[int] | None = None
         willing = candidates & within[holders.node] & holders.alive() & holders.willing
         #: the candidates job by job, the jobs, and where those of each begin and end
         rows = holders.by_job[willing[holders.by_job]]
@@ -69,9 +73,13 @@ class Offers:
             seen += islice(self._in_order, size)
             pods = list({pod.row: pod for bundle in seen for pod in bundle.pods}.values())
             allowed = self._session.ask.gang_victims(self._point, job, first, pods) if pods else []
-            yield permitted(seen, allowed)
+            offered = permitted(seen, allowed)
+            yield offered
             if size is None or len(seen) < before + size:
                 return
+            if not offered and self._giving is None:
+                consent = Consent(self._session, self._holders, self._candidates, first, self._point)
+                self._giving = frozenset(self._holders.job[consent.pods()].tolist())
             size = _GROWTH * len(seen)
 
     def _sorted(self, order: Order) -> Iterator[Bundle]:
@@ -98,6 +106,8 @@ class Offers:
         return spare
 
     def _bundles(self, job: int) -> list[Bundle]:
+        if self._giving is not None and job not in self._giving:
+            return []
         view = self._session.view
         return bundles(self._session, view.jobs.at(job), view.records(self._rows_of(job)))
 

@@ -27,6 +27,7 @@ from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.candidates import HELD, Reversed, Weight, agrees, kind, victim_queue_key, weight
+from stromboli.tactics.consent import Consent, Patience
 from stromboli.tactics.holders import Bound, Releasable
 
 #: how many nodes that work are compared under strict rules
@@ -94,6 +95,11 @@ class Search:
         self._request: Vector = session.view.request(pod)
         self._releasable = releasable
         self._varies = session.kernel.varies(pod)
+        given = releasable.holders.given(releasable, pod, way.point)
+        #: the nodes that would have room if all went who may go at all, shape (nodes,), and whether there is one
+        self._able: Mask = given.sufficient(self._request)
+        self._hope = bool(self._able.any())
+        self._patience = Patience()
         #: what was worked out of the order of victims, by job since the log had some length, and by row
         self._keyed = -1
         self._keys: dict[str, tuple[object, ...]] = {}
@@ -112,32 +118,38 @@ class Search:
 
     def _first_choices(self) -> _Plan | None:
         """The best of the first plans that work."""
-        able = self._able()
-        plans = (plan for node in self._nodes() if able[node] and (plan := self._plan(node)) is not None)
+        plans = (plan for node in self._nodes() if (plan := self._try(node)) is not None)
         return min(self._comparable(plans), key=lambda plan: weight(plan.evictions), default=None)
 
     def _lightest(self) -> _Plan | None:
         """The plan whose victims weigh least; nodes are asked in the order of what victims there weigh at least."""
-        able = self._able()
-        if not able.any():
+        if not self._hope:
             return None
         best: _Plan | None = None
         lightest: Weight = (math.inf, 0.0, 0.0, 0.0)
         found = 0
         for least, _, node in self._ranked():
-            if found == self._way.choices or lightest <= least:
+            if found == self._way.choices or lightest <= least or not self._hope:
                 break
-            plan = self._plan(node) if able[node] else None
+            plan = self._try(node)
             if plan is not None:
                 found += 1
                 best, lightest = min((best, lightest), (plan, weight(plan.evictions)), key=lambda each: each[1])
         return best
 
-    def _able(self) -> Mask:
-        """The nodes that would have room if all went who may go at all, shape (nodes,)."""
-        given = self._releasable.holders.given(self._releasable, self._pod, self._way.point)
-        given.refresh()
-        return given.suffices(self._request, self._session.view.nodes.rows)
+    def _try(self, node: int) -> _Plan | None:
+        """The plan for a node, if those who may go could make room there at all."""
+        if not self._able[node]:
+            return None
+        plan = self._plan(node)
+        if plan is None and self._session.rules.veto and self._patience.is_over():
+            among = self._releasable
+            consent = Consent(self._session, among.holders, among.candidates, self._pod, self._way.point)
+            before = int(self._able.sum())
+            self._able &= consent.nodes(self._request)
+            self._patience.renew(before - int(self._able.sum()))
+            self._hope = bool(self._able.any())
+        return plan
 
     def _ranked(self) -> Iterator[Bound]:
         """The nodes to try, where victims weigh least at least first."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.framework import reasons
@@ -59,6 +59,8 @@ class FairShare(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         yielding = preemptible(view.jobs, self.arguments.non_preemptible_priority)
+        #: whether jobs agree to be evicted, by index and by key
+        self._yielding: Mask = yielding
         self._preemptible: dict[str, bool] = dict(zip(view.jobs, yielding.tolist(), strict=True))
         self._accounts = Accounts(view, self.arguments.divided, yielding)
         self._tree = self._accounts.shared
@@ -213,6 +215,11 @@ class FairShare(Plugin):
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Jobs that are never evicted are not for anybody."""
         return [candidate for candidate in candidates if self._preemptible[candidate.job]]
+
+    def evictable_pods(self, rows: Rows) -> Mask:
+        view = self._view
+        mine: Mask = self._yielding[view.membership.index_of[view.pods.job[rows]]]
+        return mine
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         return self.evictable(candidates)

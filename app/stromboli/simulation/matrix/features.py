@@ -176,6 +176,19 @@ def _as_others(_: int) -> Fields:
     return {**_FULL, "priority": 10, "priorityClassName": "low"}
 
 
+def _unlike_others(number: int) -> Fields:
+    requests = {"cpu": f"{3_000 + number % 1_000}m", "memory": f"{1_024 + number}Mi"}
+    return {**_above_others(number), "containers": [container(requests)]}
+
+
+def _unwilling(number: int) -> Fields:
+    return {**_evictable(number), "annotations": {"volcano.sh/preemptable": "false"}}
+
+
+def _important(_: int) -> Fields:
+    return {"priorityClassName": "high"}
+
+
 def _budgets(nodes: int) -> Objects:
     yield from _classes(nodes)
     for number in range(1_000):
@@ -199,22 +212,25 @@ def _evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) 
         queue = {"queue": f"queue-{1 + number % (queues - 1)}"} if reclaiming else {}
         return {"priorityClassName": "low" if vain else "high", **queue}
 
+    usual: dict[str, Any] = {
+        "pod": _as_others if vain else _above_others,
+        "placed": lambda number: {**_evictable(number), **({"annotations": {}} if unwilling else {})},
+        "group": group,
+        # It would let nobody go who has less than the newcomers get.
+        "without": "drf",
+        "always_vain": vain,
+        "objects": _classes,
+    }
     return Trial(
-        pod=_as_others if vain else _above_others,
-        placed=lambda number: {**_evictable(number), **({"annotations": {}} if unwilling else {})},
-        group=group,
         running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0"},
         queue=lambda number: {"reclaimable": number > 0 or not unwilling},
-        # It would let nobody go who has less than the newcomers get.
-        without="drf",
         actions=f"enqueue, allocate, {action}",
         queues=queues,
         per_node=8,
         per_group=8,
         pods=64,
         groups=8,
-        always_vain=vain,
-        **{"objects": _classes, **more},
+        **{**usual, **more},
     )
 
 
@@ -358,6 +374,10 @@ FEATURES: Mapping[str, Feature] = {
     "PodGroups of one pod": Feature(Trial(per_node=20, per_group=1), {"tick": 30, "idle": 30}),
     "preempt": Feature(_evicting("preempt"), {"success": 0.5}),
     "preempt, in vain": Feature(_evicting("preempt", vain=True), {"vain": 1}),
+    "preempt, drf decides": Feature(_evicting("preempt", without="priority"), {"success": 2}),
+    "preempt, in vain, a request of its own each": Feature(
+        _evicting("preempt", pod=_unlike_others, placed=_unwilling, group=_important, always_vain=True), {"vain": 5}
+    ),
     "preempt, topology-aware": Feature(
         _evicting("preempt", configurations={"preempt": {"enableTopologyAwarePreemption": True}}), {"success": 2}
     ),
