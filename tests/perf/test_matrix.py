@@ -92,6 +92,20 @@ def test_more_full_nodes_take_no_more_steps(feature: str) -> None:
     check(RANGES["evictions"]["ratio"], {wave: many[wave] / few[wave] for wave in few}, f"{few} became {many}")
 
 
+def test_a_queue_at_its_limit_takes_no_more_steps_where_more_could_go() -> None:
+    full = FEATURES["preempt"].trial
+
+    def placed(number: int) -> dict[str, Any]:
+        return {**full.placed(number), "started": f"2020-01-01T00:{number // 60:02}:{number % 60:02}Z"}
+
+    def trial(nodes: int) -> Trial:
+        limit = {"capability": {"cpu": str(16 * nodes)}}
+        return replace(full, placed=placed, queue=lambda _: limit, pods=6, groups=2, per_node=4)
+
+    few, many = (calls(trial(nodes), nodes)["success"] for nodes in RANGES["limited"]["nodes"])
+    check(RANGES["limited"]["ratio"], {"success": many / few}, f"{few} became {many}")
+
+
 def test_more_racks_for_sub_groups_take_no_more_steps() -> None:
     trial = replace(FEATURES["hard topology with sub groups"].trial, pods=64, groups=1, per_node=2)
     few, many = (calls(trial, nodes)["success"] for nodes in RANGES["racks"]["nodes"])

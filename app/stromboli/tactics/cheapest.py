@@ -14,7 +14,7 @@ statement, and everybody who has a say is asked before anything is decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from stromboli.state.pods import PodRecord
 from stromboli.tactics.bounds import NOBODY, Bounds, Stock
 from stromboli.tactics.candidates import began, kind
 from stromboli.tactics.consent import Consent, Patience
+from stromboli.tactics.everywhere import Everywhere
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.sellers import Ask, Item, Price, Sellers, Unit
 
@@ -171,6 +172,8 @@ class Purchase:
         self._gave: set[str] = set()
         #: nodes that did not take the pods though there was room
         self._refused: set[int] = set()
+        #: everybody who may go, once somebody asked
+        self._everywhere: Everywhere | None = None
         #: whether the queue may take no more, whoever goes
         self._exhausted = False
         #: units that went, each on a statement
@@ -318,8 +321,7 @@ class Purchase:
         How much of its share a queue lacks nobody says, so it is asked after each.
         """
         gone = list[tuple[Unit, Statement]]()
-        found, rest = self._sellers.everywhere()
-        for item in sorted(found + self._sellers.gangs(rest), key=_cheapness):
+        for item in self._everybody():
             gone += [(unit, self._evicted(unit)) for unit in self._sellers.units(item, ())]
             if self._has_share(pod):
                 return gone
@@ -327,6 +329,17 @@ class Purchase:
             statement.discard()
         self._exhausted = True
         return []
+
+    def _everybody(self) -> Iterable[Item]:
+        """Who may go wherever that is, the cheapest first."""
+        session, market = self._session, self._market
+        if not session.ask.judges_steadily(market.point):
+            return self._sellers.everything()
+        if self._everywhere is None:
+            consent = Consent(session, market.holders, self._candidates, self._pod, market.point)
+            candidates = consent.pods(whole=self._may_go_whole)
+            self._everywhere = Everywhere(session, market.holders, candidates, self._sellers)
+        return self._everywhere
 
     def _evicted(self, unit: Unit) -> Statement:
         statement = self._session.statement()
@@ -442,10 +455,6 @@ class Purchase:
                 return False
             self._promises.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
         return True
-
-
-def _cheapness(item: Item) -> tuple[Any, ...]:
-    return item.rank, item.pod is None, item.size, -item.began, item.order
 
 
 def _dear(unit: Unit) -> tuple[Any, ...]:

@@ -105,7 +105,7 @@ class Sellers:
         """Sell to a job from now on; `pod` is the first of its pods. `may_go_whole` says whether gangs may stop."""
         self._turn += 1
         self._pod = pod
-        self._may_go_whole = may_go_whole
+        self.may_go_whole = may_go_whole
         self._places: dict[str, Any] = {}
         self._allowed: dict[str, list[PodRecord]] = {}
 
@@ -141,9 +141,10 @@ class Sellers:
             self._allowed.pop(key, None)
         return keys
 
-    def everywhere(self) -> tuple[list[Item], Mapping[str, Sequence[PodRecord]]]:
-        """Of all candidates those that may go alone, and by job those that their gangs cannot do without."""
-        return self.sparable(self.permitted(self._stock.left()))
+    def everything(self) -> list[Item]:
+        """All that may go, one by one and as gangs, the cheapest first."""
+        found, rest = self.sparable(self.permitted(self._stock.left()))
+        return sorted(found + self.gangs(rest), key=_cheapness)
 
     # -- what is kept ----------------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class Sellers:
         return self._steady or [pod.row for pod in self.permitted(self._stock.on(node))] == known.allowed
 
     def _place(self, job: Job) -> tuple[Any, int]:
-        """What the order of a job's pods among others follows from, as it is when it is first asked for in a turn."""
+        """What the order of a job's pods among others follows from."""
         found = self._places.get(job.key)
         if found is None:
             order = Reversed(self._session.ask.job_order(job))
@@ -286,15 +287,24 @@ class Sellers:
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Who goes first in front: the less important, of equals the last job's last pod."""
-        jobs, task_key = self._session.view.jobs, self._session.ask.task_key
-        return sorted(pods, key=lambda p: (max(self._rank(p), 0), self._place(jobs[p.job])[0], Reversed(task_key(p))))
+        return sorted(pods, key=self.place_of)
+
+    def place_of(self, pod: PodRecord) -> tuple[Any, ...]:
+        """A pod's place in that order."""
+        job = self._session.view.jobs[pod.job]
+        return max(self._rank(pod), 0), self.place(job), Reversed(self._session.ask.task_key(pod))
+
+    def place(self, job: Job) -> Reversed:
+        """The place of a job's pods among those of others, as it is when it is first asked for in a turn."""
+        place: Reversed = self._place(job)[0]
+        return place
 
     def _rank(self, pod: PodRecord) -> int:
         return int(self._holders.rank_of.item(pod.row))
 
     def _whole(self, job: Job) -> list[PodRecord]:
         """All pods of a gang, when it may go whole; else none."""
-        if not self._may_go_whole:
+        if not self.may_go_whole:
             return []
         found = self._allowed.get(job.key)
         if found is None:
@@ -307,3 +317,7 @@ class Sellers:
     def _held(self, pod: PodRecord) -> list[float]:
         held: list[float] = self._session.view.request(pod)[self._columns].tolist()
         return held
+
+
+def _cheapness(item: Item) -> tuple[Any, ...]:
+    return item.rank, item.pod is None, item.size, -item.began, item.order

@@ -48,7 +48,7 @@ def _no_objects(_: int) -> Objects:
 class Trial:
     """What a feature needs of the cluster; functions are asked by number, unless they say otherwise.
 
-    `pod` and `placed` give the spec of a pod, with `labels` and `annotations` beside.
+    `pod` and `placed` give the spec of a pod, with `labels`, `annotations` and when it `started` beside.
     """
 
     pod: Callable[[int], Fields] = _nothing
@@ -235,7 +235,8 @@ class Cluster:
             spec["containers"] = [_asking_for(cpu, first), *others]
         if node:
             spec["nodeName"] = node
-        status = {"phase": "Running" if node else "Pending", "startTime": "2020-01-01T00:00:00Z"}
+        started = spec.pop("started", "2020-01-01T00:00:00Z")
+        status = {"phase": "Running" if node else "Pending", "startTime": started}
         pod: objects.Pod = decode("Pod", {"metadata": metadata, "spec": spec, "status": status}, name)
         return pod
 
