@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stromboli.fairness.shares import dominant_share, share
-from stromboli.plugins.drf import Drf
+from stromboli.plugins.drf import Branch, Drf, Tree
 from tests.builders import gang, node, pod_group, queue
 from tests.plugins.sessions import decide, policy
 
@@ -90,43 +91,90 @@ def test_without_hierarchy_queues_are_equal_and_jobs_are_not() -> None:
     assert sorted(session.bound) == ["default/big-0", "default/small-0", "default/small-1"]
 
 
-def plain(tree: Any, branch: Any, full: list[bool]) -> tuple[Any, dict[int, tuple[bool, float]]]:
-    """What a branch counts as holding, and the rank of all branches below it, computed from the jobs."""
-    held, part_full, ranks = [tree._allocated[job].copy() for job in branch.jobs], [full[j] for j in branch.jobs], {}
+def plain(tree: Tree, branch: Branch, full: list[bool]) -> tuple[Any, dict[int, tuple[bool, float]]]:
+    """What a branch counts as holding, and the rank of all branches from it down, computed from the jobs."""
+    held, part_full, ranks = [tree.allocated[job].copy() for job in branch.jobs], [full[j] for j in branch.jobs], {}
     for child in branch.children.values():
         below, found = plain(tree, child, full)
         held.append(below)
-        part_full.append(found[id(child)][0])
+        part_full.append(found[child.at][0])
         ranks |= found
-    parts = [max(share(amounts, tree._total)) for amounts in held]
+    parts = [max(share(amounts, tree.total)) for amounts in held]
     hungry = [part for part, is_full in zip(parts, part_full, strict=True) if part > 0 and not is_full]
-    total = np.zeros(len(tree._total))
+    total = np.zeros(len(tree.total))
     for amounts, part, is_full in zip(held, parts, part_full, strict=True):
         total += amounts * (min([1.0, *hungry]) / part) if part > 0 and not is_full else amounts
-    ranks[id(branch)] = all(part_full), dominant_share(total, tree._total) / branch.weight
+    ranks[branch.at] = all(part_full), dominant_share(total, tree.total) / branch.weight
     return total, ranks
 
 
-def test_only_the_way_up_from_a_change_is_computed_anew() -> None:
-    chance = random.Random(3)
+def ranks_of(tree: Tree) -> dict[int, tuple[bool, float]]:
+    """The ranks of all branches of a tree, from the plain loop."""
+    scarce = tree.allocated.sum(axis=0) >= tree.total
+    full = []
+    for held, asked in zip(tree.allocated, tree.requested, strict=True):
+        named = held > 0
+        named[:2] = True
+        full.append(bool(((asked > 0) & named & ((held >= asked) & (held > 0) | scarce)).any()))
+    return plain(tree, tree.branches[0], full)[1]
+
+
+def in_six_queues(jobs: int) -> Drf:
+    """The plugin after a session with six queues of three depths and jobs of two pods."""
     paths = ["root/a", "root/a/b", "root/a/c", "root/d/e/f", "root/d/e/g", "root/h"]
     queues = [in_tree(f"q{i}", path, "1/2/1/3") for i, path in enumerate(paths)]
-    jobs = [[pod_group(f"j{i}", queue=f"q{i % 6}"), *gang(f"j{i}", 2, cpu=f"{1 + i % 3}")] for i in range(12)]
-    session = decide(node("n1", cpu="10"), *queues, *jobs, by=policy("drf", enableHierarchy=True)).session
-    drf = next(plugin for plugin in session.plugins if isinstance(plugin, Drf))
-    assert drf._tree is not None
+    waiting = [[pod_group(f"j{i}", queue=f"q{i % 6}"), *gang(f"j{i}", 2, cpu=f"{1 + i % 3}")] for i in range(jobs)]
+    session = decide(node("n1", cpu="10"), *queues, *waiting, by=policy("drf", enableHierarchy=True)).session
+    return next(plugin for plugin in session.plugins if isinstance(plugin, Drf))
+
+
+def test_only_the_way_up_from_a_change_is_computed_anew() -> None:
+    """What is kept while other resources are used up is right again when they are."""
+    chance, drf = random.Random(3), in_six_queues(12)
+    tree, seen = drf._tree, set()
+    assert tree is not None
     for _ in range(60):
-        for job in chance.sample(list(session.view.jobs.values()), 3):
+        for job in chance.sample(list(drf._view.jobs.values()), 3):
             at = drf._allocated[job.index]
             drf._hold(job, -at if chance.random() < 0.3 else np.array([1000.0 * chance.randrange(4), 2**20, 1.0]))
-        drf._tree.refresh()
-        scarce = drf._allocated.sum(axis=0) >= drf._total
-        full = []
-        for held, asked in zip(drf._allocated, drf._tree._requested, strict=True):
-            named = held > 0
-            named[:2] = True
-            full.append(bool(((asked > 0) & named & ((held >= asked) & (held > 0) | scarce)).any()))
-        _, ranks = plain(drf._tree, drf._tree._branches[0], full)
-        for branch in drf._tree._branches:
-            assert branch.rank[0] == ranks[id(branch)][0]
-            assert branch.rank[1] == pytest.approx(ranks[id(branch)][1], rel=1e-12)
+        found = tree.shares().ranks
+        seen.add(id(tree.shares()))
+        for at, (saturated, rank) in ranks_of(tree).items():
+            assert found[at] == (saturated, pytest.approx(rank, rel=1e-12))
+        for branch in tree.branches:
+            tree.shares()._compute(branch)
+        assert tree.shares().ranks == found
+    assert len(seen) > 1
+
+
+def test_whoever_gives_back_is_found_as_if_each_were_asked_alone() -> None:
+    """A candidate goes when its branch, with one pod less, still comes after the own one with one more."""
+    chance, drf = random.Random(5), in_six_queues(24)
+    view, tree = drf._view, drf._tree
+    assert tree is not None
+    pods = [record for record in view.pods.records if record is not None]
+    answers = Counter[bool]()
+    for _ in range(20):
+        moved = chance.choice(list(view.jobs.values()))
+        drf._asking = None
+        drf._hold(moved, np.array([1000.0 * chance.randrange(3), 2**20, 1.0]))
+        asking, expected = chance.choice(pods), []
+        for candidate in pods:
+            own, its = view.jobs[asking.job], view.jobs[candidate.job]
+            drf._hold(own, view.request(asking))
+            drf._hold(its, -view.request(candidate))
+            ranks = ranks_of(tree)
+            branches = zip(tree.path(own.queue), tree.path(its.queue), strict=False)
+            pairs = [(ranks[mine.at], ranks[other.at]) for mine, other in branches if mine is not other]
+            mine, other = next(
+                (pair for pair in pairs if pair[0] != pytest.approx(pair[1])), ((True, 0.0), (True, 0.0))
+            )
+            if mine < other:
+                expected.append(candidate)
+            drf._hold(its, view.request(candidate))
+            drf._hold(own, -view.request(asking))
+        assert drf.reclaimable(asking, pods) == expected
+        assert drf.reclaimable(asking, list(reversed(pods))) == list(reversed(expected))
+        answers.update([bool(expected)])
+    assert answers[True]
+    assert answers[False]

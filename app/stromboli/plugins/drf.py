@@ -14,7 +14,7 @@ from functools import reduce, total_ordering
 import numpy as np
 
 from stromboli.api import readers
-from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Rows, Vector
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.operation import Operation
@@ -24,6 +24,8 @@ from stromboli.state.pods import PodRecord
 
 #: shares that differ by less are equal
 _SHARE_TOLERANCE = 1e-6
+#: shares that are kept, each for other resources that are used up
+_KEPT = 4
 _PATH = "volcano.sh/hierarchy"
 _WEIGHTS = "volcano.sh/hierarchy-weights"
 
@@ -42,6 +44,9 @@ class Drf(Plugin):
         largest = reduce(np.maximum, whole.T, np.zeros(len(whole)))
         self._share: list[float] = largest.tolist()
         self._tree = Tree(view, self._allocated) if self.hierarchy else None
+        #: for whom somebody was last asked to go, and who would, by job and request, while nothing changes
+        self._asking: tuple[int, bytes] | None = None
+        self._yielding: dict[tuple[int, bytes], bool] = {}
 
     def job_order(self, job: Job) -> float:
         return self._share[job.index]
@@ -74,17 +79,23 @@ class Drf(Plugin):
         """Victims are those whose queue, with one pod less, still comes after the own queue with one more."""
         if self._tree is None:
             return None
-        view = self._view
-        own = view.jobs[pod.job]
-        victims = []
-        self._hold(own, view.request(pod))
+        view, own = self._view, self._view.jobs[pod.job]
+        request = view.request(pod)
+        asking = own.index, request.tobytes()
+        if asking != self._asking:
+            self._asking, self._yielding = asking, {}
+        known, victims = self._yielding, []
+        self._hold(own, request)
         for candidate in candidates:
-            job, request = view.jobs[candidate.job], view.request(candidate)
-            self._hold(job, -request)
-            if self.queue_order(own.queue) < self.queue_order(job.queue):
+            job, given = view.jobs[candidate.job], view.request(candidate)
+            kind = job.index, given.tobytes()
+            if kind not in known:
+                self._hold(job, -given)
+                known[kind] = self.queue_order(own.queue) < self.queue_order(job.queue)
+                self._hold(job, given)
+            if known[kind]:
                 victims.append(candidate)
-            self._hold(job, request)
-        self._hold(own, -view.request(pod))
+        self._hold(own, -request)
         return victims
 
     def on_allocate(self, operation: Operation) -> None:
@@ -101,6 +112,7 @@ class Drf(Plugin):
         return shares.dominant_share(held + self._view.request(pod), self._total)
 
     def _change(self, job: Job, operation: Operation, sign: int) -> None:
+        self._asking = None
         self._hold(job, operation.total if sign > 0 else -operation.total)
 
     def _hold(self, job: Job, amount: Vector) -> None:
@@ -115,7 +127,7 @@ class Drf(Plugin):
 class Branch:
     """A node of the tree: a queue, or what several have in common.
 
-    Rows are the jobs right below it, then its children in order of arrival.
+    Its rows are the jobs right below it, then its children in order of arrival.
     """
 
     weight: float
@@ -124,14 +136,12 @@ class Branch:
     children: dict[str, Branch] = field(default_factory=dict)
     #: index of the jobs right below it
     jobs: list[int] = field(default_factory=list)
-    #: its place among its siblings, smaller first: whether nothing below it can use more, and its share by weight
-    rank: tuple[bool, float] = (True, 0.0)
-    #: its row in its parent
-    row: int = 0
-    #: what each row counts as holding, shape (rows, dimensions), the share of that, and whether it can use more
-    held: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    parts: Vector = field(default_factory=lambda: np.zeros(0))
-    full: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
+    #: its place in the order of the tree, and its row in its parent, -1 for the root
+    at: int = 0
+    row: int = -1
+    #: where its own rows begin and end
+    first: int = 0
+    last: int = 0
 
 
 class Tree:
@@ -139,34 +149,36 @@ class Tree:
 
     def __init__(self, view: View, allocated: Matrix) -> None:
         """`allocated` has shape (jobs, dimensions) and is changed by the plugin."""
-        self._total = view.total
-        self._whole: list[float] = view.total.tolist()
-        self._allocated = allocated
-        self._requested = view.membership.requested_by_all()
-        #: what all jobs hold, and of which resources that is all there is, shape (dimensions,)
+        self.total = view.total
+        self.allocated = allocated
+        self.requested = view.membership.requested_by_all()
+        #: what all jobs hold, shape (dimensions,)
         self._in_use: Vector = allocated.sum(axis=0)
-        self._scarce: Mask = self._in_use >= self._total
-        #: the branches, parents first, and where each job is: the branch and the row there
-        self._branches = [Branch(weight=1.0)]
-        self._place: dict[int, tuple[Branch, int]] = {}
+        root = Branch(weight=1.0)
+        grown = [root]
         for queue in view.queues.values():
             if queue.has_jobs:
-                self._grow(queue).jobs.extend(queue.indices.tolist())
-        #: jobs that hold more or less than when shares were computed
-        self._changed: set[int] = set()
-        self._fresh = False
-        #: whether anything changed since shares were computed
-        self.stale = True
+                self._grow(root, queue, grown).jobs.extend(queue.indices.tolist())
+        #: the branches by depth, and with their rows one after the other
+        self.branches = sorted(grown, key=lambda branch: branch.depth)
+        #: the row of each job, and the branch that each row is in, shape (rows,)
+        self.row_of_job: Rows = np.full(len(allocated), -1)
+        self.owner: Rows = self._number()
+        #: by which resources are used up: shares when they are. It may change to and fro with each placement.
+        self._shares: dict[bytes, Shares] = {}
+        #: those that were asked for last, while nothing has changed
+        self.fresh: Shares | None = None
 
     def changed(self, job: int, amount: Vector) -> None:
         """A job holds more, or less."""
         self._in_use += amount
-        self._changed.add(job)
-        self.stale = True
+        self.fresh = None
+        for each in self._shares.values():
+            each.changed.add(job)
 
     def path(self, queue: Queue) -> list[Branch]:
         """The branches from the root down to a queue, as far as there are jobs."""
-        path = [self._branches[0]]
+        path = [self.branches[0]]
         for name in _parts(queue, _PATH):
             branch = path[-1].children.get(name)
             if branch is None:
@@ -174,75 +186,117 @@ class Tree:
             path.append(branch)
         return path
 
-    def refresh(self) -> None:
-        """Bring all shares up to date."""
-        self.stale = False
-        scarce = self._in_use >= self._total
-        if not self._fresh or (scarce != self._scarce).any():
-            self._fresh, self._scarce = True, scarce
-            self._changed.clear()
-            self._compute_all()
+    def shares(self) -> Shares:
+        """All shares as they are now."""
+        if self.fresh is not None:
+            return self.fresh
+        scarce = self._in_use >= self.total
+        key = scarce.tobytes()
+        found = self._shares.pop(key, None)
+        if found is None:
+            found = Shares(self, scarce)
         else:
-            self._compute_changed()
+            found.refresh()
+        self._shares[key] = self.fresh = found
+        if len(self._shares) > _KEPT:
+            del self._shares[next(iter(self._shares))]
+        return found
 
-    def _grow(self, queue: Queue) -> Branch:
+    def _grow(self, branch: Branch, queue: Queue, grown: list[Branch]) -> Branch:
         """The branch of a queue, made where it is missing."""
-        branch = self._branches[0]
         weights = _parts(queue, _WEIGHTS)
         for depth, name in enumerate(_parts(queue, _PATH)):
             if name not in branch.children:
                 branch.children[name] = Branch(_weight(weights[depth : depth + 1]), branch, depth + 1)
-                self._branches.append(branch.children[name])
+                grown.append(branch.children[name])
             branch = branch.children[name]
         return branch
 
-    def _compute_all(self) -> None:
-        full = self._full(np.arange(len(self._allocated)))
-        for branch in self._branches:
-            rows = len(branch.jobs) + len(branch.children)
-            branch.held = np.zeros((rows, len(self._total)))
-            branch.parts, branch.full = np.zeros(rows), np.zeros(rows, np.bool_)
-            jobs = len(branch.jobs)
-            branch.held[:jobs] = self._allocated[branch.jobs]
-            branch.parts[:jobs] = self._shares(branch.held[:jobs])
-            branch.full[:jobs] = full[branch.jobs]
-            for row, child in enumerate(branch.children.values(), jobs):
+    def _number(self) -> Rows:
+        """Give branches and jobs their rows; returns the branch of each row."""
+        rows = 0
+        for at, branch in enumerate(self.branches):
+            branch.at, branch.first = at, rows
+            self.row_of_job[branch.jobs] = np.arange(rows, rows + len(branch.jobs))
+            for row, child in enumerate(branch.children.values(), rows + len(branch.jobs)):
                 child.row = row
-            self._place.update({job: (branch, row) for row, job in enumerate(branch.jobs)})
-        for branch in reversed(self._branches):
-            self._compute(branch)
+            branch.last = rows = rows + len(branch.jobs) + len(branch.children)
+        return np.repeat(np.arange(len(self.branches)), [branch.last - branch.first for branch in self.branches])
 
-    def _compute_changed(self) -> None:
-        jobs = np.array(sorted(self._changed), np.intp)
-        self._changed.clear()
-        held, full, upwards = self._allocated[jobs], self._full(jobs), dict[int, Branch]()
-        for at, job in enumerate(jobs.tolist()):
-            branch, row = self._place[job]
-            branch.held[row], branch.parts[row], branch.full[row] = held[at], self._largest_share(held[at]), full[at]
-            above: Branch | None = branch
-            while above is not None and id(above) not in upwards:
-                upwards[id(above)] = above
+
+class Shares:
+    """What the branches of a tree hold while some resources are used up, as of some time, and what changed since."""
+
+    def __init__(self, tree: Tree, scarce: Mask) -> None:
+        self._tree = tree
+        self._scarce = scarce
+        self._whole: list[float] = tree.total.tolist()
+        #: jobs that hold more or less since
+        self.changed: set[int] = set()
+        #: what each row counts as holding, shape (rows, dimensions), the share of that, and whether it can use more
+        self._held: Matrix = np.zeros((len(tree.owner), len(tree.total)))
+        self._parts: Vector = np.zeros(len(tree.owner))
+        self._full: Mask = np.zeros(len(tree.owner), np.bool_)
+        #: the place of each branch among its siblings, smaller first: whether nothing below it can use more, and its
+        #: share by weight
+        self.ranks: list[tuple[bool, float]] = [(True, 0.0)] * len(tree.branches)
+        self._compute_all()
+
+    def refresh(self) -> None:
+        """Bring all shares up to date."""
+        if not self.changed:
+            return
+        jobs = np.array(sorted(self.changed), np.intp)
+        self.changed.clear()
+        tree, upwards = self._tree, dict[int, Branch]()
+        for at in tree.owner[self._set(jobs)].tolist():
+            above: Branch | None = tree.branches[at]
+            while above is not None and above.at not in upwards:
+                upwards[above.at] = above
                 above = above.parent
-        for branch in sorted(upwards.values(), key=lambda branch: -branch.depth):
-            self._compute(branch)
+        for at in sorted(upwards, reverse=True):
+            self._compute(upwards[at])
 
-    def _full(self, jobs: Rows) -> Mask:
-        """Which of some jobs have all they request of something, or request what is used up."""
-        held, requested = self._allocated[jobs], self._requested[jobs]
+    def _set(self, jobs: Rows) -> Rows:
+        """Note what some jobs hold; returns their rows."""
+        tree = self._tree
+        rows, held = tree.row_of_job[jobs], tree.allocated[jobs]
+        self._held[rows], self._parts[rows] = held, _largest_shares(held, tree.total)
+        self._full[rows] = self._sated(held, tree.requested[jobs])
+        return rows
+
+    def _sated(self, held: Matrix, requested: Matrix) -> Mask:
+        """Which jobs have all they request of something, or request what is used up."""
         named = held > 0
         asked = (requested > 0) & named
         asked[:, [CPU, MEMORY]] = requested[:, [CPU, MEMORY]] > 0
         full: Mask = np.any(asked & ((held >= requested) & named | self._scarce), axis=1)
         return full
 
-    def _shares(self, held: Matrix) -> Vector:
-        found: Vector = shares.share(held, self._total).max(axis=1, initial=0.0)
-        return found
-
-    def _largest_share(self, held: Vector) -> float:
-        """The same of one row, for which numbers take less time than arrays."""
-        parts = zip(held.tolist(), self._whole, strict=True)
-        return max(0.0, *(have / whole if whole else float(have != 0) for have, whole in parts))
+    def _compute_all(self) -> None:
+        """The same as `_compute` for all branches, those of a depth together."""
+        tree = self._tree
+        self._set(np.flatnonzero(tree.row_of_job >= 0))
+        depths = np.array([branch.depth for branch in tree.branches])
+        weights = np.array([branch.weight for branch in tree.branches])
+        counted = tree.total >= TOLERANCE
+        for depth in range(int(depths[-1]), -1, -1):
+            first, last = np.searchsorted(depths, [depth, depth + 1]).tolist()
+            branches = tree.branches[first:last]
+            rows = slice(branches[0].first, branches[-1].last)
+            owner, parts, full = tree.owner[rows] - first, self._parts[rows], self._full[rows]
+            hungry = ~full & (parts > 0)
+            least = np.ones(len(branches))
+            np.minimum.at(least, owner[hungry], parts[hungry])
+            held = self._held[rows] * _scale(hungry, parts, least[owner])
+            total = np.stack([np.bincount(owner, column, len(branches)) for column in held.T], axis=1)
+            saturated = np.bincount(owner[~full], minlength=len(branches)) == 0
+            largest = (total[:, counted] / tree.total[counted]).max(axis=1, initial=0.0) / weights[first:last]
+            self.ranks[first:last] = zip(saturated.tolist(), largest.tolist(), strict=True)
+            if depth:
+                above = np.array([branch.row for branch in branches])
+                self._held[above], self._full[above] = total, saturated
+                self._parts[above] = _largest_shares(self._held[above], tree.total)
 
     def _compute(self, branch: Branch) -> None:
         """Set the share of a branch, whose rows are known, and its row in its parent.
@@ -250,17 +304,31 @@ class Tree:
         Siblings that want more are scaled down to the smallest share among them, so that a branch is not blamed for
         what one of its children holds beyond the others.
         """
-        held, hungry = branch.held, (~branch.full & (branch.parts > 0)).nonzero()[0]
-        if len(hungry):
-            held, parts = held.copy(), branch.parts[hungry]
-            held[hungry] *= (np.minimum(np.minimum.reduce(parts), 1.0) / parts)[:, None]
-        total: Vector = np.add.reduce(held)
-        saturated = bool(np.logical_and.reduce(branch.full))
-        branch.rank = saturated, shares.dominant_share(total, self._total) / branch.weight
-        if branch.parent is not None:
-            parent, row = branch.parent, branch.row
-            parent.held[row], parent.full[row] = total, saturated
-            parent.parts[row] = self._largest_share(total)
+        rows = slice(branch.first, branch.last)
+        held, full, parts = self._held[rows], self._full[rows], self._parts[rows]
+        hungry = ~full & (parts > 0)
+        least = np.minimum.reduce(parts, initial=1.0, where=hungry)
+        total: Vector = np.add.reduce(held * _scale(hungry, parts, least))
+        saturated = bool(np.logical_and.reduce(full))
+        self.ranks[branch.at] = saturated, shares.dominant_share(total, self._tree.total) / branch.weight
+        if branch.row >= 0:
+            self._held[branch.row], self._full[branch.row] = total, saturated
+            self._parts[branch.row] = self._largest_share(total)
+
+    def _largest_share(self, held: Vector) -> float:
+        """The same as `_largest_shares` of one row, for which numbers take less time than arrays."""
+        parts = zip(held.tolist(), self._whole, strict=True)
+        return max(0.0, *(have / whole if whole else float(have != 0) for have, whole in parts))
+
+
+def _scale(hungry: Mask, parts: Vector, least: Vector) -> Matrix:
+    """By how much rows are scaled, those that are hungry to the least share, shape (rows, 1)."""
+    return np.divide(least, parts, out=np.ones(len(parts)), where=hungry)[:, None]
+
+
+def _largest_shares(held: Matrix, total: Vector) -> Vector:
+    found: Vector = shares.share(held, total).max(axis=1, initial=0.0)
+    return found
 
 
 @total_ordering
@@ -285,11 +353,10 @@ class PlaceInTree:
     def _parting(self, other: PlaceInTree) -> tuple[tuple[bool, float], tuple[bool, float]] | None:
         """The first ranks in which the two differ, None when they do not."""
         tree = self._tree
-        if tree.stale:
-            tree.refresh()
+        ranks = (tree.fresh or tree.shares()).ranks
         for mine, its in zip(self._path, other._path, strict=False):
-            if mine is not its and mine.rank != its.rank:
-                return mine.rank, its.rank
+            if mine is not its and ranks[mine.at] != ranks[its.at]:
+                return ranks[mine.at], ranks[its.at]
         return None
 
     def __hash__(self) -> int:
