@@ -66,6 +66,23 @@ def test_more_nodes_and_placed_pods_take_no_more_steps(feature: str) -> None:
     check(RANGES["growth"]["ratio"], {wave: many[wave] / few[wave] for wave in few}, f"{feature}: {few} became {many}")
 
 
+@pytest.mark.parametrize("feature", RANGES["changed"]["features"])
+def test_one_changed_object_takes_no_more_steps_on_more_nodes(feature: str) -> None:
+    counts = []
+    for nodes in RANGES["changed"]["nodes"]:
+        trial = FEATURES[feature].trial
+        cluster, counter = Cluster(trial, nodes, Engine(trial.policy(), registry=discover())), Calls()
+        with cluster.wave(1, 1):
+            decide = cluster.successive()
+            decide()
+            cluster.change()
+            with counter.counted():
+                decide()
+        counts.append(counter.made)
+    few, many = counts
+    check(RANGES["changed"]["ratio"], {"tick": many / few}, f"{feature}: {few} became {many}")
+
+
 @pytest.mark.parametrize("feature", RANGES["own"]["features"])
 def test_a_pod_unlike_all_others_takes_so_many_steps(feature: str) -> None:
     few, many = (

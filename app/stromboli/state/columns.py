@@ -149,11 +149,12 @@ class Column(Generic[T]):
             values, before = _Values(), None
             values.claim()
         try:
-            numbers = np.full(len(records), -1, np.int32)
-            known = origin >= 0 if before is not None else np.zeros(len(records), np.bool_)
-            if before is not None:
-                numbers[known] = before.numbers[origin[known]]
-            for row in np.flatnonzero(~known).tolist():
+            if before is None or not len(before.numbers):
+                unknown, numbers = np.arange(len(records)), np.full(len(records), -1, np.int32)
+            else:
+                unknown, numbers = np.flatnonzero(origin < 0), before.numbers[origin]
+                numbers[unknown] = -1
+            for row in unknown.tolist():
                 record = records[row]
                 value = None if record is None else read(record)
                 if value is not None:

@@ -9,8 +9,9 @@ import msgspec
 
 from stromboli.api.objects import NodeSelector, NodeSelectorTerm, Requirement
 from stromboli.kube.dra.allocator import Taken
-from stromboli.kube.dra.inventory import Devices, Offer
+from stromboli.kube.dra.inventory import Devices
 from stromboli.kube.dra.objects import DeviceClaim, DeviceObjects, ResourceClaim
+from stromboli.kube.dra.pools import Offer
 
 Plain: TypeAlias = dict[str, Any]
 

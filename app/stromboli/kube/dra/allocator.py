@@ -14,7 +14,7 @@ from stromboli.api.objects import Taint
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel import CelError, compiled
 from stromboli.kube.dra.cel.values import Quantity, shown
-from stromboli.kube.dra.inventory import Devices, Groups, Inventory, Offer, joined
+from stromboli.kube.dra.inventory import Devices, Groups, Inventory, joined
 from stromboli.kube.dra.objects import (
     ClaimError,
     Constraint,
@@ -25,6 +25,7 @@ from stromboli.kube.dra.objects import (
     Request,
     ResourceClaim,
 )
+from stromboli.kube.dra.pools import Offer
 from stromboli.kube.dra.selection import NO, PROBLEMS, YES, Codes, Selected, select
 from stromboli.kube.taints import first_untolerated
 
@@ -102,7 +103,7 @@ class Choice:
 
 
 def _capacity(offer: Offer, name: str) -> Any:
-    return offer.value("capacity", name)
+    return offer.value(offer.capacity, name)
 
 
 def _lacks(amount: Quantity | None, least: Fraction) -> bool:
@@ -167,7 +168,7 @@ class Demand:
         return (int(self._kinds.of[device]), in_use, *(int(values[device]) for values in self._values.values()))
 
     def alike(self, nodes: Rows, inventory: Inventory, in_use: Mask) -> Iterator[Rows]:
-        """Nodes in groups in which a search has the same outcome."""
+        """Nodes in groups in which a search has the same outcome, by their first nodes."""
         devices = inventory.local[nodes]
         sought = self._sought[devices]
         columns = [self._kinds.of[devices], in_use[devices].astype(np.int64)]
@@ -183,7 +184,9 @@ class Demand:
         groups = joined([reach, *(Groups(column, each.count + 1) for column in used.T)], len(nodes))
         order = np.argsort(groups.of, kind="stable")
         starts = np.flatnonzero(np.diff(groups.of[order], prepend=-1))
-        yield from (nodes[part] for part in np.split(order, starts[1:]) if len(part))
+        parts = np.split(order, starts[1:])
+        # Numbers depend on what was there before, and what a search may cost is shared.
+        yield from (nodes[parts[at]] for at in np.argsort(order[starts]).tolist())
 
 
 def _ranks(values: Rows, sought: Mask) -> Rows:
@@ -195,7 +198,7 @@ def _ranks(values: Rows, sought: Mask) -> Rows:
 
 def _values(devices: Devices, name: str) -> Rows:
     """The number of each device's value of an attribute, -1 for none."""
-    found = devices.column(("attribute", name), lambda offer: _typed(offer.value("attributes", name)))
+    found = devices.column(("attribute", name), lambda offer: _typed(offer.value(offer.attributes, name)))
     # The row of no device has no value, and all that have none have its number.
     return np.where(found.of == found.of[-1], -1, found.of)
 

@@ -178,8 +178,8 @@ class _Book:
         self._shared = view.rules.shared_claims
         self._claims = ClaimsOfPods(view.snapshot.objects)
         objects = self._claims.objects
-        self._devices = devices_of(view.snapshot, objects)
-        self._inventory = inventory(self._devices, self._facts)
+        self._devices = devices_of(view.snapshot)
+        self._inventory = inventory(self._devices, self._facts, view.snapshot)
         holdings = holdings_of(view.snapshot, objects)
         self._in_use: Mask = holdings.held(self._devices).copy()
         #: the claims of the pods that got a place, by row

@@ -12,8 +12,9 @@ from stromboli.api import keys
 from stromboli.api.objects import PodResourceClaim
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Mask, Rows
-from stromboli.kube.dra.inventory import DeviceId, Devices, device_id
+from stromboli.kube.dra.inventory import Devices
 from stromboli.kube.dra.objects import DeviceObjects
+from stromboli.kube.dra.pools import DeviceId, device_id
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
@@ -32,9 +33,10 @@ class Holdings:
         self._holders: Counter[DeviceId] = before._holders.copy() if before else Counter()
         #: by key: those without devices
         self._waiting: dict[str, None] = before._waiting.copy() if before else {}
-        self._touched: set[DeviceId] = set()
+        #: devices that claims took or gave back since somebody asked
+        self._touched: set[DeviceId] = before._touched.copy() if before else set()
         #: the devices that were asked about last, and which of them are held
-        self._mask: tuple[Devices, Mask] | None = before._mask if before else None
+        self._mask: tuple[object, Mask] = before._mask if before else (None, np.zeros(1, np.bool_))
         for key in changed:
             self._forget(key)
             if key in plain:
@@ -63,17 +65,21 @@ class Holdings:
 
     def held(self, devices: Devices) -> Mask:
         """Which devices are held, shape (devices + 1,)."""
-        known = self._mask
-        if known is None or known[0] is not devices:
-            mask, changed = np.zeros(len(devices) + 1, np.bool_), set(self._holders)
-        elif self._touched:
-            mask, changed = known[1].copy(), self._touched
+        version, mask = self._mask
+        if version is devices.version and not self._touched:
+            return mask
+        if version is devices.version:
+            mask = mask.copy()
         else:
-            return known[1]
-        numbers = devices.numbers
-        for device in changed & numbers.keys():
-            mask[numbers[device]] = device in self._holders
-        self._mask, self._touched = (devices, mask), set()
+            known = devices.origin if version is devices.before else np.full(len(devices), -1)
+            mask = np.append(mask[known], False)
+            new = np.flatnonzero(known < 0)
+            mask[new] = [devices.offers[row].id in self._holders for row in new.tolist()]
+        for device in self._touched:
+            row = devices.row(device)
+            if row >= 0:
+                mask[row] = device in self._holders
+        self._mask, self._touched = (devices.version, mask), set()
         return mask
 
     def placed(self, snapshot: Snapshot) -> Rows:

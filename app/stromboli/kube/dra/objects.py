@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -234,24 +234,6 @@ class DeviceObjects:
     def device_class(self, name: str) -> DeviceClass | None:
         """A class, None when there is none of that name."""
         return self._get(DeviceClass, name)
-
-    def slices(self) -> Iterator[ResourceSlice]:
-        """The slices of all pools that are complete, the newest generation of each, in order of name."""
-        plain = self._plain.get(_SLICE, NO_OBJECTS)
-        pools: dict[tuple[str, str], list[tuple[Pool, str]]] = {}
-        for name in sorted(plain):
-            each = _converted(plain, name, ResourceSlice)
-            if each is not None:
-                pool = each.spec.pool
-                of_pool = pools.setdefault((each.spec.driver, pool.name), [])
-                if of_pool and of_pool[0][0].generation < pool.generation:
-                    of_pool.clear()
-                if not of_pool or of_pool[0][0].generation == pool.generation:
-                    of_pool.append((pool, name))
-        complete = (of_pool for of_pool in pools.values() if len(of_pool) == of_pool[0][0].resource_slice_count)
-        for name in (name for of_pool in complete for _, name in of_pool):
-            # One after the other: the devices of all take much memory together.
-            yield plain.read(name, ResourceSlice)
 
     def _get(self, kind: type[R], key: str) -> R | None:
         name = kind.__name__

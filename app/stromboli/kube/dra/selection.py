@@ -13,7 +13,8 @@ from stromboli.api.resources import Rows
 from stromboli.kube.dra.cel import CelError, CostError, Program, Run, compiled
 from stromboli.kube.dra.cel.device import DeviceView, Path, value_at
 from stromboli.kube.dra.cel.run import MAX_COST
-from stromboli.kube.dra.inventory import Devices, Offer
+from stromboli.kube.dra.inventory import Devices
+from stromboli.kube.dra.pools import Offer
 
 #: for each device NO, YES, or PROBLEMS and more for the problem of that number
 Codes = npt.NDArray[np.int8]
@@ -86,7 +87,8 @@ class _Expression:
             # What is read of one device may show that others differ in it.
             seen = len(self.paths)
             groups = devices.alike(self.paths)
-            first = groups.first(rows)
+            # Numbers of groups depend on what was there before, and what all may cost is shared.
+            first = np.sort(groups.first(rows))
             answers = [self._of(devices.offers[row]) for row in first.tolist()]
         numbers: dict[bool | str, int] = {}
         of_group = np.zeros(groups.count, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -118,13 +119,13 @@ ATTACHED_ALL = Trial(
 # -- devices ---------------------------------------------------------------------------------------------------------
 
 
-def _slice(name: str, count: int, **where: Any) -> tuple[str, Object]:
+def _slice(name: str, count: int, model: str = "h100", **where: Any) -> tuple[str, Object]:
     """A slice of alike devices that each have a number of their own."""
     devices = [
         {
             "name": f"gpu-{number}",
             "attributes": {
-                "model": {"string": "h100"},
+                "model": {"string": model},
                 "uuid": {"string": f"{name}-{number}"},
                 "index": {"int": number},
             },
@@ -172,8 +173,15 @@ def _all_placed(nodes: int) -> Objects:
         yield _device_claim(f"run-{number}", "true", names[number % nodes], number // nodes)
 
 
+def _changed_slice(session: int) -> Objects:
+    """The first node has devices of a model that nobody has seen, and in every other session one more."""
+    (name,) = _names(1)
+    yield _slice(name, 24 + session % 2, f"model-{session}", nodeName=name)
+
+
 SELECTED = Trial(pod=partial(_with_device, "new"), objects=_own_selectors)
 EVERYWHERE = Trial(pod=partial(_with_device, "new"), objects=_everywhere)
 SELECTED_ALL = Trial(
     pod=partial(_with_device, "new"), placed=partial(_with_device, "run"), objects=_all_placed, per_node=20
 )
+SELECTED_CHANGED = replace(SELECTED_ALL, changed=_changed_slice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stromboli.simulation import workload
@@ -109,6 +109,16 @@ def _racks(nodes: int) -> Objects:
 
 _ALIGNED = {"volcano.sh/numa-topology-policy": "single-numa-node"}
 _CLOSE = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+_IN_RACKS = Trial(
+    group=lambda _: _CLOSE,
+    running_group=lambda _: _CLOSE,
+    objects=_racks,
+    plugins={"network-topology-aware": {}},
+    per_node=20,
+    per_group=20,
+    pods=320,
+    groups=10,
+)
 _PARTS = {
     "networkTopology": {"mode": "hard", "highestTierAllowed": 2},
     "subGroupPolicy": [
@@ -262,6 +272,7 @@ FEATURES: Mapping[str, Feature] = {
     "device claims, a selector of its own each": Feature(claims.SELECTED, {"success": 2}),
     "device claims, 128 devices on all nodes": Feature(claims.EVERYWHERE, {"success": 2}),
     "device claims, each placed pod with one": Feature(claims.SELECTED_ALL, {"tick": 30, **_HALF_A_GIGABYTE}),
+    "device claims, one slice changed": Feature(claims.SELECTED_CHANGED, {"tick": 15}),
     "vGPU, gang": Feature(
         _sharing("VGPUEnable", lambda n: _limits(vgpu_number="1", vgpu_memory="4000")), {"success": 0.2, "tick": 15}
     ),
@@ -288,19 +299,7 @@ FEATURES: Mapping[str, Feature] = {
         ),
         {"success": 0.5, "tick": 15},
     ),
-    "hard topology": Feature(
-        Trial(
-            group=lambda _: _CLOSE,
-            running_group=lambda _: _CLOSE,
-            objects=_racks,
-            plugins={"network-topology-aware": {}},
-            per_node=20,
-            per_group=20,
-            pods=320,
-            groups=10,
-        ),
-        {"success": 0.5, "tick": 15},
-    ),
+    "hard topology": Feature(_IN_RACKS, {"success": 0.5, "tick": 15}),
     "hard topology with sub groups": Feature(
         Trial(
             pod=_in_part,
@@ -316,6 +315,7 @@ FEATURES: Mapping[str, Feature] = {
         ),
         {"success": 0.5, "tick": 15, "idle": 15},
     ),
+    "hard topology, one node changed": Feature(replace(_IN_RACKS, changing=1), {"tick": 15}),
     "a taint of its own on each node": Feature(
         Trial(pod=lambda n: {"tolerations": [{"key": "owner", "value": f"team-{n}"}]}, node=_owned), {"success": 0.2}
     ),

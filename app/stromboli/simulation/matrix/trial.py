@@ -81,8 +81,9 @@ class Trial:
     #: running pods on each node, and in each PodGroup
     per_node: int = 2
     per_group: int = 1_000_000
-    #: nodes that change before each session
+    #: nodes that change before each session, and other objects that do, by the number of the session
     changing: int = 0
+    changed: Callable[[int], Objects] = _no_objects
     #: whether pods in vain are as all others, since nobody finds room or somebody to evict
     always_vain: bool = False
 
@@ -186,7 +187,7 @@ class Cluster:
                 began = time.process_time()
                 result = decide()
                 spent = 1e3 * (time.process_time() - began)
-            self._change_nodes()
+            self.change()
             out.append((spent, len(result.session.bound), len(result.session.evicted)))
         return out
 
@@ -196,8 +197,11 @@ class Cluster:
         engine = Successive(self._scheduler, Environment(node_usage=dict.fromkeys(self._names, idle)))
         return lambda: engine.decide(self._state.snapshot(), now=NOW)
 
-    def _change_nodes(self) -> None:
+    def change(self) -> None:
+        """What changes before each session."""
         self._changes += 1
+        for kind, obj in self._trial.changed(self._changes):
+            self._state.upsert(kind, obj)
         for number in range(min(self._trial.changing, len(self._names))):
             self._upsert_node(number, str(self._changes))
 
