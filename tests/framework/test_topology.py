@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stromboli.api import crds
 from stromboli.framework.job import NOWHERE, Job
@@ -40,7 +43,7 @@ def labelled(**selector: Any) -> dict[str, Any]:
 def tree(*hyper_nodes: crds.HyperNode) -> Topology:
     """The tree of some HyperNodes over NODES, three to a rack, labelled with their rack."""
     state = builders.state([builders.node(name, labels={"rack": name[0]}) for name in NODES])
-    return topology({h.metadata.name: h for h in hyper_nodes}, state.snapshot().nodes.facts)
+    return topology({h.metadata.name: h for h in hyper_nodes}, state.snapshot().nodes.facts, {})
 
 
 def racks_and_spines() -> list[crds.HyperNode]:
@@ -172,7 +175,7 @@ def test_the_tree_is_kept_until_a_spec_or_a_node_changes() -> None:
 
     def current() -> Topology:
         snapshot = state.snapshot()
-        return topology(snapshot.hyper_nodes, snapshot.nodes.facts)
+        return topology(snapshot.hyper_nodes, snapshot.nodes.facts, snapshot.derived)
 
     first = current()
     state.upsert("HyperNode", racks_and_spines()[0])
@@ -182,6 +185,54 @@ def test_the_tree_is_kept_until_a_spec_or_a_node_changes() -> None:
     assert second is not first
     state.upsert("Node", builders.node("a9"))
     assert current().masks.shape == (7, 13)
+
+
+_SELECTORS = (exact("a0"), exact("b1"), regex("^a"), regex("2$"), labelled(matchLabels={"rack": "a"}))
+_CHANGES = st.one_of(
+    st.tuples(st.sampled_from(NODES), st.sampled_from("ab")),
+    st.sampled_from(NODES),
+    st.tuples(st.sampled_from("xyz"), st.integers(1, 2), st.lists(st.sampled_from(_SELECTORS), max_size=3)),
+)
+
+
+def names(member: dict[str, Any], node: str, rack: str) -> bool:
+    """Whether a member of a HyperNode is about a node."""
+    match member["selector"]:
+        case {"exactMatch": {"name": name}}:
+            return bool(name == node)
+        case {"regexMatch": {"pattern": pattern}}:
+            return re.search(pattern, node) is not None
+    return rack == "a"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_CHANGES, min_size=1, max_size=12))
+def test_nodes_and_hyper_nodes_that_change_leave_the_tree_that_there_would_be_without(changes: list[Any]) -> None:
+    top = hyper_node("top", 3, *(exact(name, "HyperNode") for name in "xyz"))
+    state, racks, specs = builders.state(top), dict[str, str](), dict[str, tuple[int, list[dict[str, Any]]]]()
+    for change in changes:
+        match change:
+            case (node, rack):
+                racks[node] = rack
+                state.upsert("Node", builders.node(node, labels={"rack": rack}))
+            case (name, tier, members):
+                specs[name] = tier, members
+                state.upsert("HyperNode", hyper_node(name, tier, *members))
+            case node:
+                racks.pop(node, None)
+                state.delete("Node", node)
+        snapshot = state.snapshot()
+        found = topology(snapshot.hyper_nodes, snapshot.nodes.facts, snapshot.derived)
+        order = sorted(specs, key=lambda name: (specs[name][0], name))
+        assert found.names == [*order, "top", TOP_NAME]
+        held = {
+            name: {node for node, rack in racks.items() if any(names(member, node, rack) for member in members)}
+            for name, (_, members) in specs.items()
+        }
+        held |= {"top": set[str]().union(*held.values()), TOP_NAME: set(racks)}
+        nodes = [record.name for record in snapshot.nodes.facts.records]
+        for name, mask in zip(found.names, found.masks, strict=True):
+            assert {nodes[at] for at in np.flatnonzero(mask)} == held[name]
 
 
 def job(spec: dict[str, Any], *pods: Any, **options: Any) -> tuple[Job, Topology]:

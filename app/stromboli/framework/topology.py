@@ -1,7 +1,7 @@
 """The tree of HyperNodes: which nodes are close together, and which domains hold which.
 
 HyperNodes are numbered by ascending tier, then name. Above them all is a virtual one over every node, the last number.
-What a tree knows follows from HyperNodes and the facts of nodes alone, so it is kept until one of them changes.
+What a tree knows follows from HyperNodes and their nodes alone, so it is kept while these are the same.
 
 A HyperNode has one parent. A member that is missing, already belongs to another HyperNode or would close a cycle is
 left out and named in `problems`; everything else stays usable.
@@ -9,16 +9,18 @@ left out and named in `problems`; everything else stays usable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.api import crds, patterns
-from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.api import crds
+from stromboli.api.resources import Matrix, Rows, Vector
 from stromboli.framework.job import NOWHERE, Groups, Job, SubJob
+from stromboli.framework.members import Members, members_of
 from stromboli.state.nodes import NodeFacts
-from stromboli.state.selectors import of_model
 
 #: the name of the virtual HyperNode over all nodes
 TOP_NAME = "<cluster-top-hypernode>"
@@ -49,8 +51,8 @@ class Topology:
         "top",
     )
 
-    def __init__(self, hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts) -> None:
-        ordered = sorted(hyper_nodes.values(), key=lambda h: (h.spec.tier, h.metadata.name))
+    def __init__(self, ordered: list[crds.HyperNode], nodes: list[Rows], size: int) -> None:
+        """HyperNodes by ascending tier and name, and the nodes that each names itself, of `size` in all."""
         self.names = [h.metadata.name for h in ordered]
         self.top = len(self.names)
         top_tier = max([h.spec.tier for h in ordered], default=0) + 1
@@ -63,9 +65,9 @@ class Topology:
         self.problems: list[str] = []
         self.parents, children = self._tree(ordered)
         #: which nodes each holds, shape (HyperNodes, nodes)
-        self.masks: npt.NDArray[np.bool_] = np.zeros((len(self.names), len(facts)), np.bool_)
-        for i, hyper_node in enumerate(ordered):
-            self.masks[i] = self._members(hyper_node, facts)
+        self.masks: npt.NDArray[np.bool_] = np.zeros((len(self.names), size), np.bool_)
+        for i, named in enumerate(nodes):
+            self.masks[i, named] = True
         self.masks[self.top] = True
         self._inherit(children)
         #: the HyperNode of the lowest tier there is that each node is in, NOWHERE for those in none, shape (nodes,)
@@ -206,53 +208,46 @@ class Topology:
                 if not missing[parent]:
                     complete.append(parent)
 
-    def _members(self, hyper_node: crds.HyperNode, facts: NodeFacts) -> Mask:
-        """The nodes that a HyperNode names itself, shape (nodes,)."""
-        mask = np.zeros(len(facts), np.bool_)
-        for member in hyper_node.spec.members:
-            if member.type != "Node":
-                continue
-            selector = member.selector
-            if selector.exact_match is not None:
-                node = facts.index.get(selector.exact_match.name)
-                if node is not None:
-                    mask[node] = True
-            elif selector.regex_match is not None:
-                found = self._expression(hyper_node.metadata.name, selector.regex_match.pattern)
-                if found is not None:
-                    mask |= np.fromiter((found(r.name) is not None for r in facts.records), np.bool_, len(facts))
-            elif selector.label_match is not None:
-                mask |= _labelled(selector.label_match, facts)
-        return mask
 
-    def _expression(self, hyper_node: str, pattern: str) -> Callable[[str], object] | None:
-        try:
-            search: Callable[[str], object] = patterns.compiled(pattern).search
-        except ValueError as error:
-            self.problems.append(f"HyperNode {hyper_node}: {error}")
-            return None
-        return search
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A tree with what it follows from."""
+
+    specs: Mapping[str, crds.HyperNodeSpec]
+    facts: NodeFacts
+    members: Mapping[str, Members]
+    #: the nodes that each HyperNode names itself
+    nodes: list[Rows]
+    tree: Topology
+
+    def same(self, ordered: list[crds.HyperNode], facts: NodeFacts, nodes: list[Rows]) -> bool:
+        """Whether the tree of these is the same one."""
+        if self.facts.index is not facts.index or self.specs != _specs(ordered):
+            return False
+        return all(mine is its or np.array_equal(mine, its) for mine, its in zip(self.nodes, nodes, strict=True))
 
 
-def topology(hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts) -> Topology:
-    """The tree of these HyperNodes over these nodes, kept with the facts while no spec changes."""
-    specs = {name: hyper_node.spec for name, hyper_node in hyper_nodes.items()}
-    known = facts.cache.get(topology)
-    if isinstance(known, tuple) and known[0] == specs:
-        tree = known[1]
-        assert isinstance(tree, Topology)
-        return tree
-    tree = Topology(hyper_nodes, facts)
-    facts.cache[topology] = (specs, tree)
+def topology(
+    hyper_nodes: Mapping[str, crds.HyperNode], facts: NodeFacts, derived: MutableMapping[object, object]
+) -> Topology:
+    """The tree of these HyperNodes over these nodes. It goes on in `derived`, see `Snapshot`."""
+    before = cast("_Kept | None", derived.get(Topology))
+    if before is not None and before.facts is facts and before.specs == _specs(hyper_nodes.values()):
+        return before.tree
+    ordered = sorted(hyper_nodes.values(), key=lambda h: (h.spec.tier, h.metadata.name))
+    members = members_of(ordered, facts, before.members if before else {}, before.facts if before else None)
+    nodes = [each.nodes(facts) for each in members.values()]
+    if before is not None and before.same(ordered, facts, nodes):
+        tree = before.tree
+    else:
+        tree = Topology(ordered, nodes, len(facts))
+        tree.problems += [problem for each in members.values() for problem in each.problems]
+    derived[Topology] = _Kept(_specs(ordered), facts, members, nodes, tree)
     return tree
 
 
-def _labelled(selector: crds.LabelSelector, facts: NodeFacts) -> Mask:
-    requirements = of_model(selector).requirements
-    mask = np.full(len(facts), bool(requirements))
-    for requirement in requirements:
-        mask &= requirement.mask(facts)
-    return mask
+def _specs(hyper_nodes: Iterable[crds.HyperNode]) -> dict[str, crds.HyperNodeSpec]:
+    return {hyper_node.metadata.name: hyper_node.spec for hyper_node in hyper_nodes}
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------
