@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -85,7 +86,7 @@ class Cards:
 
     def of(self, rows: Rows | slice) -> Cards:
         """Those of some nodes; of a slice, the same memory."""
-        return Cards(*(part[rows] for part in self._parts()))
+        return Cards(*[part[rows] for part in self._parts()])
 
     def copy(self) -> Cards:
         """The same, to be changed."""
@@ -142,8 +143,8 @@ class Picks:
         """Those of a node."""
         at = np.flatnonzero(self.picked[node])
         cards = at if self.order is None else self.order[at] if self.order.ndim == 1 else self.order[node, at]
-        memory = np.broadcast_to(self.memory, self.picked.shape)[node, cards]
-        return tuple(Slice(*part, self.cores) for part in zip(cards.tolist(), memory.tolist(), strict=True))
+        memory = repeat(self.memory) if isinstance(self.memory, int) else self.memory[node, cards].tolist()
+        return tuple(Slice(card, part, self.cores) for card, part in zip(cards.tolist(), memory, strict=False))
 
 
 @dataclass(slots=True)
@@ -295,6 +296,9 @@ def enough(free: Mask, count: int) -> Mask:
 
 def first(free: Mask, count: int) -> tuple[Mask, Mask]:
     """The first `count` free cards of each node, and where there are as many, shapes (nodes, cards) and (nodes,)."""
+    if len(free) < free.shape[1]:
+        counted = free.cumsum(axis=1)
+        return free & (counted <= count), counted[:, -1] >= count
     picked, so_far = np.empty_like(free), np.zeros(len(free), np.int32)
     for card, column in enumerate(free.T):
         so_far += column

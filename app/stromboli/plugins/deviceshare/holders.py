@@ -93,4 +93,4 @@ class Holders:
     def _held(self, pod: int, node: int, card: int) -> bool:
         """Whether it did before the session."""
         parts = self.of(pod)
-        return bool(((self.nodes[parts] == node) & (self._cards[parts] == card)).any())
+        return parts.start < parts.stop and bool(((self.nodes[parts] == node) & (self._cards[parts] == card)).any())
