@@ -38,6 +38,8 @@ _FEW = 8
 _ALWAYS = frozenset((CPU, MEMORY))
 #: Two amounts closer than this count as equal: a tenth of the smallest unit.
 TOLERANCE = 0.1
+#: whole numbers from here on are not exact in float64
+EXACT = 2.0**53
 
 
 def amount(resource: str, value: str | int | float) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stromboli.api.pod_state import STATES, PodState
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector, told
 from stromboli.framework import reasons
@@ -19,8 +19,8 @@ from stromboli.state.pods import PodRecord
 
 #: how the names of actions end that give places of some jobs to others
 _TAKING = ("preempt", "reclaim")
-#: by state, whether a pod has no place yet
-_WITHOUT_PLACE = np.isin(np.arange(STATES), (PodState.Pending, PodState.Allocated, PodState.Pipelined))
+#: the states of pods that have no place yet
+_WITHOUT_PLACE = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 
 def pending_reasons(session: Session) -> dict[str, Reason]:
@@ -33,7 +33,8 @@ def waiting(session: Session) -> Iterator[tuple[PodRecord, Reason, bool]]:
     view = session.view
     pods = view.pods
     blocked: dict[int, _Blocked] = {}
-    for row in np.flatnonzero(_WITHOUT_PLACE[pods.state]).tolist():
+    without_place = np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE])
+    for row in np.flatnonzero(without_place).tolist():
         record = pods.records[row]
         if record is None or record.node_name:
             continue

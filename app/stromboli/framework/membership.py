@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows
+from stromboli.framework.tally import ALLOCATED, Tally
 from stromboli.state.snapshot import PodColumns, Snapshot
-
-#: by state, whether a pod holds a place
-ALLOCATED = np.isin(np.arange(STATES), ALLOCATED_STATES)
 
 
 class Membership:
     """The pods of the jobs of a session. Rows are those of pods; jobs are known by their index in the session."""
 
     __slots__ = (
-        "_allocated_before",
         "_by_job",
-        "_index",
         "_pending",
         "_pods",
-        "_requests",
-        "_rows",
+        "_tally",
         "allocated",
         "counts",
         "index_of",
@@ -32,46 +27,43 @@ class Membership:
     def __init__(self, snapshot: Snapshot, jobs: Rows) -> None:
         """`jobs` are the rows of the PodGroups that are in the session."""
         self._pods: PodColumns = snapshot.pods
-        #: by dimension, shape (dimensions, classes)
-        self._requests = np.ascontiguousarray(snapshot.requests[:, : len(snapshot.dimensions)].T)
+        self._tally = tally = Tally.of(snapshot)
         #: by row in the snapshot the index of the job, -1 for none; pods without a PodGroup have -1 or -2 in its place
         self.index_of: Rows = np.full(len(snapshot.pod_groups) + 2, -1, np.intp)
         self.index_of[jobs] = np.arange(len(jobs))
-        #: the job of each pod, -1 for none
-        self._index: Rows = self.index_of[self._pods.job]
-        self._rows = np.flatnonzero(self._index >= 0)
         self._by_job: Grouped | None = None
-        self._pending = self._split(self._rows[self._pods.state[self._rows] == PodState.Pending], len(jobs))
-        self._allocated_before = ALLOCATED[self._pods.state]
-        #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
-        self.allocated: Matrix = self._sum(self._rows[self._allocated_before[self._rows]], len(jobs))
         #: the number of pods at the start, shape (states, jobs)
-        self.counts: Rows = self._count(len(jobs))
+        self.counts: Rows = tally.counts(jobs)
+        #: what the pods of each job that hold a place requested at the start, shape (jobs, dimensions)
+        self.allocated: Matrix = tally.allocated(jobs)
+        self._pending = self._split(np.flatnonzero(self._pods.state == PodState.Pending))
         #: the number of pods that waited at the start and request nothing, shape (jobs,)
-        self.pending_best_effort: Rows = self._count_best_effort(len(jobs))
+        self.pending_best_effort: Rows = self._count_best_effort()
+
+    @property
+    def looked_at(self) -> int:
+        """Pods that were counted for this session, for reports of work done."""
+        return self._tally.looked_at
 
     def requested(self) -> Matrix:
         """What the pods request that hold a place or wait for one, shape (jobs, dimensions)."""
-        return self.allocated + self._sum(self._pending.rows, len(self.allocated))
+        return self.allocated + self._sum(self._pending.rows)
 
     def requested_by_all(self) -> Matrix:
         """What all pods request, whatever their state, shape (jobs, dimensions)."""
-        return self._sum(self._rows, len(self.allocated))
+        return self._sum(self._all().rows)
 
     def allocated_now(self) -> Matrix:
         """What the pods that hold a place request now, shape (jobs, dimensions)."""
-        now = ALLOCATED[self._pods.state]
-        changed = self._rows[(now != self._allocated_before)[self._rows]]
-        if not len(changed):
-            return self.allocated
-        gained, jobs = now[changed], len(self.allocated)
-        return self.allocated + self._sum(changed[gained], jobs) - self._sum(changed[~gained], jobs)
+        now, before = self._pods.state, self._tally.state
+        changed = self._of_jobs(np.flatnonzero(now != before))
+        gained = changed[ALLOCATED[now[changed]] & ~ALLOCATED[before[changed]]]
+        lost = changed[ALLOCATED[before[changed]] & ~ALLOCATED[now[changed]]]
+        return self.allocated + self._sum(gained) - self._sum(lost) if len(gained) + len(lost) else self.allocated
 
     def rows(self, job: int) -> Rows:
         """All pods of a job."""
-        if self._by_job is None:
-            self._by_job = self._split(self._rows, len(self.allocated))
-        return self._by_job.of(job)
+        return self._all().of(job)
 
     def pending(self, job: int) -> Rows:
         """The pods of a job that have no place now."""
@@ -80,36 +72,35 @@ class Membership:
 
     def all_pending(self) -> tuple[Grouped, Rows]:
         """The pods of all jobs that had no place at the start, job by job, and the index of the job of each."""
-        return self._pending, self._index[self._pending.rows]
+        return self._pending, self._index(self._pending.rows)
 
-    def _sum(self, rows: Rows, jobs: int) -> Matrix:
-        index, classes = self._index[rows], self._pods.pod_class[rows]
-        width = self._requests.shape[1]
-        if 0 < jobs * width <= len(rows):
-            # Few classes: counting is cheaper than adding up, and amounts are whole numbers.
-            index *= width
-            index += classes
-            counts = np.bincount(index, minlength=jobs * width)
-            return counts.reshape(jobs, width) @ self._requests.T
-        out = np.zeros((jobs, len(self._requests)))
-        if len(rows):
-            for column, amounts in enumerate(self._requests):
-                out[:, column] = np.bincount(index, weights=amounts[classes], minlength=jobs)
-        return out
+    def _index(self, rows: Rows) -> Rows:
+        """The index of the job of some pods, -1 for none."""
+        return self.index_of[self._pods.job[rows]]
 
-    def _count(self, jobs: int) -> Rows:
-        cells = self._pods.state[self._rows].astype(np.intp)
-        cells *= jobs
-        cells += self._index[self._rows]
-        return np.bincount(cells, minlength=STATES * jobs).reshape(STATES, jobs)
+    def _of_jobs(self, rows: Rows) -> Rows:
+        """Those that are in a job."""
+        return rows[self._index(rows) >= 0]
 
-    def _count_best_effort(self, jobs: int) -> Rows:
+    def _sum(self, rows: Rows) -> Matrix:
+        """What some pods of jobs request, shape (jobs, dimensions)."""
+        return self._tally.requests.sum(self._pods.pod_class[rows], self._index(rows), len(self.allocated)).T
+
+    def _count_best_effort(self) -> Rows:
         rows = self._pending.rows
-        best_effort = _best_effort(self._requests)[self._pods.pod_class[rows]]
-        return np.bincount(self._index[rows[best_effort]], minlength=jobs)
+        best_effort = _best_effort(self._tally.requests.amounts)[self._pods.pod_class[rows]]
+        return np.bincount(self._index(rows[best_effort]), minlength=len(self.allocated))
 
-    def _split(self, rows: Rows, jobs: int) -> Grouped:
-        return Grouped(rows, self._index[rows], jobs)
+    def _all(self) -> Grouped:
+        """All pods of jobs."""
+        if self._by_job is None:
+            self._by_job = self._split(np.arange(len(self._pods.state)))
+        return self._by_job
+
+    def _split(self, rows: Rows) -> Grouped:
+        """Those of some pods that are in a job, job by job."""
+        rows = self._of_jobs(rows)
+        return Grouped(rows, self._index(rows), len(self.allocated))
 
 
 class Grouped:

@@ -81,7 +81,7 @@ class Session:
         if not rules.missing_claims:
             # In Volcano's cache such pods are in no job.
             pods = snapshot.pods
-            pods.job[np.isin(pods.pod_class, claimless(snapshot)) & (pods.job >= 0)] = -1
+            pods.job = np.where(np.isin(pods.pod_class, claimless(snapshot)) & (pods.job >= 0), -1, pods.job)
         nodes = NodeLedger(snapshot.nodes)
         self.view = View(snapshot, nodes.nodes, policy, rules, environment, now)
         self.plugins: list[Plugin] = [plugin for tier in tiers for plugin, _ in tier]

@@ -18,10 +18,11 @@ from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
 from stromboli.framework.job import NO_ROWS, NOWHERE, Groups, Job, Queue, SubJob, lineage
 from stromboli.framework.jobs import Jobs
-from stromboli.framework.membership import ALLOCATED, Grouped, Membership
+from stromboli.framework.membership import Grouped, Membership
 from stromboli.framework.nodes import Nodes, read_only
 from stromboli.framework.shard import Shard
 from stromboli.framework.subgroups import make_sub_jobs
+from stromboli.framework.tally import ALLOCATED
 from stromboli.framework.topology import Topology, has_topology, locate, topology
 from stromboli.framework.trace import Trace
 from stromboli.policy.document import Policy

@@ -9,13 +9,11 @@ import numpy as np
 from msgspec import Struct
 
 from stromboli.api import objects, readers
-from stromboli.api.resources import CPU, MEMORY, Dimensions, Mask, Matrix, Rows, Vector, amounts
+from stromboli.api.resources import CPU, EXACT, MEMORY, Dimensions, Mask, Matrix, Rows, Vector, amounts
 from stromboli.state.columns import Column, Numbers
 
 T = TypeVar("T", bound=Hashable)
 
-#: whole numbers from here on are not exact in float64
-_EXACT = 2.0**53
 _OVERSUBSCRIPTION = {"volcano.sh/oversubscription-cpu": CPU, "volcano.sh/oversubscription-memory": MEMORY}
 
 
@@ -246,7 +244,7 @@ class NodeTable:
 
     def is_exact(self, row: int) -> bool:
         """Whether sums on a node are so small that amounts can be taken off again."""
-        return bool(self.used[:, row].max() < _EXACT)
+        return bool(self.used[:, row].max() < EXACT)
 
     def recount(self, rows: Rows, nodes: Rows, held: Matrix, scoring: Matrix, releasing: Mask) -> None:
         """Sum up anew what the pods on some nodes hold.
