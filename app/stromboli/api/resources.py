@@ -153,12 +153,13 @@ def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
     """
     if room.ndim == 1:
         return np.bool_(_fits_one(request.tolist(), room.tolist()))  # type: ignore[return-value]
+    wanted = request.tolist()
     if room.shape[1] <= _FEW:
-        wanted = request.tolist()
         return np.array([_fits_one(wanted, node) for node in room.T.tolist()], np.bool_)
-    out: Mask = np.ones(room.shape[1], np.bool_)
-    for column in np.flatnonzero(compared(request)):
-        out &= room[column] > request[column] - TOLERANCE
+    out: Mask = room[CPU] > wanted[CPU] - TOLERANCE
+    for column, want in enumerate(wanted):
+        if column != CPU and (want > 0 or column in _ALWAYS):
+            out &= room[column] > want - TOLERANCE
     return out
 
 

@@ -134,7 +134,7 @@ class Nodes:
 
     def room(self, rows: Rows) -> Matrix:
         """What pods can have now: what is idle, less what others were promised beyond what terminating pods leave."""
-        idle: Matrix = self.idle.take(rows, axis=1)
+        idle: Matrix = self.idle if len(rows) == len(self.rows) else self.idle.take(rows, axis=1)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
     def view(self, rows: Rows) -> NodeView:
@@ -200,5 +200,7 @@ class NodeLedger:
 
 def first_best(scores: Vector, among: Mask) -> int | None:
     """The index of the highest score, the first of equals; None when there is nothing to choose from."""
+    if len(scores) and among[best := int(scores.argmax())]:
+        return best
     candidates = np.flatnonzero(among)
     return int(candidates[np.argmax(scores[candidates])]) if len(candidates) else None

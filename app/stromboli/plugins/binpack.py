@@ -13,6 +13,7 @@ from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
+from stromboli.kube.allocation import sum_of_rows
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
@@ -76,8 +77,9 @@ class Binpack(Plugin):
             has = whole > 0
             too_full &= has
             used = np.divide(used, whole, out=np.zeros_like(used), where=has)
-        score: Vector = np.add.reduce(used)
-        score[np.logical_or.reduce(too_full)] = 0.0
+        score = sum_of_rows(used)
+        if too_full.any():
+            score[np.logical_or.reduce(too_full)] = 0.0
         score /= ask.total_weight
         score *= _MAX_SCORE * self.arguments.weight
         return score
