@@ -102,6 +102,26 @@ def test_alike_pods_that_depend_on_pods_of_their_node_ask_no_other_node_again(fe
     check(RANGES["on_node"]["counts"], counts, f"{feature}: {counts}")
 
 
+def test_nodes_are_not_scored_for_pods_that_none_has_room_for() -> None:
+    trial = FEATURES["default, distinct, no node has room"].trial
+    cluster = Cluster(trial, 16, Engine(trial.policy(), registry=discover()))
+    with cluster.wave(20, 20):
+        session = cluster.successive()().session
+    assert len(session.view.trace.pods) == 20
+    assert session.kernel.nodes_scored == 0
+
+
+def test_placed_pods_that_stay_are_not_counted_again() -> None:
+    trial = FEATURES["default, gang"].trial
+    cluster = Cluster(trial, 16, Engine(trial.policy(), registry=discover()))
+    decide = cluster.successive()
+    decide()
+    with cluster.wave(3, 1):
+        assert decide().session.view.membership.looked_at == 3
+        assert decide().session.view.membership.looked_at == 0
+    assert decide().session.view.membership.looked_at == 0
+
+
 @pytest.mark.parametrize("feature", RANGES["evictions"]["features"])
 def test_more_full_nodes_take_no_more_steps(feature: str) -> None:
     trial = replace(FEATURES[feature].trial, pods=6, groups=2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector, told
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector, compared, fits, told
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node
@@ -145,18 +145,21 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
 def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, int]) -> Reason:
     """The reason of a pod that some nodes would take if they had room."""
     view = session.view
-    request, future, whole = view.request(pod), view.nodes.future_idle(), view.nodes.allocatable
-    columns = [c for c in range(len(request)) if request[c] or c in (CPU, MEMORY)]
-    short = future[columns][:, nodes] <= request[columns][:, None] - TOLERANCE
+    request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
+    future, whole = view.nodes.future_idle(rows), view.nodes.view(rows).allocatable
+    columns = np.flatnonzero(compared(request)).tolist()
     # A bit for each column that a node lacks room in, so that each node is counted once.
-    lacking, numbers = np.unique((1 << np.arange(len(columns))) @ short, return_counts=True)
+    lacks = np.zeros(len(rows), np.int64)
+    for at, column in enumerate(columns):
+        lacks |= (future[column] <= request[column] - TOLERANCE).astype(np.int64) << at
+    lacking, numbers = np.unique(lacks, return_counts=True)
     for bits, number in zip(lacking.tolist(), numbers.tolist(), strict=True):
         names = [resource_name(view.dimensions, pod, c) for at, c in enumerate(columns) if bits >> at & 1]
         counts[f"Insufficient {' and '.join(names)}" if names else "node(s) could not be chosen"] = number
-    if (whole[:, nodes] > request[:, None] - TOLERANCE).all(axis=0).any():
+    if fits(request, whole).any():
         message = f"no node has room: {_listed(counts)}"
         return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)
-    return larger_than_any_node(view, pod, whole[:, nodes], counts)
+    return larger_than_any_node(view, pod, whole, counts)
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -1,10 +1,11 @@
 """The placement kernel: which node a pod gets, and a gang's identical pods in one pass.
 
-**One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and
-their scores. It is made once per session and class, O(nodes); afterwards only nodes that a placement touched are
-looked at again, found through `Nodes.log`. The best node is the highest score, of equals the first in order. A
-class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes) for each pod. When
-nobody else places anything in between, its choices are made ahead in one pass, and given out while they stand.
+**One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and,
+once one of them has, their scores. It is made once per session and class, O(nodes); afterwards only nodes that a
+placement touched are looked at again, found through `Nodes.log`. The best node is the highest score, of equals the
+first in order. A class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes)
+for each pod. When nobody else places anything in between, its choices are made ahead in one pass, and given out while
+they stand.
 
 **Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
 of the moment: a node outside of them would first have to be reached after k better ones, each of which is taken at
@@ -55,6 +56,7 @@ class Board:
         "_full",
         "_heap",
         "_kernel",
+        "_scores",
         "_seen",
         "_singles",
         "_streak",
@@ -63,7 +65,6 @@ class Board:
         "relative",
         "request",
         "rows",
-        "scores",
         "scoring",
     )
 
@@ -82,7 +83,7 @@ class Board:
         self._ahead: _Ahead | None = None
         self._streak = 0
         self.fits_idle: Mask
-        self.scores: Vector
+        self._scores: Vector | None
         self._fits_future: Mask | None
         self._copies: Vector | None
         self._compute()
@@ -139,6 +140,8 @@ class Board:
     def _top(self) -> int | None:
         """The index in `rows` of the best node with room now, None when there is none."""
         if self._heap is None:
+            if not self.fits_idle.any():
+                return None
             self._singles += 1
             if self._singles < _HEAP_AFTER:
                 return first_best(self.scores, self.fits_idle)
@@ -152,6 +155,16 @@ class Board:
                 return at_best
             heapq.heappop(heap)
         return None
+
+    @property
+    def scores(self) -> Vector:
+        """The scores, made when somebody first asks: nobody does while no node has room."""
+        if self._scores is None:
+            self._scores = self._score_all()
+        return self._scores
+
+    def _score_all(self) -> Vector:
+        return self._kernel.score(self.pod, self._kernel.nodes.view(self.rows))
 
     @property
     def fits_future(self) -> Mask:
@@ -179,27 +192,27 @@ class Board:
 
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
-        self.scores[at] = scores = self._kernel.score(self.pod, nodes.view(dirty))
-        self.fits_idle[at] = fitting = fits(self.request, nodes.room(dirty))
+        self.fits_idle[at] = fits(self.request, nodes.room(dirty))
         if self._fits_future is not None:
             self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
         if self._copies is not None:
             self._copies[at] = self._count_copies(dirty)
-        self._offer(at, scores, fitting)
+        self._score_again(at, dirty)
 
-    def _offer(self, at: Rows, scores: Vector, fitting: Mask) -> None:
-        """Let nodes with new scores take part again."""
+    def _score_again(self, at: Rows, dirty: Rows) -> None:
+        """Score nodes that changed, and let those with room take part again."""
+        if self._scores is None:
+            return
+        self._scores[at] = scores = self._kernel.score(self.pod, self._kernel.nodes.view(dirty))
         if self._heap is not None:
-            for index, score, fit in zip(at.tolist(), scores.tolist(), fitting.tolist(), strict=True):
+            for index, score, fit in zip(at.tolist(), scores.tolist(), self.fits_idle[at].tolist(), strict=True):
                 if fit:
                     heapq.heappush(self._heap, (-score, index))
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle = fits(self.request, nodes.room(rows))
-        self._fits_future = self._copies = None
-        self.scores = self._kernel.score(self.pod, nodes.view(rows))
-        self._heap = None
+        self._fits_future = self._copies = self._scores = self._heap = None
 
 
 class _LocalBoard(Board):
@@ -237,18 +250,20 @@ class _LocalBoard(Board):
         self.fits_idle[at] = False
         at = at[passes]
         if len(at):
-            self.scores[at] = scores = kernel.score(self.pod, nodes.view(at))
-            self.fits_idle[at] = fitting = fits(self.request, nodes.room(at))
-            self._offer(at, scores, fitting)
+            self.fits_idle[at] = fits(self.request, nodes.room(at))
+            self._score_again(at, at)
 
     def _compute(self) -> None:
         kernel, nodes = self._kernel, self._kernel.nodes
         self._passes = kernel.passing(self.pod, nodes.view(self.rows))
         self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
-        self._fits_future = self._copies = self._heap = None
-        rows = np.flatnonzero(self._passes)
-        self.scores = np.full(len(nodes), -np.inf)
-        self.scores[rows] = kernel.score(self.pod, nodes.view(rows))
+        self._fits_future = self._copies = self._scores = self._heap = None
+
+    def _score_all(self) -> Vector:
+        kernel, rows = self._kernel, np.flatnonzero(self._passes)
+        scores = np.full(len(self.rows), -np.inf)
+        scores[rows] = kernel.score(self.pod, kernel.nodes.view(rows))
+        return scores
 
 
 class _Ahead:
@@ -269,8 +284,9 @@ class _Ahead:
         self._node = node = self.left.pop()
         self._logged = len(nodes.log) + 1
         if self.left:
+            idle, scoring = (nodes.idle[:, node] - board.request).tolist(), nodes.scoring[:, node].tolist()
             #: what the node has when the pod is there
-            self._amounts = [*(nodes.idle[:, node] - board.request), *(nodes.scoring[:, node] + board.scoring)]
+            self._amounts = idle, [have + more for have, more in zip(scoring, board.scoring, strict=True)]
         return node
 
     def stands(self) -> bool:
@@ -278,7 +294,7 @@ class _Ahead:
         nodes, node = self._nodes, self._node
         if len(nodes.log) != self._logged or nodes.log[-1] != node:
             return False
-        return not self.left or self._amounts == [*nodes.idle[:, node], *nodes.scoring[:, node]]
+        return not self.left or self._amounts == (nodes.idle[:, node].tolist(), nodes.scoring[:, node].tolist())
 
 
 class Kernel:

@@ -129,13 +129,20 @@ class Nodes:
 
     def future_idle(self, rows: Rows | int | slice = slice(None)) -> Matrix:
         """What is idle now or will be when terminating pods have gone and pipelined ones have come."""
-        out: Matrix = self.idle[:, rows] + self.releasing[:, rows] - self.pipelined[:, rows]
+        idle, releasing, pipelined = (self._of(each, rows) for each in (self.idle, self.releasing, self.pipelined))
+        out: Matrix = idle + releasing - pipelined
         return out
 
     def room(self, rows: Rows) -> Matrix:
         """What pods can have now: what is idle, less what others were promised beyond what terminating pods leave."""
-        idle: Matrix = self.idle if len(rows) == len(self.rows) else self.idle.take(rows, axis=1)
+        idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
+
+    def _of(self, matrix: Matrix, rows: Rows | int | slice) -> Matrix:
+        """A matrix of some nodes, not to be changed; that of all is not copied, and an index is slower than `take`."""
+        if rows is self.rows:
+            return matrix
+        return matrix.take(rows, axis=1) if isinstance(rows, np.ndarray) else matrix[:, rows]
 
     def view(self, rows: Rows) -> NodeView:
         """Some nodes as they are now."""

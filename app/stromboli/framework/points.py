@@ -190,7 +190,7 @@ class Points:
 
     def objection(self, point: str, *subject: Any) -> Reason | None:
         """The first reason against."""
-        for method in self.all(point):
+        for method in self._flat.get(point) or self.all(point):
             answer = method(*subject)
             if answer is not None:
                 return answers.reason(method, answer)
@@ -198,11 +198,13 @@ class Points:
 
     def largest(self, point: str, *subject: Any) -> int:
         """The largest number, 0 when nobody names one."""
-        numbers = [
-            answer if type(answer := method(*subject)) is int else answers.count(method, answer)
-            for method in self.all(point)
-        ]
-        return max(numbers, default=0)
+        largest: int | None = None
+        for method in self._flat.get(point) or self.all(point):
+            answer = method(*subject)
+            number = answer if type(answer) is int else answers.count(method, answer)
+            if largest is None or number > largest:
+                largest = number
+        return largest or 0
 
     def room(
         self, point: str, queue: Queue, pod: PodRecord, most: int, *, unless: str = ""
@@ -239,8 +241,10 @@ class Points:
 
     def anybody(self, point: str, *subject: Any) -> bool:
         """Whether any plugin says yes."""
-        for method in self.all(point):  # noqa: SIM110 - asked for every pod: a generator takes twice as long
-            if answers.flag(method, method(*subject)):
+        for method in self._flat.get(point) or self.all(point):
+            answer = method(*subject)
+            # Asked for every pod, and nearly always a plain no.
+            if answer is not False and answers.flag(method, answer):
                 return True
         return False
 

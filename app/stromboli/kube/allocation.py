@@ -56,7 +56,7 @@ def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix, *, complete:
 
 
 def sum_of_rows(matrix: Matrix) -> Vector:
-    """The sum over the first axis, for few rows, the first of which is overwritten; np.add.reduce takes twice as long."""
+    """The sum over the first axis, for few rows, which may be overwritten; np.add.reduce takes twice as long."""
     total: Vector = matrix[0]
     for row in matrix[1:]:
         total += row

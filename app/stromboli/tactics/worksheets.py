@@ -43,6 +43,8 @@ class Worksheet:
 
         Labels are not part of a class, but a pod whose labels matter to others (`varies`) stands alone.
         """
+        if limit == 1:
+            return 1
         first = self.pods[self.at]
         identity = kernel.identity(first) if kernel.identifies else None
         end = min(len(self.pods), self.at + limit)

@@ -136,6 +136,10 @@ def _own_size(number: int) -> Fields:
     return {"containers": [container({"cpu": f"{500 + number % 1_500}m", "memory": f"{512 + number}Mi"})]}
 
 
+def _larger_than_is_left(number: int) -> Fields:
+    return {"containers": [container({"cpu": f"{5_000 + number}m"})]}
+
+
 def _in_part(number: int) -> Fields:
     return {"labels": {"part": str(number // 8)}}
 
@@ -262,6 +266,9 @@ FEATURES: Mapping[str, Feature] = {
     "default, gang": Feature(Trial(per_node=20), {"tick": 5}),
     "default, distinct": Feature(Trial(pod=_own_size), {"success": 0.2}),
     "default, 10,000 distinct": Feature(Trial(pod=_own_size, pods=10_000, groups=100), _HALF_A_GIGABYTE),
+    "default, distinct, no node has room": Feature(
+        Trial(pod=_larger_than_is_left, placed=lambda _: _FULL, per_node=7, always_vain=True), {"vain": 0.5}
+    ),
     "default, elastic": Feature(Trial(pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}),
     "best effort": Feature(Trial(pod=lambda _: {"containers": [{"name": "main"}]}), {}),
     "local volumes, one a node": Feature(claims.LOCAL, {"success": 1}),
