@@ -261,3 +261,12 @@ def test_boards_that_were_dropped_are_made_anew(monkeypatch: pytest.MonkeyPatch)
     dropped = Engine(policy).decide(cluster.snapshot(), now=0.0).session
     assert dropped.kernel.nodes_scored > kept.kernel.nodes_scored
     assert dropped.bound == kept.bound
+
+
+def test_pods_unlike_all_others_leave_no_boards_behind() -> None:
+    cluster = workload.cluster(200, 40, 4, workload.Shape.distinct)
+    session = Engine().decide(cluster.snapshot(), now=0.0).session
+    assert len(session.bound) == 40
+    assert session.kernel.boards_kept <= 1
+    elastic = workload.cluster(200, 40, 4, workload.Shape.elastic)
+    assert Engine().decide(elastic.snapshot(), now=0.0).session.kernel.boards_kept == 4

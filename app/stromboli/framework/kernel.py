@@ -307,6 +307,9 @@ class Kernel:
         #: by class, those that were asked for last at the end
         self._boards: dict[Hashable, Board] = {}
         self._kept = 0
+        #: classes that were asked for, and the last of them, while that was its only time
+        self._asked: set[Hashable] = set()
+        self._once: Hashable = None
         #: nodes whose score was computed, for reports of work done
         self.nodes_scored = 0
         #: nodes looked at again because they had changed since a class was last asked about
@@ -473,15 +476,31 @@ class Kernel:
         board = boards.get(key)
         if board is None:
             board = _LocalBoard(self, pod, self._request_of(pod)) if local else self._new_board(pod)
-            self._kept += len(board.rows)
-            while self._kept > _MOST_KEPT and boards:
-                self._kept -= len(boards.pop(next(iter(boards))).rows)
+            self._make_place(key, board)
         else:
             if refresh:
                 board.refresh()
+            if key == self._once:
+                self._once = None
             del boards[key]
         boards[key] = board
         return board
+
+    @property
+    def boards_kept(self) -> int:
+        """How many boards there are, for reports of work done."""
+        return len(self._boards)
+
+    def _make_place(self, key: Hashable, board: Board) -> None:
+        """Drop boards for a new one: that of the last class, if it was asked for but once, and the oldest."""
+        boards = self._boards
+        self._kept += len(board.rows)
+        if self._once in boards:
+            self._kept -= len(boards.pop(self._once).rows)
+        while self._kept > _MOST_KEPT and boards:
+            self._kept -= len(boards.pop(next(iter(boards))).rows)
+        self._once = None if key in self._asked else key
+        self._asked.add(key)
 
     def _new_board(self, pod: PodRecord, *, hopeful: bool = False) -> Board:
         mask = self.feasible(pod, hopeful=hopeful)
