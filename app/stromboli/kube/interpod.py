@@ -6,123 +6,30 @@ topology key. matchLabelKeys need no attention: the API server writes them into 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
 
-from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube.domains import domain_sums, has_domain
-from stromboli.kube.placed import PlacedPods, Scope
-from stromboli.state.classes import PodClass
+from stromboli.kube.placed import PlacedPods, Scope, Trait
+from stromboli.kube.terms import (
+    PreferredTerms,
+    RequiredTerms,
+    Term,
+    TermIndex,
+    preferred_terms,
+    required_affinity,
+    required_anti_affinity,
+)
 from stromboli.state.pods import PodRecord
-from stromboli.state.selectors import Selector, label_selector
 
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Which pods, and how near."""
-
-    selector: Selector
-    #: in order, each once
-    namespaces: tuple[str, ...]
-    namespace_selector: Selector
-    topology_key: str
-
-
-def required_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
-    """The terms of pods that a class must be near to."""
-    affinity = pod_class.spec.affinity
-    return _required(pod_class, affinity.pod_affinity) if affinity else None
-
-
-def required_anti_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
-    """The terms of pods that a class keeps away from itself."""
-    affinity = pod_class.spec.affinity
-    return _required(pod_class, affinity.pod_anti_affinity) if affinity else None
-
-
-def preferred_terms(pod_class: PodClass) -> tuple[tuple[int, Term], ...] | None:
-    """The terms of pods that a class would rather be near to, by weight; negative, to be far from."""
-    affinity = pod_class.spec.affinity
-    if affinity is None:
-        return None
-    near, far = affinity.pod_affinity or _NO_AFFINITY, affinity.pod_anti_affinity or _NO_AFFINITY
-    return (
-        *((t.weight, _term(pod_class, t.pod_affinity_term)) for t in near.preferred or ()),
-        *((-t.weight, _term(pod_class, t.pod_affinity_term)) for t in far.preferred or ()),
-    ) or None
-
-
-_NO_AFFINITY = objects.PodAffinity()
-
-
-def _required(pod_class: PodClass, affinity: objects.PodAffinity | None) -> tuple[Term, ...] | None:
-    if affinity is None or not affinity.required:
-        return None
-    return tuple(_term(pod_class, term) for term in affinity.required)
-
-
-def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
-    """A term of the API; one that names no namespaces means those of its own pod."""
-    own = not raw.namespaces and raw.namespace_selector is None
-    return Term(
-        selector=label_selector(raw.label_selector),
-        namespaces=(pod_class.namespace,) if own else tuple(sorted(set(raw.namespaces or ()))),
-        namespace_selector=label_selector(raw.namespace_selector),
-        topology_key=raw.topology_key,
-    )
-
-
-class _ByLabel:
-    """Terms of sets by a label that whoever they select must have."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        #: by a label and its value: number of the set, weight, term
-        self._by_label: defaultdict[tuple[str, str], list[tuple[int, int, Term]]] = defaultdict(list)
-        #: those that require no value of any label
-        self._others: list[tuple[int, int, Term]] = []
-
-    def near(self, labels: Mapping[str, str]) -> Iterator[tuple[int, int, Term]]:
-        """The terms that may select a pod with these labels, with the number of their set and their weight."""
-        for label in labels.items():
-            yield from self._by_label.get(label, ())
-        yield from self._others
-
-    def _extend(self, sets: Iterable[Iterable[tuple[int, Term]]]) -> None:
-        for terms in sets:
-            for weight, term in terms:
-                self._note(term, (self._size, weight, term))
-            self._size += 1
-
-    def _note(self, term: Term, entry: tuple[int, int, Term]) -> None:
-        required = next((r for r in term.selector.requirements if r.operator == "In"), None)
-        if required is None:
-            self._others.append(entry)
-        else:
-            for value in required.values:
-                self._by_label[required.key, value].append(entry)
-
-
-class RequiredTerms(_ByLabel):
-    """Of values of `required_anti_affinity`; weights are 1."""
-
-    def extend(self, values: Sequence[tuple[Term, ...]]) -> None:
-        self._extend([(1, term) for term in terms] for terms in values)
-
-
-class PreferredTerms(_ByLabel):
-    """Of values of `preferred_terms`."""
-
-    def extend(self, values: Sequence[tuple[tuple[int, Term], ...]]) -> None:
-        self._extend(values)
+#: terms that select a pod, by topology key, with how many pods that have them are on each node
+_Near = list[tuple[str, Vector]]
 
 
 class InterPod:
@@ -132,6 +39,8 @@ class InterPod:
         self._facts = view.nodes.facts
         self._placed = placed
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
+        #: by the trait that terms are of: the pod that was asked about last, and those that select it
+        self._asked: dict[Trait[Any], tuple[PodRecord, list[tuple[str, Rows]]]] = {}
 
     @cached_property
     def keeps_apart(self) -> bool:
@@ -146,17 +55,17 @@ class InterPod:
         sums = [sum_ for term in self._own_far(pod) if (sum_ := self._nearby(term)) is not None]
         if sums:
             yield Passing("node(s) didn't match pod anti-affinity rules"), _nobody(sums)
-        repelled = self._repelled(pod)
-        if repelled:
-            sums = [domain_sums(self._facts, term.topology_key, counts) for term, counts in repelled]
+        sums = [domain_sums(self._facts, key, counts) for key, counts in self._repelling(pod)]
+        if sums:
             yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), _nobody(sums)
 
     def scope(self, pod: PodRecord) -> Scope:
         """On which pods the filters by anti-affinity depend. Between hosts it asks for those on the node alone."""
-        terms = [*self._own_far(pod), *(term for term, _ in self._repelled(pod))]
-        if not terms:
+        keys = [term.topology_key for term in self._own_far(pod)]
+        keys += [key for key, _ in self._repelling(pod)]
+        if not keys:
             return Scope.Nowhere
-        apart = all(self._facts.labels(term.topology_key).distinct for term in terms)
+        apart = all(self._facts.labels(key).distinct for key in keys)
         return Scope.OnNode if apart else Scope.Anywhere
 
     def preference(self, pod: PodRecord) -> Vector | None:
@@ -167,12 +76,10 @@ class InterPod:
             if nearby is not None:
                 score = weight * nearby
                 total = score if total is None else total + score
-        for number, weight, term in self._placed.traits(preferred_terms).index(PreferredTerms).near(pod.labels):
-            if self._selects(term, pod):
-                counts = self._placed.with_trait(preferred_terms, number)
-                if counts is not None:
-                    score = weight * domain_sums(self._facts, term.topology_key, counts)
-                    total = score if total is None else total + score
+        terms = self._placed.traits(preferred_terms).index(PreferredTerms)
+        for key, weights in self._selecting(preferred_terms, terms, pod):
+            score = domain_sums(self._facts, key, weights)
+            total = score if total is None else total + score
         return total
 
     def _near_all(self, terms: tuple[Term, ...], pod: PodRecord) -> Mask:
@@ -202,17 +109,23 @@ class InterPod:
         counts = self._placed.count(term, lambda: self._selected(term))
         return None if counts is None else domain_sums(self._facts, term.topology_key, counts)
 
-    def _repelled(self, pod: PodRecord) -> list[tuple[Term, Vector]]:
-        """Anti-affinity terms of placed pods that select a pod, with the number of such pods per node."""
-        repelling = self._placed.traits(required_anti_affinity)
-        if not repelling.values:
-            return []
+    def _repelling(self, pod: PodRecord) -> _Near:
+        """The anti-affinity terms of placed pods that select a pod."""
+        column = self._placed.traits(required_anti_affinity)
+        return self._selecting(required_anti_affinity, column.index(RequiredTerms), pod) if column.values else []
+
+    def _selecting(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> _Near:
+        """The terms of placed pods that select a pod, by topology key: the sum of their weights on each node."""
+        asked = self._asked.get(trait)
+        if asked is None or asked[0] is not pod:
+            labels = partial(self._labels_of, pod.namespace)
+            asked = self._asked[trait] = pod, terms.selecting(pod.labels, pod.namespace, labels)
         found = []
-        for number, _, term in repelling.index(RequiredTerms).near(pod.labels):
-            if self._selects(term, pod):
-                counts = self._placed.with_trait(required_anti_affinity, number)
-                if counts is not None:
-                    found.append((term, counts))
+        for key, numbers in asked[1]:
+            weights = partial(terms.weights, numbers)
+            counts = self._placed.with_traits(trait, (key, numbers.tobytes()), weights)
+            if counts is not None:
+                found.append((key, counts))
         return found
 
     def _selected(self, term: Term) -> Rows:

@@ -41,22 +41,36 @@ class Scope(IntEnum):
     Anywhere = 2
 
 
+#: rows of pods, ascending, and for how many each counts where that is not 1
+Selected = Rows | tuple[Rows, Vector]
+
 #: what a rule wants to know of a pod class; None when it has nothing to do with the class
 Trait = Callable[[PodClass], T | None]
 
 
 @dataclass(slots=True)
 class _Count:
-    #: the rows of the pods that are counted
+    #: the rows of the pods that are counted, ascending, and for how many each counts; None for 1
     rows: Rows
+    weights: Vector | None
     #: how many of them are placed
     total: int
     #: shape (nodes,); None as long as none of them was
     counts: Vector | None
     #: how many placements are counted
     seen: int
-    #: the same as `rows`, shape (pods,), once placements are looked through
-    selected: Mask | None = None
+
+    def change(self, operation: Operation, sign: int, nodes: int) -> None:
+        """Pods come to a node (1) or leave it (-1); there are so many nodes."""
+        rows = np.array([pod.row for pod in operation.pods])
+        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        where = np.array(operation.nodes)
+        known = (self.rows[at] == rows) & (where >= 0)
+        if known.any():
+            if self.counts is None:
+                self.counts = np.zeros(nodes)
+            np.add.at(self.counts, where[known], sign if self.weights is None else sign * self.weights[at[known]])
+            self.total += sign * int(np.count_nonzero(known))
 
 
 class PlacedPods:
@@ -88,10 +102,11 @@ class PlacedPods:
 
     # -- asked by rules ------------------------------------------------------------------------------------------
 
-    def count(self, key: Hashable, select: Callable[[], Rows], *, terminating: bool = True) -> Vector | None:
+    def count(self, key: Hashable, select: Callable[[], Selected], *, terminating: bool = True) -> Vector | None:
         """How many of the pods that `select` finds, by row, are on each node; `key` identifies the question.
 
-        Without `terminating`, pods that were being deleted before the session do not count.
+        With weights beside the rows each pod counts for so many, but not for 0. Without `terminating`, pods that were
+        being deleted before the session do not count.
         """
         found = self._counts.get(key)
         if found is None:
@@ -111,13 +126,27 @@ class PlacedPods:
             found = self._traits[trait] = self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
         return found
 
-    def with_trait(self, trait: Trait[T], number: int) -> Vector | None:
-        """How many pods with one value of a trait, by its number, are on each node."""
-        return self.count((trait, number), lambda: self.traits(trait).rows(number))
+    def with_traits(self, trait: Trait[T], key: Hashable, weights: Callable[[], Vector]) -> Vector | None:
+        """How many pods are on each node, of which each counts for the weight of its value of a trait.
+
+        `weights` has them by the number of the value, shape (values + 1,), and 0 at the end; `key` says which they are.
+        """
+
+        def selected() -> Selected:
+            column, weighing = self.traits(trait), weights()
+            values = np.flatnonzero(weighing)
+            if len(values) == 1:
+                rows = column.rows(int(values[0]))
+                return rows, np.full(len(rows), weighing[values[0]])
+            by_row = weighing[column.numbers]
+            rows = np.flatnonzero(by_row)
+            return rows, by_row[rows]
+
+        return self.count((trait, key), selected)
 
     def counted(self) -> tuple[Rows, IntColumn, int]:
         """The rows and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
-        rows = self._placed(np.arange(len(self._evicted)))
+        rows = np.flatnonzero(self._is_placed(slice(None)))
         return rows, self._pods.node[rows], len(self._moves)
 
     def moves(self, seen: int) -> Sequence[tuple[Operation, int]]:
@@ -126,30 +155,28 @@ class PlacedPods:
 
     # -- counting ------------------------------------------------------------------------------------------------
 
-    def _placed(self, rows: Rows) -> Rows:
-        """Those of some pods that are placed."""
-        placed: Rows = rows[_ON_NODE[self._pods.state[rows]] & (self._pods.node[rows] >= 0) & ~self._evicted[rows]]
+    def _is_placed(self, rows: Rows | slice) -> Mask:
+        """Which of some pods are placed."""
+        placed: Mask = _ON_NODE[self._pods.state[rows]] & (self._pods.node[rows] >= 0) & ~self._evicted[rows]
         return placed
 
-    def _taken(self, found: Rows, *, terminating: bool) -> _Count:
-        rows = self._placed(found) if len(found) else found
-        if not terminating and len(rows):
-            rows = rows[self._pods.state[rows] != PodState.Releasing]
-        counts = None
-        if len(rows):
-            counts = np.bincount(self._pods.node[rows], minlength=self._nodes).astype(np.float64)
-        return _Count(found, len(rows), counts, len(self._moves))
+    def _taken(self, found: Selected, *, terminating: bool) -> _Count:
+        rows, weights = found if isinstance(found, tuple) else (found, None)
+        out = _Count(rows, weights, 0, None, len(self._moves))
+        if not len(rows):
+            return out
+        there = self._is_placed(rows)
+        if not terminating:
+            there &= self._pods.state[rows] != PodState.Releasing
+        out.total = int(np.count_nonzero(there))
+        if out.total:
+            nodes, of = self._pods.node[rows[there]], None if weights is None else weights[there]
+            out.counts = np.bincount(nodes, weights=of, minlength=self._nodes).astype(np.float64, copy=False)
+        return out
 
     def _catch_up(self, found: _Count) -> None:
         """Count what was placed or evicted since."""
-        if found.selected is None:
-            found.selected = np.zeros(len(self._evicted), np.bool_)
-            found.selected[found.rows] = True
-        for operation, sign in self._moves[found.seen :]:
-            chosen = found.selected[operation.rows]
-            if chosen.any():
-                if found.counts is None:
-                    found.counts = np.zeros(self._nodes)
-                np.add.at(found.counts, np.array(operation.nodes)[chosen], sign)
-                found.total += sign * int(np.count_nonzero(chosen))
+        if len(found.rows):
+            for operation, sign in self._moves[found.seen :]:
+                found.change(operation, sign, self._nodes)
         found.seen = len(self._moves)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from stromboli.api.resources import Mask
+from stromboli.api.resources import Mask, Vector
 from stromboli.framework.view import View
+from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
 
@@ -38,23 +39,29 @@ class PortIndex:
 
     def __init__(self) -> None:
         self._size = 0
-        #: by protocol and port: addresses and the numbers of the sets that claim them
-        self._claims: defaultdict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
+        #: by protocol and port the numbers of the sets that claim them, of one address and of any
+        self._claims: Numbered[HostPort] = Numbered()
+        self._all: Numbered[tuple[str, int]] = Numbered()
 
     def extend(self, values: Sequence[frozenset[HostPort]]) -> None:
-        for number, ports in enumerate(values, self._size):
+        first, self._size = self._size, self._size + len(values)
+        for number, ports in enumerate(values, first):
             for protocol, port, address in ports:
-                self._claims[protocol, port].append((address, number))
-        self._size += len(values)
+                self._claims.add((protocol, port, address), number)
+                self._all.add((protocol, port), number)
 
-    def conflicting(self, wanted: frozenset[HostPort]) -> set[int]:
-        """The sets that cannot share a node with this one; an unspecified address stands for all of them."""
-        return {
-            number
-            for protocol, port, mine in wanted
-            for theirs, number in self._claims.get((protocol, port), ())
-            if mine == theirs or _ANY_ADDRESS in (mine, theirs)
-        }
+    def conflicting(self, wanted: HostPort) -> Vector:
+        """1 for each set that cannot share a node with a port; an unspecified address stands for all of them."""
+        protocol, port, mine = wanted
+        out, size = np.zeros(self._size + 1), self._size
+        if mine == _ANY_ADDRESS:
+            numbers = [self._all.get((protocol, port), size)]
+        else:
+            numbers = [self._claims.get((protocol, port, address), size) for address in (mine, _ANY_ADDRESS)]
+        for found in numbers:
+            if found is not None:
+                out[found] = 1.0
+        return out
 
 
 class Ports:
@@ -67,9 +74,9 @@ class Ports:
     def free(self, wanted: frozenset[HostPort]) -> Mask:
         """The nodes where host ports are free, shape (nodes,)."""
         out = np.ones(self._nodes, np.bool_)
-        claimed = self._placed.traits(host_ports)
-        for number in sorted(claimed.index(PortIndex).conflicting(wanted)):
-            counts = self._placed.with_trait(host_ports, number)
+        for port in sorted(wanted):
+            conflicting = partial(self._placed.traits(host_ports).index(PortIndex).conflicting, port)
+            counts = self._placed.with_traits(host_ports, port, conflicting)
             if counts is not None:
                 out &= counts == 0
         return out

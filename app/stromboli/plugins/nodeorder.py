@@ -15,10 +15,11 @@ from stromboli.framework.plugin import Arguments, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import allocation, node_affinity, taints
 from stromboli.kube.images import image_locality
-from stromboli.kube.interpod import InterPod, preferred_terms
+from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.selector_spread import SelectorSpread, is_spread
 from stromboli.kube.spread import Spread, has_constraints
+from stromboli.kube.terms import preferred_terms
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 

@@ -16,11 +16,12 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.dra.claims import DynamicResources
-from stromboli.kube.interpod import InterPod, required_affinity
+from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
+from stromboli.kube.terms import required_affinity
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
 from stromboli.kube.volumes import VolumeBinding, zone_filters

@@ -1,0 +1,241 @@
+"""Terms of affinity between pods, and which of thousands select a pod, found in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.api import objects
+from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.kube.numbered import Numbered
+from stromboli.state.classes import PodClass
+from stromboli.state.selectors import Selector, label_selector
+
+_Numbers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Which pods, and how near."""
+
+    selector: Selector
+    #: in order, each once
+    namespaces: tuple[str, ...]
+    namespace_selector: Selector
+    topology_key: str
+
+
+def required_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
+    """The terms of pods that a class must be near to."""
+    affinity = pod_class.spec.affinity
+    return _required(pod_class, affinity.pod_affinity) if affinity else None
+
+
+def required_anti_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
+    """The terms of pods that a class keeps away from itself."""
+    affinity = pod_class.spec.affinity
+    return _required(pod_class, affinity.pod_anti_affinity) if affinity else None
+
+
+def preferred_terms(pod_class: PodClass) -> tuple[tuple[int, Term], ...] | None:
+    """The terms of pods that a class would rather be near to, by weight; negative, to be far from."""
+    affinity = pod_class.spec.affinity
+    if affinity is None:
+        return None
+    near, far = affinity.pod_affinity or _NO_AFFINITY, affinity.pod_anti_affinity or _NO_AFFINITY
+    return (
+        *((t.weight, _term(pod_class, t.pod_affinity_term)) for t in near.preferred or ()),
+        *((-t.weight, _term(pod_class, t.pod_affinity_term)) for t in far.preferred or ()),
+    ) or None
+
+
+_NO_AFFINITY = objects.PodAffinity()
+
+
+def _required(pod_class: PodClass, affinity: objects.PodAffinity | None) -> tuple[Term, ...] | None:
+    if affinity is None or not affinity.required:
+        return None
+    return tuple(_term(pod_class, term) for term in affinity.required)
+
+
+def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
+    """A term of the API; one that names no namespaces means those of its own pod."""
+    own = not raw.namespaces and raw.namespace_selector is None
+    return Term(
+        selector=label_selector(raw.label_selector),
+        namespaces=(pod_class.namespace,) if own else tuple(sorted(set(raw.namespaces or ()))),
+        namespace_selector=label_selector(raw.namespace_selector),
+        topology_key=raw.topology_key,
+    )
+
+
+class SelectorIndex:
+    """Label selectors by what they require, so that those that select a set of labels are found without asking each.
+
+    A selector is still short of as many labels as it requires; each label that a pod has makes some less short, and
+    rules others out.
+    """
+
+    def __init__(self) -> None:
+        #: the number of labels that each requires, shape (selectors,)
+        self._short: npt.NDArray[np.int16] = np.zeros(0, np.int16)
+        #: by a label and its value, or None for any value: those that are met by it, and those that it rules out
+        self._met: Numbered[tuple[str, str | None]] = Numbered()
+        self._broken: Numbered[tuple[str, str | None]] = Numbered()
+
+    def extend(self, selectors: Sequence[Selector]) -> None:
+        """More selectors; they are numbered in order, on from those before."""
+        first = len(self._short)
+        self._short = np.concatenate(
+            [self._short, np.array([len(_wanted(selector)) for selector in selectors], np.int16)]
+        )
+        for number, selector in enumerate(selectors, first):
+            for key, values in _wanted(selector).items():
+                for value in (None,) if values is None else values:
+                    self._met.add((key, value), number)
+        for number, selector in enumerate(selectors, first):
+            for requirement in selector.requirements:
+                if requirement.operator == "NotIn":
+                    for value in requirement.values:
+                        self._broken.add((requirement.key, value), number)
+                elif requirement.operator == "DoesNotExist":
+                    self._broken.add((requirement.key, None), number)
+
+    def selecting(self, labels: Mapping[str, str]) -> Rows:
+        """The numbers of the selectors that select a set of labels, ascending."""
+        short = self._short.copy()
+        keys = [key for label in labels.items() for key in (label, (label[0], None))]
+        for key in keys:
+            met = self._met.get(key, len(short))
+            if met is not None:
+                short[met] -= 1
+        for key in keys:
+            broken = self._broken.get(key, len(short))
+            if broken is not None:
+                short[broken] = -1
+        return np.flatnonzero(short == 0)
+
+
+def _wanted(selector: Selector) -> dict[str, frozenset[str] | None]:
+    """The labels that a selector requires, by key, each with the values that all requirements leave; None for any."""
+    out: dict[str, frozenset[str] | None] = {}
+    for requirement in selector.requirements:
+        key = requirement.key
+        if requirement.operator == "Exists":
+            out.setdefault(key, None)
+        elif requirement.operator == "In":
+            before = out.get(key)
+            out[key] = requirement.values if before is None else before & requirement.values
+    return out
+
+
+class TermIndex:
+    """The distinct terms that placed pods may have, in sets of them, found by the pods that they select."""
+
+    def __init__(self) -> None:
+        self._selectors = SelectorIndex()
+        self._numbers: dict[tuple[int, Term], int] = {}
+        #: by term, shape (terms,)
+        self._weights: Vector = np.zeros(0)
+        #: numbers of its namespaces and of its topology key, shape (2, terms)
+        self._about: _Numbers = np.zeros((2, 0), np.int32)
+        #: pairs of a set and a term in it, shape (2, pairs)
+        self._pairs: _Numbers = np.zeros((2, 0), np.int32)
+        self._topology_keys: list[str] = []
+        self._namespaces = _Namespaces()
+        self._sets = 0
+
+    def _extend(self, sets: Sequence[Iterable[tuple[int, Term]]]) -> None:
+        pairs, new = [], []
+        for number, terms in enumerate(sets, self._sets):
+            for entry in terms:
+                known = self._numbers.get(entry)
+                if known is None:
+                    known = self._numbers[entry] = len(self._numbers)
+                    new.append(entry)
+                pairs.append((number, known))
+        about = [(self._namespaces.number(term), self._key(term.topology_key)) for _, term in new]
+        # In this order: who reads meanwhile, for an earlier snapshot, finds all about what it selects.
+        self._sets += len(sets)
+        self._weights = np.append(self._weights, np.array([weight for weight, _ in new], np.float64))
+        self._about = _appended(self._about, about)
+        self._pairs = _appended(self._pairs, pairs)
+        self._selectors.extend([term.selector for _, term in new])
+
+    def _key(self, name: str) -> int:
+        if name not in self._topology_keys:
+            self._topology_keys.append(name)
+        return self._topology_keys.index(name)
+
+    def selecting(
+        self, labels: Mapping[str, str], namespace: str, of_namespace: Callable[[], Mapping[str, str]]
+    ) -> list[tuple[str, Rows]]:
+        """The terms that select a pod, by topology key; `of_namespace` has the labels of the pod's namespace."""
+        terms = self._selectors.selecting(labels)
+        if len(terms):
+            terms = terms[self._namespaces.reaching(namespace, of_namespace())[self._about[0, terms]]]
+        if not len(terms):
+            return []
+        keys = self._about[1, terms]
+        return [(self._topology_keys[key], terms[keys == key]) for key in np.flatnonzero(np.bincount(keys))]
+
+    def weights(self, terms: Rows) -> Vector:
+        """The weight that some terms have in each set, in all, and 0 at the end, shape (sets + 1,)."""
+        sets, of = self._pairs
+        weights = np.zeros(len(self._weights))
+        weights[terms] = self._weights[terms]
+        pairs = np.flatnonzero(weights[of])
+        summed = np.bincount(sets[pairs], weights=weights[of[pairs]], minlength=self._sets + 1)
+        # It counts in integers where there is nothing to add up.
+        return summed.astype(np.float64, copy=False)
+
+
+def _appended(numbers: _Numbers, rows: list[tuple[int, int]]) -> _Numbers:
+    return np.concatenate([numbers, np.array(rows, np.int32).reshape(-1, 2).T], axis=1)
+
+
+class RequiredTerms(TermIndex):
+    """Of values of `required_anti_affinity`; weights are 1."""
+
+    def extend(self, values: Sequence[tuple[Term, ...]]) -> None:
+        self._extend([[(1, term) for term in terms] for terms in values])
+
+
+class PreferredTerms(TermIndex):
+    """Of values of `preferred_terms`."""
+
+    def extend(self, values: Sequence[tuple[tuple[int, Term], ...]]) -> None:
+        self._extend(values)
+
+
+class _Namespaces:
+    """The namespaces that terms are about: those that they name, and those that they select."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[tuple[str, ...], Selector], int] = {}
+        self._named: Numbered[str] = Numbered()
+        self._selectors = SelectorIndex()
+
+    def number(self, term: Term) -> int:
+        """The number of a term's namespaces."""
+        about = (term.namespaces, term.namespace_selector)
+        number = self._numbers.get(about)
+        if number is None:
+            number = self._numbers[about] = len(self._numbers)
+            for name in term.namespaces:
+                self._named.add(name, number)
+            self._selectors.extend([term.namespace_selector])
+        return number
+
+    def reaching(self, name: str, labels: Mapping[str, str]) -> Mask:
+        """Whether a namespace is among them, by number."""
+        selecting = self._selectors.selecting(labels)
+        out = np.zeros(len(self._numbers), np.bool_)
+        out[selecting] = True
+        named = self._named.get(name, len(out))
+        if named is not None:
+            out[named] = True
+        return out

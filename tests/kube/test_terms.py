@@ -1,0 +1,61 @@
+"""Which of many selectors and terms select a pod, against asking each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stromboli.kube.terms import RequiredTerms, SelectorIndex, Term
+from stromboli.state.selectors import EVERYTHING, NOTHING, Requirement, Selector
+
+_VALUES = ["x", "y", "z"]
+_requirements = st.builds(
+    Requirement,
+    st.sampled_from(["app", "tier"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.frozensets(st.sampled_from(_VALUES), min_size=1, max_size=2),
+)
+_selectors = st.lists(_requirements, max_size=4).map(lambda all_: Selector(tuple(all_))) | st.just(NOTHING)
+_labels = st.dictionaries(st.sampled_from(["app", "tier", ""]), st.sampled_from(_VALUES))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(_selectors, max_size=6), st.lists(_selectors, max_size=6), _labels)
+def test_selectors_that_select_labels(first: list[Selector], later: list[Selector], labels: dict[str, str]) -> None:
+    index = SelectorIndex()
+    index.extend(first)
+    index.extend(later)
+    expected = [number for number, selector in enumerate([*first, *later]) if selector.matches(labels)]
+    assert index.selecting(labels).tolist() == expected
+
+
+_TEAMS = {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
+_terms = st.builds(
+    Term,
+    st.sampled_from([EVERYTHING, NOTHING, Selector((Requirement("app", "In", frozenset("x")),))]),
+    st.sampled_from([(), ("a",), ("a", "b")]),
+    st.sampled_from([EVERYTHING, NOTHING, Selector((Requirement("team", "In", frozenset("y")),))]),
+    st.sampled_from(["host", "zone"]),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.lists(_terms, max_size=3).map(tuple), max_size=6), _labels, st.sampled_from(sorted(_TEAMS)))
+def test_terms_that_select_a_pod_weigh_in_each_set_that_they_are_in(
+    sets: list[Any], labels: dict[str, str], namespace: str
+) -> None:
+    index = RequiredTerms()
+    for terms in sets:
+        index.extend([terms])
+
+    def selects(term: Term) -> bool:
+        among = namespace in term.namespaces or term.namespace_selector.matches(_TEAMS[namespace])
+        return among and term.selector.matches(labels)
+
+    found = dict(index.selecting(labels, namespace, lambda: _TEAMS[namespace]))
+    for key in ("host", "zone"):
+        weights = index.weights(found.get(key, np.zeros(0, np.intp)))
+        assert weights.tolist() == [sum(t.topology_key == key and selects(t) for t in terms) for terms in sets] + [0]
