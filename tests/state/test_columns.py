@@ -45,6 +45,20 @@ def test_labels_of_pods_are_those_of_the_snapshot_whoever_asked_before(
         assert shown(snapshot) == expected(snapshot)
 
 
+@given(st.lists(st.tuples(EVENTS, st.booleans()), max_size=5))
+def test_rows_of_a_value_are_found_whether_or_not_they_were_sorted_before(
+    steps: list[tuple[list[tuple[int, str | None]], bool]],
+) -> None:
+    state = builders.state()
+    for events, asked in steps:
+        change(state, events)
+        labels, read = (snapshot := state.snapshot()).pod_facts.labels("app"), expected(snapshot)
+        # so often that it is worth sorting them
+        for value in ["a", "b", "c"] * (4 if asked else 0):
+            rows = labels.rows(labels.by_value.get(value, -2)).tolist()
+            assert rows == [row for row, label in enumerate(read) if label == value]
+
+
 def test_only_pods_that_changed_are_read() -> None:
     state, read = builders.state([builders.pod(f"p-{number}") for number in range(100)]), []
 

@@ -26,7 +26,9 @@ from stromboli.kube.terms import (
     required_affinity,
     required_anti_affinity,
 )
+from stromboli.state.columns import Column, Numbers
 from stromboli.state.pods import PodRecord
+from stromboli.state.selectors import NOTHING, Selector
 
 #: terms that select a pod, by topology key, with how many pods that have them are on each node
 _Near = list[tuple[str, Vector]]
@@ -39,6 +41,8 @@ class InterPod:
         self._facts = view.nodes.facts
         self._placed = placed
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
+        #: namespaces by who names and selects them
+        self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
         #: by the trait that terms are of: the pod that was asked about last, and those that select it
         self._asked: dict[Trait[Any], tuple[PodRecord, list[tuple[str, Rows]]]] = {}
 
@@ -130,7 +134,25 @@ class InterPod:
 
     def _selected(self, term: Term) -> Rows:
         """The rows of the pods that a term selects."""
-        return self._placed.pod_facts.selected(term.selector, lambda name: self._reaches(term, name))
+        return self._placed.pod_facts.selected(term.selector, self._among(term))
+
+    def _among(self, term: Term) -> Mask:
+        """In which namespaces a term selects, as `PodFacts.selected` takes them."""
+        about = term.namespaces, term.namespace_selector
+        found = self._reached.get(about)
+        if found is None:
+            column = self._placed.pod_facts.namespaces()
+            if term.namespace_selector == NOTHING:
+                found = np.zeros(len(column.values) + 1, np.bool_)
+            else:
+                found = np.append(term.namespace_selector.mask(self._namespace_facts), False)
+            found[[column.by_value[name] for name in term.namespaces if name in column.by_value]] = True
+            self._reached[about] = found
+        return found
+
+    @cached_property
+    def _namespace_facts(self) -> _NamespaceFacts:
+        return _NamespaceFacts([*map(self._labels_of, self._placed.pod_facts.namespaces().values[:])])
 
     def _selects(self, term: Term, pod: PodRecord) -> bool:
         return term.selector.matches(pod.labels) and self._reaches(term, pod.namespace)
@@ -141,6 +163,30 @@ class InterPod:
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         known: Mapping[str, Any] = self._namespaces.get(namespace, {})
         return (known.get("metadata") or {}).get("labels") or {}
+
+
+class _NamespaceFacts:
+    """Labels of namespaces as selectors read them."""
+
+    def __init__(self, labels: Sequence[Mapping[str, str]]) -> None:
+        self._labels = labels
+        self._columns: dict[str, Column[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def label(self, key: str) -> Numbers:
+        return self.labels(key).numbers
+
+    def labels(self, key: str) -> Column[str]:
+        found = self._columns.get(key)
+        if found is None:
+            origin = np.full(len(self._labels), -1)
+            found = self._columns[key] = Column.read(self._labels, lambda labels: labels.get(key), None, origin)
+        return found
+
+    def label_values(self, key: str) -> Mapping[str, int]:
+        return self.labels(key).by_value
 
 
 def _nobody(sums: list[Vector]) -> Mask:

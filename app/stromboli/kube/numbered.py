@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -27,13 +27,23 @@ class Numbered(Generic[K]):
         if first != number:
             self._all.setdefault(key, [first]).append(number)
 
-    def get(self, key: K, size: int) -> int | Rows | None:
-        """The numbers of a key below `size`, as one or as an array; None for none."""
+    def get(self, key: K, size: int) -> Rows | None:
+        """The numbers of a key below `size`; None for none."""
         listed = self._all.get(key)
         if listed is None:
             first = self._first.get(key)
-            return first if first is not None and first < size else None
+            return None if first is None or first >= size else np.array([first])
         array = self._arrays.get(key)
         if array is None or len(array) < len(listed):
             array = self._arrays[key] = np.array(listed)
         return array if array[-1] < size else array[array < size]
+
+    def of(self, keys: Iterable[K], size: int) -> Rows:
+        """The numbers of some keys below `size`, one after the other."""
+        found = [numbers for key in keys if (numbers := self.get(key, size)) is not None]
+        if len(found) < 2:
+            return found[0] if found else _NONE
+        return np.concatenate(found)
+
+
+_NONE: Rows = np.zeros(0, np.intp)

@@ -126,19 +126,20 @@ class PlacedPods:
             found = self._traits[trait] = self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
         return found
 
-    def with_traits(self, trait: Trait[T], key: Hashable, weights: Callable[[], Vector]) -> Vector | None:
+    def with_traits(self, trait: Trait[T], key: Hashable, weights: Callable[[], tuple[Rows, Vector]]) -> Vector | None:
         """How many pods are on each node, of which each counts for the weight of its value of a trait.
 
-        `weights` has them by the number of the value, shape (values + 1,), and 0 at the end; `key` says which they are.
+        `weights` has numbers of values, each once, and what they weigh; `key` says which they are.
         """
 
         def selected() -> Selected:
-            column, weighing = self.traits(trait), weights()
-            values = np.flatnonzero(weighing)
+            column, (values, weighing) = self.traits(trait), weights()
             if len(values) == 1:
                 rows = column.rows(int(values[0]))
-                return rows, np.full(len(rows), weighing[values[0]])
-            by_row = weighing[column.numbers]
+                return rows, np.repeat(weighing, len(rows))
+            by_value = np.zeros(len(column.values) + 1)
+            by_value[values] = weighing
+            by_row = by_value[column.numbers]
             rows = np.flatnonzero(by_row)
             return rows, by_row[rows]
 

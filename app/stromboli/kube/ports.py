@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.view import View
 from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods
@@ -50,18 +50,15 @@ class PortIndex:
                 self._claims.add((protocol, port, address), number)
                 self._all.add((protocol, port), number)
 
-    def conflicting(self, wanted: HostPort) -> Vector:
-        """1 for each set that cannot share a node with a port; an unspecified address stands for all of them."""
+    def conflicting(self, wanted: HostPort) -> tuple[Rows, Vector]:
+        """The sets that cannot share a node with a port, each 1; an unspecified address stands for all of them."""
         protocol, port, mine = wanted
-        out, size = np.zeros(self._size + 1), self._size
         if mine == _ANY_ADDRESS:
-            numbers = [self._all.get((protocol, port), size)]
+            found = self._all.of(((protocol, port),), self._size)
         else:
-            numbers = [self._claims.get((protocol, port, address), size) for address in (mine, _ANY_ADDRESS)]
-        for found in numbers:
-            if found is not None:
-                out[found] = 1.0
-        return out
+            found = self._claims.of(((protocol, port, address) for address in (mine, _ANY_ADDRESS)), self._size)
+        found = np.unique(found) if len(found) > 1 else found
+        return found, np.ones(len(found))
 
 
 class Ports:

@@ -149,7 +149,10 @@ class Spread:
             return None
 
         def selected() -> Rows:
-            return pods.selected(selector, namespace.__eq__)
+            names = pods.namespaces()
+            among = np.zeros(len(names.values) + 1, np.bool_)
+            among[names.by_value[namespace]] = True
+            return pods.selected(selector, among)
 
         return self._placed.count((namespace, selector), selected, terminating=False)
 

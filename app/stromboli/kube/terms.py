@@ -14,8 +14,6 @@ from stromboli.kube.numbered import Numbered
 from stromboli.state.classes import PodClass
 from stromboli.state.selectors import Selector, label_selector
 
-_Numbers = npt.NDArray[np.int32]
-
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -75,48 +73,54 @@ def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
 class SelectorIndex:
     """Label selectors by what they require, so that those that select a set of labels are found without asking each.
 
-    A selector is still short of as many labels as it requires; each label that a pod has makes some less short, and
-    rules others out.
+    Each label of a pod meets some of what a selector requires, or rules it out.
     """
 
     def __init__(self) -> None:
-        #: the number of labels that each requires, shape (selectors,)
-        self._short: npt.NDArray[np.int16] = np.zeros(0, np.int16)
-        #: by a label and its value, or None for any value: those that are met by it, and those that it rules out
+        #: how many labels each requires, shape (selectors,)
+        self._required: npt.NDArray[np.int16] = np.zeros(0, np.int16)
+        #: those that require none
+        self._free: Numbered[None] = Numbered()
+        #: by a label and its value, or None for any value: those that require it, and those that it rules out
         self._met: Numbered[tuple[str, str | None]] = Numbered()
         self._broken: Numbered[tuple[str, str | None]] = Numbered()
 
     def extend(self, selectors: Sequence[Selector]) -> None:
         """More selectors; they are numbered in order, on from those before."""
-        first = len(self._short)
-        self._short = np.concatenate(
-            [self._short, np.array([len(_wanted(selector)) for selector in selectors], np.int16)]
-        )
-        for number, selector in enumerate(selectors, first):
-            for key, values in _wanted(selector).items():
-                for value in (None,) if values is None else values:
-                    self._met.add((key, value), number)
-        for number, selector in enumerate(selectors, first):
+        for number, selector in enumerate(selectors, len(self._required)):
             for requirement in selector.requirements:
                 if requirement.operator == "NotIn":
                     for value in requirement.values:
                         self._broken.add((requirement.key, value), number)
                 elif requirement.operator == "DoesNotExist":
                     self._broken.add((requirement.key, None), number)
+            wanted = _wanted(selector)
+            for key, values in wanted.items():
+                if values is None:
+                    self._met.add((key, None), number)
+                for value in values or ():
+                    self._met.add((key, value), number)
+            if not wanted:
+                self._free.add(None, number)
+        required = np.array([len(_wanted(selector)) for selector in selectors], np.int16)
+        self._required = np.concatenate([self._required, required])
 
     def selecting(self, labels: Mapping[str, str]) -> Rows:
-        """The numbers of the selectors that select a set of labels, ascending."""
-        short = self._short.copy()
+        """The numbers of the selectors that select a set of labels."""
+        required = self._required
         keys = [key for label in labels.items() for key in (label, (label[0], None))]
-        for key in keys:
-            met = self._met.get(key, len(short))
-            if met is not None:
-                short[met] -= 1
-        for key in keys:
-            broken = self._broken.get(key, len(short))
-            if broken is not None:
-                short[broken] = -1
-        return np.flatnonzero(short == 0)
+        found = self._met.of(keys, len(required))
+        if len(found):
+            found, times = np.unique(found, return_counts=True)
+            found = found[times == required[found]]
+        free = self._free.get(None, len(required))
+        if free is not None:
+            found = np.concatenate([found, free])
+        if len(found):
+            broken = self._broken.of(keys, len(required))
+            if len(broken):
+                found = found[~np.isin(found, broken)]
+        return found
 
 
 def _wanted(selector: Selector) -> dict[str, frozenset[str] | None]:
@@ -141,28 +145,33 @@ class TermIndex:
         #: by term, shape (terms,)
         self._weights: Vector = np.zeros(0)
         #: numbers of its namespaces and of its topology key, shape (2, terms)
-        self._about: _Numbers = np.zeros((2, 0), np.int32)
-        #: pairs of a set and a term in it, shape (2, pairs)
-        self._pairs: _Numbers = np.zeros((2, 0), np.int32)
+        self._about: Rows = np.zeros((2, 0), np.intp)
+        #: the first set that each is in, shape (terms,), and pairs of other sets and terms, shape (2, pairs)
+        self._first: Rows = np.zeros(0, np.intp)
+        self._others: Rows = np.zeros((2, 0), np.intp)
         self._topology_keys: list[str] = []
         self._namespaces = _Namespaces()
-        self._sets = 0
+        #: of sets
+        self._size = 0
 
     def _extend(self, sets: Sequence[Iterable[tuple[int, Term]]]) -> None:
-        pairs, new = [], []
-        for number, terms in enumerate(sets, self._sets):
+        new: list[tuple[int, Term]] = []
+        about, others = [], []
+        for number, terms in enumerate(sets, self._size):
             for entry in terms:
-                known = self._numbers.get(entry)
-                if known is None:
-                    known = self._numbers[entry] = len(self._numbers)
-                    new.append(entry)
-                pairs.append((number, known))
-        about = [(self._namespaces.number(term), self._key(term.topology_key)) for _, term in new]
+                known = self._numbers.setdefault(entry, len(self._numbers))
+                if known < len(self._first) + len(new):
+                    others.append((number, known))
+                    continue
+                new.append(entry)
+                about.append((number, self._namespaces.number(entry[1]), self._key(entry[1].topology_key)))
+        first, *of_terms = np.array(about, np.intp).reshape(-1, 3).T
         # In this order: who reads meanwhile, for an earlier snapshot, finds all about what it selects.
-        self._sets += len(sets)
+        self._size += len(sets)
         self._weights = np.append(self._weights, np.array([weight for weight, _ in new], np.float64))
-        self._about = _appended(self._about, about)
-        self._pairs = _appended(self._pairs, pairs)
+        self._first = np.append(self._first, first)
+        self._about = np.concatenate([self._about, of_terms], axis=1)
+        self._others = np.concatenate([self._others, np.array(others, np.intp).reshape(-1, 2).T], axis=1)
         self._selectors.extend([term.selector for _, term in new])
 
     def _key(self, name: str) -> int:
@@ -182,19 +191,20 @@ class TermIndex:
         keys = self._about[1, terms]
         return [(self._topology_keys[key], terms[keys == key]) for key in np.flatnonzero(np.bincount(keys))]
 
-    def weights(self, terms: Rows) -> Vector:
-        """The weight that some terms have in each set, in all, and 0 at the end, shape (sets + 1,)."""
-        sets, of = self._pairs
-        weights = np.zeros(len(self._weights))
-        weights[terms] = self._weights[terms]
-        pairs = np.flatnonzero(weights[of])
-        summed = np.bincount(sets[pairs], weights=weights[of[pairs]], minlength=self._sets + 1)
-        # It counts in integers where there is nothing to add up.
-        return summed.astype(np.float64, copy=False)
-
-
-def _appended(numbers: _Numbers, rows: list[tuple[int, int]]) -> _Numbers:
-    return np.concatenate([numbers, np.array(rows, np.int32).reshape(-1, 2).T], axis=1)
+    def weights(self, terms: Rows) -> tuple[Rows, Vector]:
+        """The sets that some terms are in, ascending, and what they weigh in each of them."""
+        sets, weights = self._first[terms], self._weights[terms]
+        of, others = self._others
+        if len(others):
+            among = np.zeros(len(self._weights))
+            among[terms] = weights
+            at = np.flatnonzero(among[others])
+            sets, weights = np.append(sets, of[at]), np.append(weights, among[others[at]])
+        if len(sets) == 1:
+            return sets, weights
+        distinct, at = np.unique(sets, return_inverse=True)
+        summed: Vector = np.bincount(at, weights=weights).astype(np.float64, copy=False)
+        return distinct, summed
 
 
 class RequiredTerms(TermIndex):

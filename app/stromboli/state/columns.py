@@ -6,7 +6,7 @@ value once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -68,12 +68,12 @@ class _Values(Generic[T]):
 class Column(Generic[T]):
     """The values of one snapshot's rows."""
 
-    __slots__ = ("_asked", "_derived", "_order", "_values", "numbers")
+    __slots__ = ("_asked", "_derived", "_sorted", "_values", "numbers")
 
-    def __init__(self, values: _Values[T], numbers: Numbers) -> None:
+    def __init__(self, values: _Values[T], numbers: Numbers, before: _Sorted | None = None) -> None:
         self._values = values
-        #: the rows by number, once that was worth sorting them, and how often it was asked before
-        self._order: tuple[Rows, Numbers] | None = None
+        #: the rows by number, maybe those of an earlier snapshot, and how often they were asked for
+        self._sorted = before
         self._asked = 0
         self._derived: dict[Any, Any] = {}
         #: the number of each row's value, -1 for none, shape (rows,)
@@ -96,14 +96,12 @@ class Column(Generic[T]):
 
     def rows(self, number: int) -> Rows:
         """The rows that have the value of a number, ascending."""
-        self._asked += 1
-        if self._order is None and self._asked > _SORTED_AFTER:
-            order = np.argsort(self.numbers, kind="stable")
-            self._order = order, self.numbers[order]
-        if self._order is None:
-            return np.flatnonzero(self.numbers == number)
-        order, numbers = self._order
-        return order[slice(*np.searchsorted(numbers, (number, number + 1)))]
+        if self._sorted is None or self._sorted.numbers is not self.numbers:
+            self._asked += 1
+            if self._asked <= _SORTED_AFTER:
+                return np.flatnonzero(self.numbers == number)
+            self._sorted = _Sorted(self.numbers, self._sorted)
+        return self._sorted.rows(number)
 
     @property
     def distinct(self) -> bool:
@@ -144,24 +142,78 @@ class Column(Generic[T]):
         cls, records: Sequence[R | None], read: Callable[[R], T | None], before: Column[T] | None, origin: Rows
     ) -> Column[T]:
         """What a function reads of records; those with an `origin`, shape (rows,), are as they were in that row."""
-        values = before._values if before is not None else _Values()
-        if len(values.listed) > 2 * len(records) + _SLACK or not values.claim():
-            values, before = _Values(), None
+        if before is None:
+            return cls._read(records, read, None, np.full(len(records), -1, np.int32), range(len(records)))
+        known = origin >= 0
+        numbers = np.full(len(records), -1, np.int32)
+        numbers[known] = before.numbers[origin[known]]
+        return cls._read(records, read, before._values, numbers, np.flatnonzero(~known).tolist())
+
+    @classmethod
+    def updated(
+        cls, records: Sequence[R | None], read: Callable[[R], T | None], before: Column[T], changed: Rows
+    ) -> Column[T]:
+        """The same with records that are as they were in their row, but for those in some rows."""
+        numbers, common = np.full(len(records), -1, np.int32), min(len(records), len(before.numbers))
+        numbers[:common] = before.numbers[:common]
+        out = cls._read(records, read, before._values, numbers, changed.tolist())
+        if out._values is before._values:
+            out._sorted = before._sorted
+        return out
+
+    @classmethod
+    def _read(
+        cls,
+        records: Sequence[R | None],
+        read: Callable[[R], T | None],
+        values: _Values[T] | None,
+        numbers: Numbers,
+        rows: Iterable[int],
+    ) -> Column[T]:
+        """Some rows read anew, the others with the numbers that they have."""
+        if values is None or len(values.listed) > 2 * len(records) + _SLACK or not values.claim():
+            values, rows = _Values(), range(len(records))
             values.claim()
         try:
-            if before is None or not len(before.numbers):
-                unknown, numbers = np.arange(len(records)), np.full(len(records), -1, np.int32)
-            else:
-                unknown, numbers = np.flatnonzero(origin < 0), before.numbers[origin]
-                numbers[unknown] = -1
-            for row in unknown.tolist():
+            for row in rows:
                 record = records[row]
                 value = None if record is None else read(record)
-                if value is not None:
-                    numbers[row] = values.number(value)
+                numbers[row] = -1 if value is None else values.number(value)
         finally:
             values.leave.append(None)
         return cls(values, numbers)
+
+
+class _Sorted:
+    """Rows by their number, and those of one number ascending."""
+
+    __slots__ = ("_keys", "numbers")
+
+    def __init__(self, numbers: Numbers, before: _Sorted | None) -> None:
+        """What was sorted `before` is gone on with where numbers are the same."""
+        self.numbers = numbers
+        common = 0 if before is None else min(len(numbers), len(before.numbers))
+        changed = np.flatnonzero(before.numbers[:common] != numbers[:common]) if before is not None else _NO_ROWS
+        new = np.sort(_keys(numbers, np.concatenate([changed, np.arange(common, len(numbers))])))
+        self._keys = new
+        if before is not None:
+            gone = _keys(before.numbers, np.concatenate([changed, np.arange(common, len(before.numbers))]))
+            kept = np.delete(before._keys, np.searchsorted(before._keys, gone))
+            self._keys = np.insert(kept, np.searchsorted(kept, new), new)
+
+    def rows(self, number: int) -> Rows:
+        """The rows that have a number."""
+        begin, end = np.searchsorted(self._keys, (number << 32, (number + 1) << 32))
+        return self._keys[begin:end] & 0xFFFFFFFF
+
+
+_NO_ROWS: Rows = np.zeros(0, np.intp)
+
+
+def _keys(numbers: Numbers, rows: Rows) -> Rows:
+    """Numbers that sort as the numbers of some rows do, and then as the rows."""
+    keys: Rows = (numbers[rows].astype(np.int64) << 32) | rows
+    return keys
 
 
 def _all_different(column: Column[Any]) -> bool:
@@ -191,7 +243,10 @@ class KeptColumns:
             return Column.read(records, read, None, np.arange(len(records)))
         if before is not None and seen == now:
             return before
-        found = Column.read(records, read, before, np.where(changed > seen, -1, np.arange(len(records))))
+        if before is None:
+            found = Column.read(records, read, None, np.arange(len(records)))
+        else:
+            found = Column.updated(records, read, before, np.flatnonzero(changed > seen))
         self._columns.pop(key, None)
         self._columns[key] = now, found
         for unused in list(self._columns)[:-_MOST_COLUMNS]:

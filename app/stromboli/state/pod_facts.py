@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -26,22 +26,26 @@ class PodFacts(Facts[PodRecord]):
         """value -> number, for the values that pods have."""
         return self.labels(key).by_value
 
-    def selected(self, selector: Selector, holds: Callable[[str], bool]) -> Rows:
-        """The rows of the pods that a selector selects, in namespaces of which something holds."""
+    def selected(self, selector: Selector, among: Mask) -> Rows:
+        """The rows of the pods that a selector selects, ascending, in some namespaces.
+
+        `among` says by number which of `namespaces` these are, and ends with False.
+        """
+        namespace = self.namespaces().numbers
         single = selector.single
         if single is None:
-            rows = np.arange(len(self))
-        else:
-            labels = self.labels(single.key)
-            rows = labels.rows(labels.by_value.get(next(iter(single.values)), _UNUSED))
-        rows = rows[self._in_namespaces(rows, holds)]
-        return rows[selector.mask(_Some(self, rows))] if len(rows) else rows
+            return np.flatnonzero(selector.mask(self) & among[namespace])
+        labels = self.labels(single.key)
+        rows = labels.rows(labels.by_value.get(next(iter(single.values)), _UNUSED))
+        if len(rows):
+            rows = rows[among[namespace[rows]]]
+        if len(rows) and len(selector.requirements) > 1:
+            rows = rows[selector.mask(_Some(self, rows))]
+        return rows
 
-    def _in_namespaces(self, rows: Rows, holds: Callable[[str], bool]) -> Mask:
-        """Which of some pods are there; each namespace is asked about once."""
-        column = self.column("namespace", lambda pod: pod.namespace)
-        answers: Mask = np.array([*map(holds, column.values[:]), False], np.bool_)
-        return answers[column.numbers[rows]]
+    def namespaces(self) -> Column[str]:
+        """The namespaces of pods."""
+        return self.column("namespace", lambda pod: pod.namespace)
 
     def labels(self, key: str) -> Column[str]:
         """The values of a label."""
