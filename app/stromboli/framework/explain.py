@@ -8,7 +8,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Vector, compared, fits, told
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector, compared, fits, told
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node

@@ -80,8 +80,9 @@ class Session:
         self.rules = rules
         if not rules.missing_claims:
             # In Volcano's cache such pods are in no job.
-            pods = snapshot.pods
-            pods.job = np.where(np.isin(pods.pod_class, claimless(snapshot)) & (pods.job >= 0), -1, pods.job)
+            pods, rows = snapshot.pods, claimless(snapshot)
+            pods.job = pods.job.copy()
+            pods.job[rows] = np.minimum(pods.job[rows], -1)
         nodes = NodeLedger(snapshot.nodes)
         self.view = View(snapshot, nodes.nodes, policy, rules, environment, now)
         self.plugins: list[Plugin] = [plugin for tier in tiers for plugin, _ in tier]

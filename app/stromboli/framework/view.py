@@ -298,12 +298,16 @@ def _by_arrival(pod: PodRecord) -> tuple[Any, ...]:
 
 
 def claimless(snapshot: Snapshot) -> Rows:
-    """The classes of pods that name a resource claim that does not exist."""
+    """The rows of pods that name a resource claim that does not exist."""
     claims: Mapping[str, Any] = snapshot.objects.get("ResourceClaim", {})
-    lacking = [
-        pod_class.id
-        for pod_class in snapshot.classes
-        for named in pod_class.spec.resource_claims or ()
-        if named.resource_claim_name and keys.key(pod_class.namespace, named.resource_claim_name) not in claims
-    ]
-    return np.array(lacking, np.intp)
+    named = snapshot.pod_facts.column("named claims", _named_claims)
+    lacking = [number for number, names in enumerate(named.values[:]) if any(name not in claims for name in names)]
+    return np.flatnonzero(np.isin(named.numbers, lacking))
+
+
+def _named_claims(pod: PodRecord) -> tuple[str, ...] | None:
+    """The resource claims that a pod names, None for none."""
+    named = pod.pod_class.spec.resource_claims
+    if not named:
+        return None
+    return tuple(keys.key(pod.namespace, each.resource_claim_name) for each in named if each.resource_claim_name)

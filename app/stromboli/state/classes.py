@@ -7,7 +7,7 @@ matter (names, node, priority, the random volume of a service account) must not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from weakref import WeakValueDictionary
@@ -106,6 +106,7 @@ class ClassTable:
         "_reads",
         "_requests",
         "_shapes",
+        "_shown",
         "classes",
     )
 
@@ -121,6 +122,7 @@ class ClassTable:
         self._pods: list[int] = []
         self._numbers = RowNumbers()
         self._requests: Matrix = np.zeros((16, len(dimensions)))
+        self._shown: tuple[Sequence[PodClass], Matrix] | None = None
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
 
     def copy(self) -> ClassTable:
@@ -175,6 +177,7 @@ class ClassTable:
         self._pods[number] -= 1
         if self._pods[number]:
             return
+        self._shown = None
         del self._by_key[self._keys[number]]
         self.classes[number], self._keys[number] = _VACANT, b""
         self._numbers.give_back(number)
@@ -182,6 +185,7 @@ class ClassTable:
             del column[self._numbers.size :]
 
     def _add(self, made: PodClass, key: bytes) -> None:
+        self._shown = None
         if made.id == len(self.classes):
             self.classes.append(made)
             self._keys.append(key)
@@ -197,13 +201,17 @@ class ClassTable:
         row: Vector = self._requests[pod_class.id]
         return row
 
-    def requests(self) -> Matrix:
-        """A copy of the requests of all classes, shape (classes, dimensions)."""
-        return self._requests[: len(self.classes)].copy()
+    def shown(self) -> tuple[Sequence[PodClass], Matrix]:
+        """A copy of all classes and of their requests, shape (classes, dimensions), shared until one changes."""
+        if self._shown is None:
+            requests = self._requests[: len(self.classes)].copy()
+            requests.flags.writeable = False
+            self._shown = self.classes[:], requests
+        return self._shown
 
     def reshape(self, dimensions: Dimensions) -> None:
         """Read the requests of all classes in other dimensions."""
-        self._dimensions = dimensions
+        self._dimensions, self._shown = dimensions, None
         self._requests = np.zeros((max(16, len(self.classes)), len(dimensions)))
         for pod_class in self._by_key.values():
             self._requests[pod_class.id] = dimensions.vector(pod_class.request)

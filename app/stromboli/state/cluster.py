@@ -204,6 +204,7 @@ class ClusterState:
             position = np.full(len(self.nodes.records) + 1, -1, np.int32)
             position[order] = np.arange(len(order), dtype=np.int32)
             node = position[node]
+        classes, requests = self.classes.shown()
         return Snapshot(
             dimensions=tuple(self.dimensions.names),
             nodes=NodeColumns(
@@ -222,8 +223,8 @@ class ClusterState:
             ),
             pod_facts=PodFacts(records, self.pods.changed[:size].copy(), self.pods.now, self._pod_columns),
             reads=self.reads,
-            classes=self.classes.classes[:],
-            requests=self.classes.requests(),
+            classes=classes,
+            requests=requests,
             pod_groups=pod_groups,
             group_facts=Facts(
                 pod_groups, self.jobs.changed[: len(pod_groups)].copy(), self.jobs.now, self._group_columns
@@ -394,7 +395,7 @@ class ClusterState:
         self.nodes.recount(
             which,
             nodes[rows].astype(np.intp),
-            self.classes.requests()[classes],
+            self.classes.shown()[1][classes],
             np.array([self.classes.classes[number].scoring_request for number in classes.tolist()]).reshape(-1, 2),
             states[rows] == _RELEASING,
         )

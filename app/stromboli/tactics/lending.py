@@ -68,8 +68,9 @@ class _Lending:
         """The jobs that have a pod for which some node may have room now."""
         view = self._session.view
         most = view.nodes.idle.max(axis=1, initial=0.0)
-        requests = view.snapshot.requests[:, : len(most)]
-        small = (requests < most + TOLERANCE).all(axis=1)
+        rows = view.membership.all_pending()[0].rows
+        small = np.zeros(len(view.snapshot.classes), np.bool_)
+        small[view.pods.pod_class[rows]] = (view.requests(rows) < most + TOLERANCE).all(axis=1)
         return [job for job in jobs if small[view.pods.pod_class[view.membership.pending(job.index)]].any()]
 
     def _pods(self, job: Job) -> list[PodRecord]:

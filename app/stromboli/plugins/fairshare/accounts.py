@@ -142,12 +142,12 @@ def _detached(queue: Queue, by_name: dict[str, Queue]) -> Reason | None:
 def _waiting(view: View) -> Matrix:
     """What pods request that wait for a place and no scheduling gate holds back, shape (jobs, dimensions)."""
     waiting: Matrix = view.job_requested - view.job_allocated
-    gated = np.array([each.gated for each in view.snapshot.classes], np.bool_)
+    gated = view.snapshot.pod_facts.column("gated", lambda pod: pod.pod_class.gated or None).numbers >= 0
     if not gated.any():
         return waiting
     pods = view.pods
     index_of = view.membership.index_of
-    counted = (pods.state == PodState.Pending) & gated[pods.pod_class] & (index_of[pods.job] >= 0)
+    counted = (pods.state == PodState.Pending) & gated & (index_of[pods.job] >= 0)
     counted[list(view.too_large)] = False
     rows = np.flatnonzero(counted)
     np.subtract.at(waiting, index_of[pods.job[rows]], view.requests(rows))
