@@ -64,19 +64,33 @@ class _Shape:
     """What classes have in common that differ in their claims and in what plugins read of them."""
 
     spec: objects.PodSpec
-    request: Mapping[str, int]
-    scoring_request: tuple[float, float]
-    limit: Mapping[str, int]
+    amounts: _Amounts
     terms: bytes
 
     def of(self, spec: objects.PodSpec) -> objects.PodSpec:
         """A spec of this shape, which shares what is the same."""
-        own = {name: getattr(spec, name) for name in _OF_CLASS}
-        return msgspec.structs.replace(self.spec, **own)
+        return _shared(self.spec, spec, _OF_CLASS)
+
+
+def _shared(spec: objects.PodSpec, other: objects.PodSpec, names: Sequence[str]) -> objects.PodSpec:
+    """A spec with some fields of another."""
+    return msgspec.structs.replace(spec, **{name: getattr(other, name) for name in names})
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Amounts:
+    """What shapes have in common that have the same containers."""
+
+    spec: objects.PodSpec
+    request: Mapping[str, int]
+    scoring_request: tuple[float, float]
+    limit: Mapping[str, int]
 
 
 #: fields of the spec that a class has for itself
 _OF_CLASS = ("volumes", "resource_claims")
+#: those that say what it asks for
+_OF_AMOUNTS = ("containers", "init_containers", "overhead", "resources")
 
 #: stands where no class is
 _VACANT = PodClass(
@@ -97,6 +111,7 @@ class ClassTable:
     """Interns pod specs, and forgets them with the last pod. The classes themselves are shared with snapshots."""
 
     __slots__ = (
+        "_amounts",
         "_by_key",
         "_dimensions",
         "_encoder",
@@ -117,6 +132,7 @@ class ClassTable:
         self.classes: list[PodClass] = []
         self._by_key: dict[bytes, PodClass] = {}
         self._shapes: WeakValueDictionary[bytes, _Shape] = WeakValueDictionary()
+        self._amounts: WeakValueDictionary[bytes, _Amounts] = WeakValueDictionary()
         #: by class id: its key, and how many pods have it
         self._keys: list[bytes] = []
         self._pods: list[int] = []
@@ -137,12 +153,9 @@ class ClassTable:
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
         claims = tuple(_claims(spec)) if spec.volumes else ()
         local = namespace if _depends_on_namespace(spec, claims) else ""
-        shape = self._encoder.encode(
+        amounts = self._encoder.encode([getattr(spec, name) for name in _OF_AMOUNTS])
+        shape = amounts + self._encoder.encode(
             (
-                spec.containers,
-                spec.init_containers,
-                spec.overhead,
-                spec.resources,
                 spec.node_selector,
                 spec.affinity,
                 spec.tolerations,
@@ -156,19 +169,29 @@ class ClassTable:
         key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), self._shape(shape, spec), spec, read, claims, local)
+            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, claims, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
 
-    def _shape(self, key: bytes, spec: objects.PodSpec) -> _Shape:
-        """What a spec has in common with others of the same key."""
+    def _shape(self, text: bytes, of_amounts: bytes, spec: objects.PodSpec) -> _Shape:
+        """What a spec has in common with others of the same text."""
+        key = blake2b(text, digest_size=_DIGEST).digest()
         found = self._shapes.get(key)
         if found is None:
+            amounts = self._amounts_of(of_amounts, spec)
             affinity = spec.affinity.node_affinity if spec.affinity else None
             terms = self._encoder.encode((spec.node_selector, affinity, spec.tolerations))
+            found = self._shapes[key] = _Shape(_shared(spec, amounts.spec, _OF_AMOUNTS), amounts, terms)
+        return found
+
+    def _amounts_of(self, text: bytes, spec: objects.PodSpec) -> _Amounts:
+        """What a spec has in common with others whose containers ask for the same."""
+        key = blake2b(text, digest_size=_DIGEST).digest()
+        found = self._amounts.get(key)
+        if found is None:
             request, limit = pod_request(spec), _pod_total(spec, "limits") or _NO_LIMIT
-            found = self._shapes[key] = _Shape(spec, request, _scoring_request(spec), limit, terms)
+            found = self._amounts[key] = _Amounts(spec, request, _scoring_request(spec), limit)
         return found
 
     def release(self, pod_class: PodClass) -> None:
@@ -220,13 +243,14 @@ class ClassTable:
 def _make(
     number: int, shape: _Shape, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str
 ) -> PodClass:
+    amounts = shape.amounts
     return PodClass(
         id=number,
         spec=shape.of(spec),
-        request=shape.request,
-        scoring_request=shape.scoring_request,
-        limit=shape.limit,
-        best_effort=not shape.request.keys() - {"pods"},
+        request=amounts.request,
+        scoring_request=amounts.scoring_request,
+        limit=amounts.limit,
+        best_effort=not amounts.request.keys() - {"pods"},
         gated=bool(spec.scheduling_gates),
         reads=read,
         namespace=namespace,

@@ -335,7 +335,7 @@ FEATURES: Mapping[str, Feature] = {
             placed=lambda n: _anti_affinity({"app": f"app-{n}"}),
             per_node=20,
         ),
-        {"success": 0.2, "tick": 20},
+        {"success": 0.2, "tick": 20, **_HALF_A_GIGABYTE},
     ),
     "spread over a label of its own": Feature(
         Trial(
