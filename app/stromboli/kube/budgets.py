@@ -36,7 +36,7 @@ class Budget:
 
     def covered(self, pods: PodFacts) -> Rows:
         """The rows of the pods that it covers."""
-        rows = pods.selected(self.selector, lambda namespace: namespace == self.namespace)
+        rows = pods.selected(self.selector, pods.named((self.namespace,)))
         if not self.disrupted:
             return rows
         names = pods.column("name", lambda pod: pod.name)

@@ -141,12 +141,9 @@ class InterPod:
         about = term.namespaces, term.namespace_selector
         found = self._reached.get(about)
         if found is None:
-            column = self._placed.pod_facts.namespaces()
-            if term.namespace_selector == NOTHING:
-                found = np.zeros(len(column.values) + 1, np.bool_)
-            else:
-                found = np.append(term.namespace_selector.mask(self._namespace_facts), False)
-            found[[column.by_value[name] for name in term.namespaces if name in column.by_value]] = True
+            found = self._placed.pod_facts.named(term.namespaces)
+            if term.namespace_selector != NOTHING:
+                found[:-1] |= term.namespace_selector.mask(self._namespace_facts)
             self._reached[about] = found
         return found
 

@@ -149,10 +149,7 @@ class Spread:
             return None
 
         def selected() -> Rows:
-            names = pods.namespaces()
-            among = np.zeros(len(names.values) + 1, np.bool_)
-            among[names.by_value[namespace]] = True
-            return pods.selected(selector, among)
+            return pods.selected(selector, pods.named((namespace,)))
 
         return self._placed.count((namespace, selector), selected, terminating=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class PodFacts(Facts[PodRecord]):
     def selected(self, selector: Selector, among: Mask) -> Rows:
         """The rows of the pods that a selector selects, ascending, in some namespaces.
 
-        `among` says by number which of `namespaces` these are, and ends with False.
+        `among` says by number which of `namespaces` these are, and ends with False, as `named` makes it.
         """
         namespace = self.namespaces().numbers
         single = selector.single
@@ -46,6 +46,13 @@ class PodFacts(Facts[PodRecord]):
     def namespaces(self) -> Column[str]:
         """The namespaces of pods."""
         return self.column("namespace", lambda pod: pod.namespace)
+
+    def named(self, namespaces: Iterable[str]) -> Mask:
+        """Which of `namespaces` are named; those that no pod is in are left out."""
+        column = self.namespaces()
+        among = np.zeros(len(column.values) + 1, np.bool_)
+        among[[column.by_value[name] for name in namespaces if name in column.by_value]] = True
+        return among
 
     def labels(self, key: str) -> Column[str]:
         """The values of a label."""
