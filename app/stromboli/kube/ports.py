@@ -50,13 +50,16 @@ class PortIndex:
                 self._claims.add((protocol, port, address), number)
                 self._all.add((protocol, port), number)
 
-    def conflicting(self, wanted: HostPort) -> tuple[Rows, Vector]:
-        """The sets that cannot share a node with a port, each 1; an unspecified address stands for all of them."""
-        protocol, port, mine = wanted
-        if mine == _ANY_ADDRESS:
-            found = self._all.of(((protocol, port),), self._size)
-        else:
-            found = self._claims.of(((protocol, port, address) for address in (mine, _ANY_ADDRESS)), self._size)
+    def conflicting(self, wanted: frozenset[HostPort]) -> tuple[Rows, Vector]:
+        """The sets that cannot share a node with some ports, each 1; an unspecified address stands for all of them."""
+        whole = ((protocol, port) for protocol, port, mine in wanted if mine == _ANY_ADDRESS)
+        single = (
+            (protocol, port, address)
+            for protocol, port, mine in wanted
+            if mine != _ANY_ADDRESS
+            for address in (mine, _ANY_ADDRESS)
+        )
+        found = np.concatenate((self._all.of(whole, self._size), self._claims.of(single, self._size)))
         found = np.unique(found) if len(found) > 1 else found
         return found, np.ones(len(found))
 
@@ -70,10 +73,6 @@ class Ports:
 
     def free(self, wanted: frozenset[HostPort]) -> Mask:
         """The nodes where host ports are free, shape (nodes,)."""
-        out = np.ones(self._nodes, np.bool_)
-        for port in sorted(wanted):
-            conflicting = partial(self._placed.traits(host_ports).index(PortIndex).conflicting, port)
-            counts = self._placed.with_traits(host_ports, port, conflicting)
-            if counts is not None:
-                out &= counts == 0
-        return out
+        conflicting = partial(self._placed.traits(host_ports).index(PortIndex).conflicting, wanted)
+        counts = self._placed.with_traits(host_ports, wanted, conflicting)
+        return np.ones(self._nodes, np.bool_) if counts is None else counts == 0
