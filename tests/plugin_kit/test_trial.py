@@ -91,7 +91,7 @@ class Follower(Plugin):
     ],
 )
 def test_what_is_wrong_is_found(plugin: type[Plugin], check: str, problem: str) -> None:
-    assert problem in problems(plugin)[check]
+    assert problem in problems(plugin, clusters=10)[check]
 
 
 class Company(Plugin):
