@@ -77,6 +77,14 @@ def test_a_journal_that_ends_before_its_first_session_is_no_success(recording: R
     assert (result.exit_code, result.stderr) == (2, f"{tmp_path / 'cut'}: no session is in it\n")
 
 
+def test_of_a_journal_that_is_cut_off_what_is_whole_is_replayed(recording: Recording, tmp_path: Path) -> None:
+    path = written_to(tmp_path / "cut", recording.entries())
+    path.write_bytes(path.read_bytes() + wire.frame([b"more"])[:-1])
+    result = stromboli("replay", path)
+    assert (result.exit_code, result.stderr) == (0, f"{path}: is cut off: what is whole counts\n")
+    assert result.stdout.startswith("2 sessions")
+
+
 def test_the_first_difference_is_shown(recording: Recording, tmp_path: Path) -> None:
     entries = recording.entries()
     for entry in entries:

@@ -63,17 +63,21 @@ def replay(
 
 def _remark(remarks: list[str]) -> None:
     for remark in remarks:
-        print(remark, file=sys.stderr)
+        _warn(remark)
+
+
+def _warn(remark: str) -> None:
+    print(remark, file=sys.stderr)
 
 
 def _entries(journal: Path) -> Iterator[Entry]:
     """What is in a journal. Raises StromboliError."""
     if str(journal) == "-":
-        yield from read(_named(journal), sys.stdin.buffer)
+        yield from read(_named(journal), sys.stdin.buffer, _warn)
         return
     for path in files_of(journal) if journal.is_dir() else [journal]:
         with path.open("rb") as file:
-            yield from read(str(path), file)
+            yield from read(str(path), file, _warn)
 
 
 def _named(journal: Path) -> str:

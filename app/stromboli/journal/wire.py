@@ -9,7 +9,7 @@ from before; parts of the cluster as it was then follow, and then its sessions i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
@@ -284,11 +284,14 @@ def frame(items: Iterable[bytes]) -> bytes:
     return len(deflated).to_bytes(_LENGTH) + deflated
 
 
-def read(source: str, file: BinaryIO) -> Iterator[Entry]:
-    """What is in a journal. Raises JournalError, with `source` for what is read."""
+def read(source: str, file: BinaryIO, remark: Callable[[str], None] = lambda text: None) -> Iterator[Entry]:
+    """What is in a journal, of one that is cut off what is whole. Raises JournalError.
+
+    `source` is what is read; `remark` is told, in a line, that it is cut off.
+    """
     left = _LARGEST_JOURNAL
     try:
-        for content in _frames(source, file):
+        for content in _frames(source, file, remark):
             left -= len(content)
             if left < 0:
                 raise JournalError(f"{source}: holds more than {_LARGEST_JOURNAL >> 30} GiB")
@@ -297,7 +300,7 @@ def read(source: str, file: BinaryIO) -> Iterator[Entry]:
         raise JournalError(f"{source}: is damaged: {told(error)}") from None
 
 
-def _frames(source: str, file: BinaryIO) -> Iterator[bytes]:
+def _frames(source: str, file: BinaryIO, remark: Callable[[str], None]) -> Iterator[bytes]:
     begun = False
     while start := file.read(_LENGTH):
         if start == _NAME[:_LENGTH]:
@@ -311,7 +314,8 @@ def _frames(source: str, file: BinaryIO) -> Iterator[bytes]:
             raise JournalError(f"{source}: is damaged: no frame begins where one should")
         deflated = file.read(length)
         if len(deflated) < length:
-            # Whoever wrote it was ended in the middle: what is whole counts.
+            # Whoever wrote it was ended in the middle.
+            remark(f"{source}: is cut off: what is whole counts")
             return
         inflater = zlib.decompressobj()
         content = inflater.decompress(deflated, _LARGEST_FRAME)
