@@ -153,6 +153,24 @@ def test_objects_are_added_removed_and_another_policy_is_tried(files: Path) -> N
     assert (missing.exit_code, missing.output) == (2, "-: document 1: there is no Node m to remove\n")
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("{kind: List, items: 3}", "document 1: items: should be a list, not 3"),
+        ("{kind: [Queue], metadata: {name: a}}", "document 1: kind: should be text, not ['Queue']"),
+        ("{kind: Queue, $patch: delete}", "document 1: Queue: metadata.name: is required"),
+        ("actions: nope\ntiers: []", "actions: unknown action 'nope'"),
+    ],
+)
+def test_what_is_wrong_with_a_change_is_a_line_that_names_its_file(tmp_path: Path, change: str, says: str) -> None:
+    cluster, path = tmp_path / "cluster.yaml", tmp_path / "change.yaml"
+    cluster.write_text(CLUSTER)
+    path.write_text(change)
+    told = stromboli("whatif", "-f", path, "--on", cluster)
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert told.stderr.startswith(f"{path}: {says}")
+
+
 def test_pods_that_would_wait_fail_a_gate(files: Path) -> None:
     container = "{name: c, image: i, resources: {requests: {cpu: 9}}}"
     pod = f"{{kind: Pod, metadata: {{name: big}}, spec: {{schedulerName: stromboli, containers: [{container}]}}}}"

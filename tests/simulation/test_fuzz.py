@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.documents import read_yaml
+from stromboli.api.errors import StromboliError
 from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.simulation.changes import read_changes
+from tests.builders import node, pod, pod_group, queue, state
 from tests.fuzz import CHANGES, Change, changed, tried
 from tests.simulation.test_files import invoke
 
@@ -42,6 +46,7 @@ _MORE = (
     "tdm",
 )
 POLICY["tiers"][1]["plugins"] += [{"name": name, "arguments": {}, "enabledOverused": True} for name in _MORE]
+REMOVAL = {"kind": "Pod", "metadata": {"name": "g-0", "namespace": "default"}, "$patch": "delete"}
 SCENARIO: Any = {
     "name": "s",
     "config": json.dumps(POLICY),
@@ -63,6 +68,18 @@ def answered(*command: str, text: str | bytes) -> None:
     assert "failed" not in result.stderr
     assert (result.exit_code == 2) == bool(result.stderr), result.stderr
     assert all(len(line) < 1500 for line in result.stderr.splitlines()), result.stderr
+
+
+@TRIED
+@given(CHANGES)
+def test_changes_to_a_cluster(changes: list[Change]) -> None:
+    known = state(node("n"), queue("default"), pod_group("g"), pod("g-0", "g"))
+    hostile = {"kind": "List", "items": [changed(MANIFESTS, changes), {**REMOVAL, **changed(REMOVAL, changes)}]}
+    for document in (changed(MANIFESTS, changes), changed(REMOVAL, changes), hostile):
+        with suppress(StromboliError):
+            found = read_changes("change", json.dumps(document), known)
+            assert all(len(problem) < 1500 and "\n" not in problem for problem in found.problems)
+            found.apply(known.fork())
 
 
 def test_what_the_examples_are_made_from_is_good() -> None:

@@ -16,7 +16,7 @@ import msgspec
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import DocumentError, MistakesError
 from stromboli.api.objects import PodStatus
-from stromboli.api.validation import shown
+from stromboli.api.validation import readable, shown
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
@@ -72,7 +72,7 @@ def read_changes(source: str, text: str, state: ClusterState) -> Changes:
     try:
         for number, document in enumerate(read_yaml(text), 1):
             where = f"{source}: document {number}"
-            for each in _flat(document):
+            for each in _flat(document, where, out.problems):
                 _sort(out, manifests, each, where, state)
     except DocumentError as error:
         out.problems.append(f"{source}: {error}")
@@ -82,10 +82,14 @@ def read_changes(source: str, text: str, state: ClusterState) -> Changes:
     return out
 
 
-def _flat(document: Any) -> Iterable[Any]:
-    if isinstance(document, dict) and document.get("kind") == "List":
-        return document.get("items") or ()
-    return () if document is None else (document,)
+def _flat(document: Any, where: str, problems: list[str]) -> Iterable[Any]:
+    if not isinstance(document, dict) or document.get("kind") != "List":
+        return () if document is None else (document,)
+    items = document.get("items") or []
+    if isinstance(items, list):
+        return items
+    problems.append(f"{where}: items: should be a list, not {shown(items)}")
+    return ()
 
 
 def _sort(out: Changes, manifests: list[dict[str, Any]], document: Any, where: str, state: ClusterState) -> None:
@@ -94,6 +98,8 @@ def _sort(out: Changes, manifests: list[dict[str, Any]], document: Any, where: s
     elif "kind" not in document and not {"actions", "tiers"}.isdisjoint(document):
         # JSON is YAML, and what is read from it again is the same.
         out.policy = msgspec.json.encode(document).decode()
+    elif not isinstance(document.get("kind", ""), str):
+        out.problems.append(f"{where}: kind: should be text, not {shown(document['kind'])}")
     elif "$patch" in document:
         _remove(out, document, where, state)
     else:
@@ -104,8 +110,10 @@ def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterSt
     kind, key = str(document.get("kind")), _key(document)
     if document["$patch"] != _DELETE:
         out.problems.append(f"{where}: $patch: should be {_DELETE}, not {shown(document['$patch'])}")
+    elif not key.rpartition("/")[2]:
+        out.problems.append(f"{where}: {readable(kind)}: metadata.name: is required")
     elif key not in state.keys(kind):
-        out.problems.append(f"{where}: there is no {kind} {key} to remove")
+        out.problems.append(f"{where}: there is no {readable(kind)} {readable(key)} to remove")
     else:
         out.removed.append((kind, key))
 
