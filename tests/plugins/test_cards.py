@@ -9,10 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.plugins.deviceshare.cards import Cards, Sharing
+from stromboli.plugins.deviceshare import cards
+from stromboli.plugins.deviceshare.cards import Cards, Fleet, Inventory, InventoryIndex, Sharing
 from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
 from stromboli.plugins.deviceshare.holders import Holders
 from stromboli.plugins.deviceshare.vgpu import Virtual
+from stromboli.state.columns import Column
 from tests import builders
 from tests.plugins.card_oracle import Card, Request, shared, virtual, whole
 
@@ -111,3 +113,27 @@ def test_cards_of_some_pods_are_counted_on(
         holders.change(*part, -1 if part in held else 1)
         held ^= {part}
     assert found() == sorted({(node, card) for pod, node, card in held if chosen[pod]})
+
+
+_INVENTORIES = st.lists(st.lists(st.sampled_from("abcd"), max_size=4), min_size=1, max_size=4)
+
+
+@given(_INVENTORIES, _INVENTORIES)
+def test_cards_are_found_by_their_ids_where_there_were_others_before(before: list[Any], now: list[Any]) -> None:
+    """Of equal ids of a node the last counts; ids that no node has any longer are found nowhere."""
+
+    def read(ids: list[str]) -> Inventory | None:
+        return Inventory(tuple(cards.Card(index, 1, name) for index, name in enumerate(ids))) if ids else None
+
+    earlier = Column.read(before, read, None, np.arange(len(before)))
+    earlier.index(InventoryIndex)
+    column = Column.read(now, read, earlier, np.full(len(now), -1))
+    ids = column.index(InventoryIndex).ids
+    pairs = [(node, name) for node in range(len(now)) for name in ids]
+    nodes, wanted = (
+        np.array(part, np.intp) for part in ([node for node, _ in pairs], [ids[name] for _, name in pairs])
+    )
+    found = Fleet(column).locate(nodes, wanted)
+    assert found.tolist() == [
+        max((at for at, each in enumerate(now[node]) if each == name), default=-1) for node, name in pairs
+    ]

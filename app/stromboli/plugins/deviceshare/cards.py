@@ -15,7 +15,7 @@ from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import ResourceList
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.state.columns import Numbers
+from stromboli.state.columns import Column, Numbers
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord
 
@@ -272,14 +272,31 @@ class GrantIndex:
         return known
 
 
-def locate(ids: Rows, nodes: Rows, wanted: Rows) -> Rows:
-    """The card of a node that has an id, the last of equals, -1 for none; `ids` has shape (nodes, cards)."""
-    width = ids.max(initial=0) + 2
-    keys = (np.arange(len(ids))[:, None] * width + ids + 1).ravel()
-    order = np.argsort(keys, kind="stable")
-    sought = nodes * width + wanted + 1
-    at = order[np.searchsorted(keys, sought, side="right", sorter=order) - 1]
-    return np.where((keys[at] == sought) & (wanted >= 0), at % ids.shape[1], -1)
+class Fleet:
+    """The cards of all nodes with nothing taken, and where each is by its id."""
+
+    def __init__(self, inventories: Column[Inventory]) -> None:
+        """`inventories` are those of the nodes; it is made once for each such column."""
+        cards, ids = inventories.index(InventoryIndex).cards(inventories.numbers)
+        self._cards = cards
+        self._width = int(ids.max(initial=0)) + 2
+        self._across = ids.shape[1]
+        keys = (np.arange(len(ids))[:, None] * self._width + ids + 1).ravel()
+        self._order = np.argsort(keys, kind="stable")
+        #: numbers that tell node and id, ascending
+        self._keys = keys[self._order]
+
+    def cards(self) -> Cards:
+        """The cards, to be taken."""
+        known = self._cards
+        return Cards(known.there, known.memory, known.seats, *(np.zeros_like(known.memory) for _ in range(3)))
+
+    def locate(self, nodes: Rows, wanted: Rows) -> Rows:
+        """The card of a node that has the number of an id, the last of equals, -1 for none."""
+        sought = nodes * self._width + wanted + 1
+        known = (wanted >= 0) & (wanted < self._width - 1)
+        at = np.searchsorted(self._keys, sought, side="right") - 1
+        return np.where((self._keys[at] == sought) & known, self._order[at] % self._across, -1)
 
 
 def in_order(matrix: Mask, order: Rows) -> Mask:

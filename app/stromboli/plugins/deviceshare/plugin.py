@@ -20,12 +20,12 @@ from stromboli.framework.view import View
 from stromboli.plugins.deviceshare.cards import (
     Card,
     Cards,
+    Fleet,
     GrantIndex,
     Inventory,
     InventoryIndex,
     Plan,
     Sharing,
-    locate,
 )
 from stromboli.plugins.deviceshare.gpu import INDEX, SharedMemory, WholeCards
 from stromboli.plugins.deviceshare.holders import Holders
@@ -87,9 +87,9 @@ class DeviceShare(Plugin):
         if self._sharing is not None:
             kind = type(self._sharing)
             self._inventories = view.nodes.facts.column(kind, self._sharing.inventory)
-            index = self._inventories.index(InventoryIndex)
-            self._cards, self._ids = index.cards(self._inventories.numbers)
-            self._count_running(self._sharing, index)
+            self._fleet = self._inventories.derived(Fleet)
+            self._cards = self._fleet.cards()
+            self._count_running(self._sharing, self._inventories.index(InventoryIndex))
 
     def varies_on_node(self, pod: PodRecord) -> bool:
         return self._wants(pod)
@@ -164,13 +164,14 @@ class DeviceShare(Plugin):
         pod, parts = grants.index(GrantIndex).parts(grants.numbers[rows], index)
         rows = rows[pod]
         nodes = pods.node[rows].astype(np.intp)
-        cards = locate(self._ids, nodes, parts[:, 0])
+        cards = self._fleet.locate(nodes, parts[:, 0])
         found = cards >= 0
         self._holders = Holders(rows[found], nodes[found], cards[found], parts[found, 1:])
         self._holders.count_into(self._cards)
         # Bindings whose annotations have not come back yet: what they would get is what they most likely got.
-        coming = np.setdiff1d(np.flatnonzero(on_node & (pods.state == _BINDING)), self._holders.pods)
-        for pod_ in self._view.records(coming):
+        coming = on_node & (pods.state == _BINDING)
+        coming[self._holders.pods] = False
+        for pod_ in self._view.records(np.flatnonzero(coming)):
             if sharing.wants(pod_):
                 node = int(pods.node[pod_.row])
                 self._hold(pod_, node, self._plan(pod_, node) or ())
