@@ -183,14 +183,12 @@ class Devices:
     def _paths_of(self, rows: Rows) -> frozenset[Path]:
         """The paths to attributes and capacities that some devices have."""
         offers = [self.offers[row] for row in rows.tolist()]
+        attributes = set(chain.from_iterable(offer.names for offer in offers))
+        capacities = ((domain, name) for offer in offers for domain, named in offer.capacity.items() for name in named)
         return frozenset(
-            (what, domain, name)
-            for what, domains in chain(
-                (("attributes", offer.attributes) for offer in offers),
-                (("capacity", offer.capacity) for offer in offers),
-            )
-            for domain, named in domains.items()
-            for name in named
+            (what, *path)
+            for what, paths in (("attributes", attributes), ("capacity", set(capacities)))
+            for path in paths
         )
 
 

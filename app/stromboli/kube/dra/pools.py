@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,8 +17,14 @@ from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, DeviceBody, ResourceSlice, SliceSpec
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 
-#: different capacities that are kept
-_CAPACITIES = 1_000
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+#: different capacities, and names of attributes, that are kept
+_KEPT = 1_000
+
+#: domains and names
+Names: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Pool(NamedTuple):
@@ -46,7 +52,9 @@ class Offer:
     """One device."""
 
     id: DeviceId
-    attributes: Domains
+    #: domain and name of each attribute, which many devices share, and its value
+    names: Names
+    values: tuple[Any, ...]
     capacity: Domains
     multiple: bool
     taints: tuple[Taint, ...]
@@ -54,6 +62,15 @@ class Offer:
     node: str
     #: which nodes reach it then; None for all
     selector: NodeSelector | None
+
+    @property
+    def attributes(self) -> Domains:
+        """Its attributes by domain and name."""
+        found = Domains()
+        for (domain, name), value in zip(self.names, self.values, strict=True):
+            fields: Any = found.setdefault(domain, {})
+            fields[name] = value
+        return found
 
     @property
     def device(self) -> dict[str, Any]:
@@ -67,8 +84,8 @@ class Offer:
 
     def value(self, of: Domains, name: str) -> Any:
         """An attribute or a capacity by its name, which has the driver's domain when it names none; None without it."""
-        domain, _, bare = name.rpartition("/")
-        return of[domain or self.id.driver].get(bare)
+        domain, bare = _name(self.id.driver, name)
+        return of[domain].get(bare)
 
 
 class _Slice(NamedTuple):
@@ -100,6 +117,8 @@ class Pools:
         self._first: dict[Pool, str] = before._first.copy() if before else {}
         #: capacities by what is written: many devices have the same
         self._capacities: dict[bytes, Domains] = before._capacities if before else {}
+        #: names of attributes by what is written
+        self._attributes: dict[tuple[str, ...], Names] = before._attributes if before else {}
         #: pools of which a slice is another one than before
         self.changed: list[Pool] = []
         gone, come = defaultdict[Pool, list[str]](list), defaultdict[Pool, list[str]](list)
@@ -161,7 +180,8 @@ class Pools:
                 seen.add(device.name)
                 yield Offer(
                     device_id(*pool, device.name),
-                    _attributes(pool.driver, body),
+                    self._names_of(pool.driver, body.attributes or {}),
+                    tuple(map(_value, (body.attributes or {}).values())),
                     self._capacity(pool.driver, body),
                     bool(body.allow_multiple_allocations),
                     tuple(body.taints or ()),
@@ -169,20 +189,21 @@ class Pools:
                     None if place.node_name else place.node_selector,
                 )
 
+    def _names_of(self, driver: str, attributes: Iterable[str]) -> Names:
+        return _kept(self._attributes, (driver, *attributes), lambda: tuple(_name(driver, each) for each in attributes))
+
     def _capacity(self, driver: str, body: DeviceBody) -> Domains:
         written = msgspec.msgpack.encode((driver, body.capacity))
-        known = self._capacities.get(written)
-        if known is None:
-            if len(self._capacities) >= _CAPACITIES:
-                self._capacities.clear()
-            known = self._capacities[written] = _amounts(driver, body)
-        return known
+        return _kept(self._capacities, written, lambda: _amounts(driver, body))
 
 
-def _attributes(driver: str, body: DeviceBody) -> Domains:
-    found = Domains()
-    for name, attribute in (body.attributes or {}).items():
-        _put(found, driver, name, _value(attribute))
+def _kept(known: dict[K, T], key: K, make: Callable[[], T]) -> T:
+    """What is known by a key; what is made for it from now on, where nothing is."""
+    found = known.get(key)
+    if found is None:
+        if len(known) >= _KEPT:
+            known.clear()
+        found = known[key] = make()
     return found
 
 
@@ -190,16 +211,19 @@ def _amounts(driver: str, body: DeviceBody) -> Domains:
     found = Domains()
     for name, amount in (body.capacity or {}).items():
         try:
-            _put(found, driver, name, Quantity(quantity.parse(amount.value)))
+            value = Quantity(quantity.parse(amount.value))
         except InvalidQuantityError:
             continue
+        domain, bare = _name(driver, name)
+        fields: Any = found.setdefault(domain, {})
+        fields[bare] = value
     return found
 
 
-def _put(domains: Domains, driver: str, name: str, value: Any) -> None:
+def _name(driver: str, name: str) -> tuple[str, str]:
+    """Domain and name, which has the driver's domain when it names none."""
     domain, _, bare = name.rpartition("/")
-    fields: Any = domains.setdefault(intern(domain or driver), {})
-    fields[intern(bare)] = value
+    return intern(domain or driver), intern(bare)
 
 
 def _value(attribute: Attribute) -> Any:
