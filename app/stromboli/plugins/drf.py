@@ -237,6 +237,11 @@ class Shares:
         self._held: Matrix = np.zeros((len(tree.owner), len(tree.total)))
         self._parts: Vector = np.zeros(len(tree.owner))
         self._full: Mask = np.zeros(len(tree.owner), np.bool_)
+        #: whether it holds something and can use more; of each branch the least share of such rows, and what rows hold
+        #: when these are scaled down to it
+        self._hungry: Mask = np.zeros(len(tree.owner), np.bool_)
+        self._least: Vector = np.ones(len(tree.branches))
+        self._scaled: Matrix = np.zeros_like(self._held)
         #: the place of each branch among its siblings, smaller first: whether nothing below it can use more, and its
         #: share by weight
         self.ranks: list[tuple[bool, float]] = [(True, 0.0)] * len(tree.branches)
@@ -248,14 +253,20 @@ class Shares:
             return
         jobs = np.array(sorted(self.changed), np.intp)
         self.changed.clear()
-        tree, upwards = self._tree, dict[int, Branch]()
-        for at in tree.owner[self._set(jobs)].tolist():
-            above: Branch | None = tree.branches[at]
+        branches, rows = self._tree.branches, self._set(jobs)
+        #: by branch the rows that changed in it
+        upwards: dict[int, list[int]] = {}
+        for row, at in zip(rows.tolist(), self._tree.owner[rows].tolist(), strict=True):
+            upwards.setdefault(at, []).append(row)
+            above = branches[at].parent
             while above is not None and above.at not in upwards:
-                upwards[above.at] = above
+                upwards[above.at] = []
                 above = above.parent
         for at in sorted(upwards, reverse=True):
-            self._compute(upwards[at])
+            branch = branches[at]
+            self._compute(branch, upwards[at])
+            if branch.parent is not None:
+                upwards[branch.parent.at].append(branch.row)
 
     def _set(self, jobs: Rows) -> Rows:
         """Note what some jobs hold; returns their rows."""
@@ -263,6 +274,7 @@ class Shares:
         rows, held = tree.row_of_job[jobs], tree.allocated[jobs]
         self._held[rows], self._parts[rows] = held, _largest_shares(held, tree.total)
         self._full[rows] = self._sated(held, tree.requested[jobs])
+        self._hungry[rows] = ~self._full[rows] & (self._parts[rows] > 0)
         return rows
 
     def _sated(self, held: Matrix, requested: Matrix) -> Mask:
@@ -285,11 +297,11 @@ class Shares:
             branches = tree.branches[first:last]
             rows = slice(branches[0].first, branches[-1].last)
             owner, parts, full = tree.owner[rows] - first, self._parts[rows], self._full[rows]
-            hungry = ~full & (parts > 0)
-            least = np.ones(len(branches))
+            hungry = self._hungry[rows]
+            least = self._least[first:last]
             np.minimum.at(least, owner[hungry], parts[hungry])
-            held = self._held[rows] * _scale(hungry, parts, least[owner])
-            total = np.stack([np.bincount(owner, column, len(branches)) for column in held.T], axis=1)
+            self._scaled[rows] = self._held[rows] * _scale(hungry, parts, least[owner])
+            total = np.stack([np.bincount(owner, column, len(branches)) for column in self._scaled[rows].T], axis=1)
             saturated = np.bincount(owner[~full], minlength=len(branches)) == 0
             largest = (total[:, counted] / tree.total[counted]).max(axis=1, initial=0.0) / weights[first:last]
             self.ranks[first:last] = zip(saturated.tolist(), largest.tolist(), strict=True)
@@ -297,23 +309,26 @@ class Shares:
                 above = np.array([branch.row for branch in branches])
                 self._held[above], self._full[above] = total, saturated
                 self._parts[above] = _largest_shares(self._held[above], tree.total)
+                self._hungry[above] = ~self._full[above] & (self._parts[above] > 0)
 
-    def _compute(self, branch: Branch) -> None:
-        """Set the share of a branch, whose rows are known, and its row in its parent.
+    def _compute(self, branch: Branch, changed: list[int]) -> None:
+        """Set the share of a branch, some of whose rows changed, and its row in its parent.
 
         Siblings that want more are scaled down to the smallest share among them, so that a branch is not blamed for
         what one of its children holds beyond the others.
         """
-        rows = slice(branch.first, branch.last)
-        held, full, parts = self._held[rows], self._full[rows], self._parts[rows]
-        hungry = ~full & (parts > 0)
-        least = np.minimum.reduce(parts, initial=1.0, where=hungry)
-        total: Vector = np.add.reduce(held * _scale(hungry, parts, least))
-        saturated = bool(np.logical_and.reduce(full))
+        rows, hungry, parts = slice(branch.first, branch.last), self._hungry, self._parts
+        least = float(np.minimum.reduce(parts[rows], initial=1.0, where=hungry[rows]))
+        at = changed if least == self._least[branch.at] else rows
+        self._least[branch.at] = least
+        self._scaled[at] = self._held[at] * _scale(hungry[at], parts[at], least)
+        total: Vector = np.add.reduce(self._scaled[rows])
+        saturated = bool(np.logical_and.reduce(self._full[rows]))
         self.ranks[branch.at] = saturated, shares.dominant_share(total, self._tree.total) / branch.weight
-        if branch.row >= 0:
-            self._held[branch.row], self._full[branch.row] = total, saturated
-            self._parts[branch.row] = self._largest_share(total)
+        row = branch.row
+        if row >= 0:
+            self._held[row], self._full[row], self._parts[row] = total, saturated, self._largest_share(total)
+            hungry[row] = not saturated and parts[row] > 0
 
     def _largest_share(self, held: Vector) -> float:
         """The same as `_largest_shares` of one row, for which numbers take less time than arrays."""
@@ -321,7 +336,7 @@ class Shares:
         return max(0.0, *(have / whole if whole else float(have != 0) for have, whole in parts))
 
 
-def _scale(hungry: Mask, parts: Vector, least: Vector) -> Matrix:
+def _scale(hungry: Mask, parts: Vector, least: Vector | float) -> Matrix:
     """By how much rows are scaled, those that are hungry to the least share, shape (rows, 1)."""
     return np.divide(least, parts, out=np.ones(len(parts)), where=hungry)[:, None]
 
