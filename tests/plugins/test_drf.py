@@ -145,6 +145,19 @@ def test_only_the_way_up_from_a_change_is_computed_anew() -> None:
     assert len(seen) > 1
 
 
+def test_a_resource_that_is_used_up_and_given_back_has_not_all_shares_computed_again() -> None:
+    drf = in_six_queues(12)
+    tree, job = drf._tree, next(iter(drf._view.jobs.values()))
+    assert tree is not None
+    rest, asked = tree.total - tree.allocated.sum(axis=0), []
+    for _ in range(5):
+        for amount in (rest, -rest):
+            drf._hold(job, amount)
+            asked.append(tree.shares())
+    assert len(set(map(id, asked))) == 2
+    assert asked[0] is not asked[1]
+
+
 def test_whoever_gives_back_is_found_as_if_each_were_asked_alone() -> None:
     """A candidate goes when its branch, with one pod less, still comes after the own one with one more."""
     chance, drf = random.Random(5), in_six_queues(24)
