@@ -33,7 +33,7 @@ _WHOLE = frozenset(("memory", "pods"))
 _BYTES = frozenset(("memory", "ephemeral-storage", "storage"))
 
 #: up to so many nodes plain Python is faster than NumPy
-_FEW = 8
+FEW = 8
 #: compared even when nothing of them is requested
 _ALWAYS = frozenset((CPU, MEMORY))
 #: Two amounts closer than this count as equal: a tenth of the smallest unit.
@@ -154,7 +154,7 @@ def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
     if room.ndim == 1:
         return np.bool_(_fits_one(request.tolist(), room.tolist()))  # type: ignore[return-value]
     wanted = request.tolist()
-    if room.shape[1] <= _FEW:
+    if room.shape[1] <= FEW:
         return np.array([_fits_one(wanted, node) for node in room.T.tolist()], np.bool_)
     out: Mask = room[CPU] > wanted[CPU] - TOLERANCE
     for column, want in enumerate(wanted):

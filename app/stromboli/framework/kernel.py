@@ -24,11 +24,12 @@ they depend on pods elsewhere (`varies`), nothing is kept.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
+from stromboli.api.resources import CPU, FEW, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
 from stromboli.framework import answers
 from stromboli.framework.nodes import Nodes, NodeView, first_best
 from stromboli.framework.plugin import Passing
@@ -645,8 +646,19 @@ def _best(scores: Vector, count: int) -> Rows:
     return np.sort(np.concatenate([chosen, equal]))
 
 
+def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float]) -> float:
+    if not wanted:
+        return math.inf
+    if idle[CPU] <= -TOLERANCE or idle[MEMORY] <= -TOLERANCE:
+        return 0.0
+    return float(min(math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted) - 1)
+
+
 def copies_that_fit(request: Vector, idle: Vector) -> Vector:
     """How many copies of a request each node has room for, shape (nodes,), with the same tolerance as `fits`."""
+    if idle.shape[1] <= FEW:
+        wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
+        return np.array([_copies_on_one(wanted, node) for node in idle.T.tolist()])
     asked = np.flatnonzero(request > 0)
     if not len(asked):
         return np.full(idle.shape[1], np.inf)

@@ -13,7 +13,7 @@ one session.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -226,10 +226,10 @@ class Plugin:
         """
         raise NotImplementedError
 
-    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask | None:
+    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask | None:
         """The jobs, by index, shape (jobs,), of whose pods `preemptable` names any at all for a pod as things stand.
 
-        Of each resource anybody in a job that holds a node requests as much as `smallest` says, or more, shape (jobs,
+        Of each resource anybody in a job that holds a node requests as much as `smallest` tells, or more, shape (jobs,
         dimensions). Nobody is added while others go for the pod's job. Spares asking about the pods of the other jobs;
         None when all may be asked about.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -191,10 +191,10 @@ class Questions:
         """Whether what is said of a candidate stays so for all pods of equal jobs, whoever else is one."""
         return self._rules.veto and self._points.steady(point)
 
-    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask | None:
+    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask | None:
         """The jobs whose pods may be evicted for a pod of their queue at most, shape (jobs,); None for all.
 
-        What anybody there requests at least has the shape (jobs, dimensions).
+        `smallest` tells what anybody there requests at least, shape (jobs, dimensions).
         """
         masks = self._points.at_most("preemptable_jobs", "preemptable", pod, smallest) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None

@@ -7,7 +7,7 @@ is served first, and those that can use nothing more come last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce, total_ordering
 
@@ -68,10 +68,10 @@ class Drf(Plugin):
                 victims.append(candidate)
         return victims
 
-    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask:
+    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask:
         """Those that keep the share that the pod's own gets, whoever of them goes first."""
         wanted = self._share_with(pod)
-        kept = shares.dominant_shares(self._allocated - smallest, self._total)
+        kept = shares.dominant_shares(self._allocated - smallest(), self._total)
         enough: Mask = wanted <= kept + _SHARE_TOLERANCE
         return enough
 

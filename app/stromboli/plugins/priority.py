@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stromboli.api.resources import Mask, Matrix
 from stromboli.framework.job import Job, SubJob
@@ -45,7 +45,7 @@ class Priority(Plugin):
             )
         ]
 
-    def preemptable_jobs(self, pod: PodRecord, smallest: Matrix) -> Mask:
+    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask:
         """Those of lower priority."""
         job = self._jobs[pod.job]
         less: Mask = self._priorities < job.priority

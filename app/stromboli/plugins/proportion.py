@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import TOLERANCE, Mask, Matrix, ResourceAmounts, Vector
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, ResourceAmounts, Rows, Vector
 from stromboli.fairness import division, guarantees, shares
 from stromboli.fairness.limits import Excess, Limit, overused, tried
 from stromboli.framework import reasons
@@ -37,7 +37,7 @@ class Proportion(Plugin):
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
         #: the index of the queue of each row
-        self._index = [queue.index for queue in queues]
+        self._index: Rows = np.array([queue.index for queue in queues], np.intp)
         self._allocated = self._per_queue(queues, view.job_allocated)
         self._request = self._per_queue(queues, view.job_requested)
         self._keep_guarantees(queues)

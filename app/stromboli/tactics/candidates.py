@@ -70,6 +70,22 @@ def priorities(facts: PodFacts) -> Rows:
     return found
 
 
+def priority_places(facts: PodFacts) -> Rows:
+    """The place of each pod's priority among all that there are, by row."""
+    column = facts.column("spec priority", lambda pod: pod.spec_priority)
+    places: Rows = np.unique([*column.values[:], 0], return_inverse=True)[1].astype(np.intp)
+    return places[column.numbers]
+
+
+def distinct(numbers: Rows, below: int) -> tuple[Rows, Rows]:
+    """The different ones of some numbers that are all less than something, in order, and the place of each of them."""
+    if below > 4 * len(numbers):
+        found, places = np.unique(numbers, return_inverse=True)
+        return found, places.astype(np.intp)
+    there = np.bincount(numbers, minlength=below) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+
+
 def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
     """Smaller gives way first: the queue served last, unless a plugin knows better."""
     return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))

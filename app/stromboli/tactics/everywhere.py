@@ -16,6 +16,7 @@ from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.candidates import Reversed
 from stromboli.tactics.frontier import Frontier
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.sellers import Item, Sellers
@@ -71,7 +72,8 @@ class Everywhere:
         """Equals in the order in which they would go: of the last jobs, where these are equals, too, the last pods."""
         jobs, sellers = self._session.view.jobs, self._sellers
         places = {key: sellers.place(jobs[key]) for key in {pod.job: None for pod in pods}}
-        for _, equals in groupby(sorted(pods, key=lambda pod: places[pod.job]), lambda pod: places[pod.job]):
+        pods.sort(key=lambda pod: places[pod.job], reverse=True)
+        for _, equals in groupby(pods, lambda pod: places[pod.job]):
             yield from reversed(self._session.ask.in_task_order(list(equals)))
 
 
@@ -112,14 +114,15 @@ class _Gangs:
             highest, size, began, *among, index = frontier.pop()
             key = self._jobs.key(index)
             if len(among) == 1:
-                first = int(self._holders.rank[self._candidates_of(index)].min())
-                frontier.push((highest, size, began, 1, (first, sellers.place(self._jobs[key])), 0, index))
+                first = -int(self._holders.rank[self._candidates_of(index)].min())
+                frontier.push((highest, size, began, 1, Reversed((first, sellers.place(self._jobs[key]))), 0, index))
             elif len(among) == 3:
                 self.alone(key)
                 if key in self._whole:
                     lead, item = self._whole[key]
                     *before, last = sellers.place_of(lead)
-                    frontier.push((item.rank, item.size, -item.began, 1, tuple(before), 1, last, index))
+                    among = [Reversed(tuple(before)), 1, Reversed(last)]
+                    frontier.push((item.rank, item.size, -item.began, 1, *among, index))
             else:
                 yield self._whole[key][1]
 

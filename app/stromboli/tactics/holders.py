@@ -15,7 +15,17 @@ from stromboli.framework.job import Queue
 from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import LIFT, Weight, agreeing, beginnings, preemptable, priorities, weight
+from stromboli.tactics.candidates import (
+    LIFT,
+    Weight,
+    agreeing,
+    beginnings,
+    distinct,
+    preemptable,
+    priorities,
+    priority_places,
+    weight,
+)
 from stromboli.tactics.frontier import Frontier
 
 #: how many rankings of nodes are kept, each as long as there are nodes
@@ -32,11 +42,11 @@ class Holders:
         self._session = session
         pods = session.view.pods
         job_of = session.view.membership.index_of
-        rows = np.flatnonzero(np.isin(pods.state, states) & (pods.node >= 0) & (job_of[pods.job] >= 0))
-        rows = rows[np.argsort(pods.node[rows], kind="stable")]
         self.states = frozenset(states)
         #: by state, whether who is in it holds a node
         self.held: Mask = np.isin(np.arange(STATES), states)
+        rows = np.flatnonzero(self.held[pods.state] & (pods.node >= 0) & (job_of[pods.job] >= 0))
+        rows = rows[_sorted(pods.node[rows].astype(np.intp))]
         self.rows: Rows = rows
         self.node: Rows = pods.node[rows].astype(np.intp)
         self.job: Rows = job_of[pods.job[rows]]
@@ -50,8 +60,7 @@ class Holders:
     @cached_property
     def by_job(self) -> Rows:
         """The order that brings those of each job together."""
-        order: Rows = np.argsort(self.job, kind="stable")
-        return order
+        return _sorted(self.job)
 
     @cached_property
     def willing(self) -> Mask:
@@ -72,14 +81,16 @@ class Holders:
     @cached_property
     def rank(self) -> Rows:
         """How important each is: by the priority of its job, then by its own; equals have the same number."""
-        both = self._session.view.jobs.priority[self.job] * 2**32 + self.priority[self.rows]
-        rank: Rows = np.unique(both, return_inverse=True)[1].astype(np.intp)
-        return rank
+        of_jobs = np.unique(self._session.view.jobs.priority, return_inverse=True)[1].astype(np.intp)
+        of_pods = priority_places(self._session.view.snapshot.pod_facts)
+        levels = of_pods.max(initial=0) + 1
+        both = of_jobs[self.job] * levels + of_pods[self.rows]
+        return distinct(both, (of_jobs.max(initial=0) + 1) * levels)[1]
 
     @cached_property
     def by_rank(self) -> Rows:
         """The order that brings those of each node together, the least important first."""
-        order: Rows = np.lexsort((self.rank, self.node))
+        order: Rows = np.argsort(self.node * (self.rank.max(initial=0) + 1) + self.rank, kind="stable")
         return order
 
     @cached_property
@@ -129,9 +140,12 @@ class Holders:
             largest[queues] = np.maximum.reduceat(requests, starts)
         return smallest, largest
 
-    @cached_property
     def least_of_jobs(self) -> Matrix:
         """What anybody in each job requests at least, shape (jobs, dimensions)."""
+        return self._least_of_jobs
+
+    @cached_property
+    def _least_of_jobs(self) -> Matrix:
         requests, starts, jobs = self._distinct(self.job)
         least = np.zeros((len(self._session.view.jobs), requests.shape[1]))
         if len(starts):
@@ -144,7 +158,7 @@ class Holders:
         """
         view = self._session.view
         width = len(view.snapshot.requests)
-        cells = np.unique(of * width + view.pods.pod_class[self.rows])
+        cells, _ = distinct(of * width + view.pods.pod_class[self.rows], (of.max(initial=0) + 1) * width)
         groups, classes = np.divmod(cells, width)
         starts = np.flatnonzero(np.diff(groups, prepend=-1))
         return view.snapshot.requests[classes, : len(view.dimensions)], starts, groups[starts]
@@ -397,6 +411,13 @@ class _Ranking:
         rows = rows[self._releasable.suffices(self._request, rows)]
         self._weights[:, rows] = self._releasable.least.weights(self._request, rows)
         return rows
+
+
+def _sorted(numbers: Rows) -> Rows:
+    """The stable order of numbers that are not negative. Those of 16 bits are sorted in a pass."""
+    small = numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers
+    order: Rows = np.argsort(small, kind="stable")
+    return order
 
 
 #: by the candidates and the kind, those that were asked for last at the end

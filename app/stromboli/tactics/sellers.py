@@ -23,7 +23,7 @@ from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.bounds import NOBODY, Stock
 from stromboli.tactics.bundles import Surplus, everything
-from stromboli.tactics.candidates import Reversed, began
+from stromboli.tactics.candidates import began
 from stromboli.tactics.holders import Holders
 
 #: smaller is cheaper
@@ -97,6 +97,10 @@ class Sellers:
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
         self._known: dict[int, _Known] = {}
+        #: what pods of a class hold of what is wanted
+        self._amounts: dict[int, list[float]] = {}
+        #: the places of pods in their jobs, by row
+        self._tasks: dict[int, tuple[Any, ...]] = {}
         self._changes = Changes(session.view.nodes)
         self._turn = 0
         self.turn(None, may_go_whole=True)
@@ -106,7 +110,7 @@ class Sellers:
         self._turn += 1
         self._pod = pod
         self.may_go_whole = may_go_whole
-        self._places: dict[str, Any] = {}
+        self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._allowed: dict[str, list[PodRecord]] = {}
 
     def ask(self, node: int, left: int, elsewhere: Mask) -> tuple[Ask | None, Iterable[str]]:
@@ -164,12 +168,11 @@ class Sellers:
             known.turn = self._turn
         return self._steady or [pod.row for pod in self.permitted(self._stock.on(node))] == known.allowed
 
-    def _place(self, job: Job) -> tuple[Any, int]:
+    def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
         """What the order of a job's pods among others follows from."""
         found = self._places.get(job.key)
         if found is None:
-            order = Reversed(self._session.ask.job_order(job))
-            found = self._places[job.key] = order, job.counts[PodState.Pending]
+            found = self._places[job.key] = self._session.ask.job_order(job), job.counts[PodState.Pending]
         return found
 
     def _ask(self, node: int, units: Sequence[Unit], places: float, left: int) -> Ask | None:
@@ -287,17 +290,19 @@ class Sellers:
 
     def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
         """Who goes first in front: the less important, of equals the last job's last pod."""
-        return sorted(pods, key=self.place_of)
+        return sorted(pods, key=self.place_of, reverse=True)
 
     def place_of(self, pod: PodRecord) -> tuple[Any, ...]:
-        """A pod's place in that order."""
-        job = self._session.view.jobs[pod.job]
-        return max(self._rank(pod), 0), self.place(job), Reversed(self._session.ask.task_key(pod))
+        """A pod's place in that order, larger goes first."""
+        task = self._tasks.get(pod.row)
+        if task is None:
+            task = self._tasks[pod.row] = self._session.ask.task_key(pod)
+        place = self._places.get(pod.job) or self._place(self._session.view.jobs[pod.job])
+        return -max(self._rank(pod), 0), place[0], task
 
-    def place(self, job: Job) -> Reversed:
+    def place(self, job: Job) -> tuple[Any, ...]:
         """The place of a job's pods among those of others, as it is when it is first asked for in a turn."""
-        place: Reversed = self._place(job)[0]
-        return place
+        return self._place(job)[0]
 
     def _rank(self, pod: PodRecord) -> int:
         return int(self._holders.rank_of.item(pod.row))
@@ -315,7 +320,9 @@ class Sellers:
         return found
 
     def _held(self, pod: PodRecord) -> list[float]:
-        held: list[float] = self._session.view.request(pod)[self._columns].tolist()
+        held = self._amounts.get(pod.pod_class.id)
+        if held is None:
+            held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
         return held
 
 

@@ -240,12 +240,17 @@ class Search:
         only_like = self._way.like_for_like and self._pod.pod_class.best_effort
         pods = [
             pod
-            for pod in self._session.view.records(rows)
-            if (pod.job == self._pod.job) == self._way.own_job
-            and agrees(self._session, pod)
-            and (pod.pod_class.best_effort or not only_like)
+            for pod in self._session.view.records(self._agreeing(rows))
+            if (pod.job == self._pod.job) == self._way.own_job and (pod.pod_class.best_effort or not only_like)
         ]
         return sorted(pods, key=self._order)
+
+    def _agreeing(self, rows: Rows) -> Rows:
+        """Those of some holders that agree to go."""
+        if self._session.rules.veto:
+            return rows[self._releasable.holders.willing_of[rows]]
+        pods = self._session.view.records(rows)
+        return rows[[agrees(self._session, pod) for pod in pods]] if pods else rows
 
     def _order(self, pod: PodRecord) -> tuple[object, ...]:
         """Smaller goes first; what follows from the pod's job is worked out anew after each operation."""
@@ -278,8 +283,8 @@ class Search:
     ) -> list[Statement] | None:
         """Evict, the first in order first, until the pod fits; a statement for each that goes alone or as a gang."""
         units: list[Statement] = []
+        # What is in order is a heap.
         heap = [_InOrder(pod, order) for pod in victims]
-        heapq.heapify(heap)
         asked = not self._way.needs_victims
         while not (asked and self._fits(node)):
             asked = True
