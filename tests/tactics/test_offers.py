@@ -77,7 +77,7 @@ def test_the_order_is_that_of_all_bundles_sorted(objs: list[Any], compatibility:
         session: Session = self._session
         made = [
             bundle
-            for job in self._bounds
+            for job in self._jobs.tolist()
             for bundle in bundles(session, session.view.jobs.at(job), session.view.records(self._rows_of(job)))
         ]
         made.sort(key=lambda bundle: (bundle.whole, order.key(bundle)))

@@ -69,10 +69,10 @@ class LeastEntitledFirst:
             most = worths(self._session.view.job_allocated[jobs], self._requested[jobs], self._need)
         order = np.lexsort((known.alphabetical[jobs], -most))
         jobs, most = jobs[order], most[order]
-        for queue in sorted(set(known.queue[jobs].tolist()), key=self._of_queue):
-            of_queue = known.queue[jobs] == queue
-            for job, value in zip(jobs[of_queue].tolist(), most[of_queue].tolist(), strict=True):
-                yield (*self._of_queue(queue), -value, known.key(job)), job
+        for queue in sorted(np.unique(known.queue[jobs]).tolist(), key=self._of_queue):
+            for at in np.flatnonzero(known.queue[jobs] == queue):
+                job = int(jobs[at])
+                yield (*self._of_queue(queue), -float(most[at]), known.key(job)), job
 
     def _of_queue(self, index: int) -> tuple[Any, ...]:
         """The place of a queue among those that are taken from."""

@@ -68,8 +68,7 @@ class Jobs(Mapping[str, Job]):
         return key in self._by_key or self._index(key) >= 0
 
     def __iter__(self) -> Iterator[str]:
-        column = self._keys
-        return (column.values[number] for number in column.numbers[self.rows].tolist())
+        return map(self._keys.values.__getitem__, self._keys.numbers[self.rows].tolist())
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -135,10 +134,8 @@ class Jobs(Mapping[str, Job]):
 
     @cached_property
     def alphabetical(self) -> Rows:
-        """The place of each in the order of the keys."""
-        keys, places = list(self), np.zeros(len(self), np.intp)
-        places[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-        return places
+        """Where each is in the order of the keys: the smaller number first."""
+        return self._keys.index(_Alphabet).places[self._keys.numbers[self.rows]]
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
@@ -227,6 +224,22 @@ class _NumbersIndex:
 
     def extend(self, values: Sequence[_Numbers]) -> None:
         self.listed = np.concatenate([self.listed, np.array(values, np.int64).reshape(-1, 4).T], axis=1)
+
+
+class _Alphabet:
+    """The order of keys."""
+
+    def __init__(self) -> None:
+        self.places: Rows = np.zeros(0, np.intp)
+        self._listed: list[str] = []
+        self._order: list[int] = []
+
+    def extend(self, values: Sequence[str]) -> None:
+        self._order += range(len(self._listed), len(self._listed) + len(values))
+        self._listed += values
+        # What was sorted before costs little.
+        self._order.sort(key=self._listed.__getitem__)
+        self.places = np.argsort(self._order)
 
 
 class _AmountsIndex:

@@ -51,14 +51,13 @@ class Offers:
         #: the jobs of which anybody may go, once nobody of those that come first did
         self._giving: frozenset[int] | None = None
         willing = candidates & within[holders.node] & holders.alive() & holders.willing
-        #: the candidates job by job, the jobs, and where those of each begin and end
+        #: the candidates job by job, the jobs in ascending order, and where those of each begin and the last ones end
         rows = holders.by_job[willing[holders.by_job]]
         self._rows = holders.rows[rows]
         of = holders.job[rows]
         starts = np.flatnonzero(np.diff(of, prepend=-1))
         self._jobs = of[starts]
-        ends = np.append(starts, len(of))[1:]
-        self._bounds = dict(zip(self._jobs.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+        self._ends = np.append(starts, len(of))
         self._in_order = self._sorted(order)
 
     def blocks(self, job: Job, first: PodRecord) -> Iterator[list[Bundle]]:
@@ -112,5 +111,5 @@ class Offers:
         return bundles(self._session, view.jobs.at(job), view.records(self._rows_of(job)))
 
     def _rows_of(self, job: int) -> Rows:
-        start, end = self._bounds[job]
-        return self._rows[start:end]
+        at = int(np.searchsorted(self._jobs, job))
+        return self._rows[self._ends[at] : self._ends[at + 1]]
