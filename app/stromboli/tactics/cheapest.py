@@ -263,9 +263,10 @@ class Purchase:
         """The cheapest of what the nodes ask that look best."""
         frontier = self._frontier
         found: list[tuple[Price, float, int]] = []
+        best: tuple[Price, float, int] | None = None
         looked: set[int] = set()
         while frontier and len(found) < _COMPARED:
-            if found and frontier.first()[:3] > min(found)[0][:3]:
+            if best is not None and frontier.first()[:3] > best[0][:3]:
                 break
             *_, place, node = frontier.pop()
             if node in looked:
@@ -275,12 +276,14 @@ class Purchase:
                 self._asks[node] = self._ask(node)
             ask = self._asks[node]
             if ask is not None:
-                found.append((ask.price, place, node))
+                entry = (ask.price, place, node)
+                found.append(entry)
+                best = entry if best is None or entry < best else best
             elif self._patience.is_over():
                 self._pass_over()
         for price, place, node in found:
             frontier.push((*price[:3], place, node))
-        return self._asks[min(found)[2]] if found else None
+        return None if best is None else self._asks[best[2]]
 
     def _pass_over(self) -> None:
         """Look no more at nodes where too few may go; what others asked before stands."""

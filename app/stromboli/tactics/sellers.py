@@ -67,6 +67,33 @@ class Item:
     taken: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Who goes on a node, and for how many more pods there is room then."""
+
+    units: Sequence[Unit]
+    places: float
+    #: the most important of them, whether a gang goes whole, how many go, and when the first of the former began
+    rank: int
+    whole: bool
+    count: int
+    oldest: float
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], places: float) -> _Offer:
+        """What some units that go together make."""
+        rank = max(unit.rank for unit in units)
+        oldest = min(unit.began for unit in units if unit.rank == rank)
+        return cls(
+            units, places, rank, any(unit.whole for unit in units), sum(len(unit.pods) for unit in units), oldest
+        )
+
+    def ask(self, node: int, left: int) -> Ask:
+        """The same for each of the places that so many pods take."""
+        gets = 1 if left == 1 else max(1, int(min(self.places, left)))
+        return Ask(node, self.units, (self.rank, self.whole, self.count / gets, -self.oldest))
+
+
 @dataclass(slots=True)
 class _Known:
     """What was worked out for a node where nobody's gang goes whole."""
@@ -75,9 +102,7 @@ class _Known:
     jobs: Mapping[str, tuple[Job, Any, int]]
     #: the pods that may go, by row
     allowed: list[int]
-    units: Sequence[Unit]
-    #: for how many more pods there is room then
-    places: float
+    offer: _Offer | None
     #: when jobs were last found to be in their places
     turn: int
 
@@ -121,7 +146,7 @@ class Sellers:
         self._refresh()
         known = self._known.get(node)
         if known is not None and self._holds(known, node):
-            return self._ask(node, known.units, known.places, left), known.jobs
+            return None if known.offer is None else known.offer.ask(node, left), known.jobs
         room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
         if max(short) < 0:
@@ -132,11 +157,12 @@ class Sellers:
         items = self._items(found, rest, short)
         units = [unit for item in items if item.taken for unit in self.units(item, items)]
         places = self._gained(node, units, elsewhere) if units and (left > 1 or not rest) else 1.0
+        offer = _Offer.of(units, places) if units else None
         if not rest and not any(job.divided or job.min_by_role for job in jobs.values()):
             count = Counter(pod.job for pod in pods)
             of_jobs = {key: (job, self._place(job), count[key]) for key, job in jobs.items()}
-            self._known[node] = _Known(of_jobs, [pod.row for pod in pods], units, places, self._turn)
-        return self._ask(node, units, places, left), jobs
+            self._known[node] = _Known(of_jobs, [pod.row for pod in pods], offer, self._turn)
+        return None if offer is None else offer.ask(node, left), jobs
 
     def gave(self, units: Iterable[Unit]) -> set[str]:
         """Units went; the keys of their jobs, which have less to give now."""
@@ -174,15 +200,6 @@ class Sellers:
         if found is None:
             found = self._places[job.key] = self._session.ask.job_order(job), job.counts[PodState.Pending]
         return found
-
-    def _ask(self, node: int, units: Sequence[Unit], places: float, left: int) -> Ask | None:
-        if not units:
-            return None
-        highest = max(unit.rank for unit in units)
-        oldest = min(unit.began for unit in units if unit.rank == highest)
-        count = sum(len(unit.pods) for unit in units)
-        gets = 1 if left == 1 else max(1, int(min(places, left)))
-        return Ask(node, units, (highest, any(unit.whole for unit in units), count / gets, -oldest))
 
     def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
         """For how many more pods there is room when units go."""
