@@ -72,18 +72,23 @@ class InterPod:
         apart = all(self._facts.labels(key).distinct for key in keys)
         return Scope.OnNode if apart else Scope.Anywhere
 
+    def prefers(self, pod: PodRecord) -> bool:
+        """Whether a pod has preferred terms."""
+        return self._placed.traits(preferred_terms).value(pod.row) is not None
+
     def preference(self, pod: PodRecord) -> Vector | None:
         """The sum of the weights of all preferred terms, of the pod and of those near a node; None without any."""
         total: Vector | None = None
-        for weight, term in preferred_terms(pod.pod_class) or ():
+        preferred = self._placed.traits(preferred_terms)
+        for weight, term in preferred.value(pod.row) or ():
             nearby = self._nearby(term)
             if nearby is not None:
                 score = weight * nearby
                 total = score if total is None else total + score
-        terms = self._placed.traits(preferred_terms).index(PreferredTerms)
-        for key, weights in self._selecting(preferred_terms, terms, pod):
-            score = domain_sums(self._facts, key, weights)
-            total = score if total is None else total + score
+        if preferred.values:
+            for key, weights in self._selecting(preferred_terms, preferred.index(PreferredTerms), pod):
+                score = domain_sums(self._facts, key, weights)
+                total = score if total is None else total + score
         return total
 
     def _near_all(self, terms: tuple[Term, ...], pod: PodRecord) -> Mask:

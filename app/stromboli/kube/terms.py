@@ -14,6 +14,9 @@ from stromboli.kube.numbered import Numbered
 from stromboli.state.classes import PodClass
 from stromboli.state.selectors import Selector, label_selector
 
+#: numbers are few when there could be so many times as many
+_FEW = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -200,11 +203,20 @@ class TermIndex:
             among[terms] = weights
             at = np.flatnonzero(among[others])
             sets, weights = np.append(sets, of[at]), np.append(weights, among[others[at]])
-        if len(sets) == 1:
-            return sets, weights
-        distinct, at = np.unique(sets, return_inverse=True)
-        summed: Vector = np.bincount(at, weights=weights).astype(np.float64, copy=False)
-        return distinct, summed
+        return _summed(sets, weights) if len(sets) > 1 else (sets, weights)
+
+
+def _summed(numbers: Rows, weights: Vector) -> tuple[Rows, Vector]:
+    """The distinct of some numbers, ascending, with the sum of the weights of each."""
+    most = int(numbers.max())
+    if len(numbers) * _FEW > most:
+        sums: Vector = np.bincount(numbers, weights=weights).astype(np.float64, copy=False)
+        distinct = np.flatnonzero(sums)
+        return distinct, sums[distinct]
+    # Sorting a few takes less time than a table of all.
+    distinct, at = np.unique(numbers, return_inverse=True)
+    sums = np.bincount(at, weights=weights).astype(np.float64, copy=False)
+    return distinct, sums
 
 
 class RequiredTerms(TermIndex):

@@ -19,7 +19,6 @@ from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.selector_spread import SelectorSpread, is_spread
 from stromboli.kube.spread import Spread, has_constraints
-from stromboli.kube.terms import preferred_terms
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
@@ -148,7 +147,7 @@ class NodeOrder(Plugin):
     def varies_on_node(self, pod: PodRecord) -> bool:
         weights, pod_class = self.arguments, pod.pod_class
         return bool(
-            (weights.pod_affinity and preferred_terms(pod_class))
+            (weights.pod_affinity and pod_class.spec.affinity and self._inter_pod.prefers(pod))
             or (weights.pod_topology_spread and has_constraints(pod_class, "ScheduleAnyway"))
             or (weights.selector_spread and is_spread(pod))
         )

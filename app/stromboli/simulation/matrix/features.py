@@ -15,6 +15,7 @@ _GPU_MEMORY, _GPU_NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 _VGPU = {"volcano.sh/vgpu-number": "100", "volcano.sh/vgpu-memory": "1000000", "volcano.sh/vgpu-cores": "800"}
 _FULL = {"containers": [container({"cpu": "4", "memory": "4Gi"})]}
 _ROLE = "volcano.sh/task-spec"
+_ZONE = "topology.kubernetes.io/zone"
 _HALF_A_GIGABYTE = {"mebibytes": 512.0}
 
 
@@ -71,8 +72,31 @@ def _spread(labels: dict[str, str]) -> Fields:
     return {"labels": labels, "topologySpreadConstraints": [constraint | selected]}
 
 
+def _by_zone(labels: dict[str, str]) -> Fields:
+    constraint = {"maxSkew": 1, "topologyKey": _ZONE, "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor"}
+    counted = {"labelSelector": {}, "matchLabelKeys": ["app"]}
+    return {"labels": labels, "topologySpreadConstraints": [constraint | counted]}
+
+
+def _rather_alone(labels: dict[str, str]) -> Fields:
+    """Rather far from whoever is none of its own, wherever that is."""
+    others = [{"key": key, "operator": "NotIn", "values": [value]} for key, value in labels.items()]
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": others}, "namespaceSelector": {}}
+    weighted = [{"weight": 10, "podAffinityTerm": term}]
+    return {
+        "labels": labels,
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}},
+    }
+
+
 def _port(number: int) -> Fields:
     return {"containers": [container(ports=[{"containerPort": 80, "hostPort": 1 + number % 65_000}])]}
+
+
+def _address(number: int) -> Fields:
+    """The same port of an address of its own."""
+    address = f"10.{number // 65_536 % 256}.{number // 256 % 256}.{number % 256}"
+    return {"containers": [container(ports=[{"containerPort": 80, "hostPort": 80, "hostIP": address}])]}
 
 
 def _owned(number: int) -> Fields:
@@ -344,6 +368,25 @@ FEATURES: Mapping[str, Feature] = {
         {"success": 0.2, "tick": 20},
     ),
     "a host port of its own": Feature(Trial(pod=_port, placed=_port, per_node=20), {"success": 0.2, "tick": 20}),
+    "one host port, an address of its own": Feature(
+        Trial(pod=lambda n: _address(1_000_000 + n), placed=_address, per_node=20), {"success": 0.5, "tick": 20}
+    ),
+    "rather far from all but its own": Feature(
+        Trial(
+            pod=lambda n: _rather_alone({"app": f"new-{n}"}),
+            placed=lambda n: _rather_alone({"app": f"app-{n}"}),
+        ),
+        {"success": 1, "tick": 20},
+    ),
+    "spread over 500 zones by a label of its own": Feature(
+        Trial(
+            pod=lambda n: _by_zone({"app": f"new-{n}"}),
+            placed=lambda n: _by_zone({"app": f"app-{n}"}),
+            node=lambda n: {"labels": {_ZONE: f"zone-{n % 500}"}},
+            per_node=20,
+        ),
+        {"success": 0.5, "tick": 20},
+    ),
     "nodegroup, 500 groups": Feature(
         Trial(
             node=lambda n: {"labels": {"volcano.sh/nodegroup-name": f"g{n % 500}"}},
