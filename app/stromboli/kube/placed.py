@@ -29,8 +29,8 @@ from stromboli.state.pods import IntColumn
 T = TypeVar("T", bound=Hashable)
 
 _ON_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
-#: counts that are kept; one that was dropped is taken anew
-_MOST_COUNTS = 64
+#: counts that are kept, and the pods that they count in all; one that was dropped is taken anew
+_MOST_COUNTS, _MOST_ROWS = 64, 1_000_000
 
 
 class Scope(IntEnum):
@@ -85,6 +85,8 @@ class PlacedPods:
         self._moves: list[tuple[Operation, int]] = []
         self._evicted = np.zeros(len(view.pods.state), np.bool_)
         self._counts: OrderedDict[Hashable, _Count] = OrderedDict()
+        #: rows of all of them
+        self._rows = 0
 
     # -- kept up by the plugin that owns it ----------------------------------------------------------------------
 
@@ -100,6 +102,11 @@ class PlacedPods:
         if operation.kind is Kind.Evict or operation.origin >= 0:
             self._evicted[operation.rows] = True
 
+    @property
+    def changes(self) -> int:
+        """How many times pods came or went: while that is the same, all answers are."""
+        return len(self._moves)
+
     # -- asked by rules ------------------------------------------------------------------------------------------
 
     def count(self, key: Hashable, select: Callable[[], Selected], *, terminating: bool = True) -> Vector | None:
@@ -111,8 +118,9 @@ class PlacedPods:
         found = self._counts.get(key)
         if found is None:
             found = self._counts[key] = self._taken(select(), terminating=terminating)
-            if len(self._counts) > _MOST_COUNTS:
-                self._counts.popitem(last=False)
+            self._rows += len(found.rows)
+            while len(self._counts) > _MOST_COUNTS or (self._rows > _MOST_ROWS and len(self._counts) > 1):
+                self._rows -= len(self._counts.popitem(last=False)[1].rows)
         else:
             self._counts.move_to_end(key)
             if found.seen < len(self._moves):

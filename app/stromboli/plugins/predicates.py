@@ -119,6 +119,8 @@ class Predicates(Plugin):
         self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
         #: by class
         self._scopes: dict[int, Scope] = {}
+        #: the pod that was asked about last, and when
+        self._asked: tuple[PodRecord | None, int, Scope] = (None, 0, Scope.Nowhere)
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
         self._spread = Spread(view, self._placed)
@@ -145,6 +147,13 @@ class Predicates(Plugin):
 
     def _scope(self, pod: PodRecord) -> Scope:
         """On which pods it depends what is said of a node."""
+        asked, changes, scope = self._asked
+        if asked is not pod or changes != self._placed.changes:
+            scope = self._scope_now(pod)
+            self._asked = pod, self._placed.changes, scope
+        return scope
+
+    def _scope_now(self, pod: PodRecord) -> Scope:
         found = self._scopes.get(pod.pod_class.id)
         if found is None:
             found = self._scopes[pod.pod_class.id] = self._scope_of_class(pod)
