@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from stromboli.explain.answers import Holding
+from stromboli.framework.explain import pending_reasons
 from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.simulation import summary
+from stromboli.simulation.run import Run
 from stromboli.state.cluster import ClusterState
-from tests.builders import gang, node, pod, pod_group, policy, queue, racks, state
+from tests.builders import decide, gang, node, pod, pod_group, policy, queue, racks, state
 from tests.explain.asking import answer, said, why
 
 TAINT = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
@@ -269,6 +275,17 @@ def test_what_no_node_offers_has_its_name() -> None:
     assert "unoffered" not in "".join(asked)
     assert "ask for no more than 0 nvidia.com/gpu a pod" in asked[-1]
     assert "add 1 node like n with 2 nvidia.com/gpu" in asked[-1]
+
+
+@pytest.mark.parametrize("by", ["proportion", "capacity"])
+def test_a_queue_without_room_for_it_says_so_in_words(by: str) -> None:
+    cluster = state(node("n"), queue("default"), pod_group("x"), pod("x-0", "x", resources={"nvidia.com/gpu": "2"}))
+    result = decide(cluster, policy(f"gang {by}"), compatibility="volcano")
+    assert "queue default has no room in what no node offers" in pending_reasons(result.session)["default/x-0"].told
+    shown = StringIO()
+    Console(file=shown, width=100).print(summary.queues("", Run(result.session)))
+    assert "what no node offers" in shown.getvalue()
+    assert "unoffered" not in shown.getvalue() + repr(result.decisions)
 
 
 def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:

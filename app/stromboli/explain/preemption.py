@@ -6,6 +6,7 @@ import numpy as np
 
 from stromboli.api.resources import PODS, TOLERANCE, Mask, told
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.reasons import column_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.prospects import candidates, may_be_asked
@@ -90,7 +91,7 @@ def _not_above(session: Session, queue: Queue, pod: PodRecord) -> str:
         return f"queue {queue.name} has no share to be above"
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
     columns = [c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if c != PODS]
-    named = ((c, session.view.dimensions[c]) for c in columns)
+    named = ((c, column_name(session.view.dimensions, c)) for c in columns)
     pairs = ", ".join(f"{told(name, held[c])} {name} and deserves {told(name, deserved[c])}" for c, name in named)
     above = bool((held[columns] > deserved[columns] + TOLERANCE).any())
     return f"queue {queue.name} holds {pairs}" + (", and what it holds above is protected" if above else "")

@@ -12,6 +12,7 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, Vector, told
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
+from stromboli.framework.reasons import column_name
 from stromboli.framework.view import View
 
 
@@ -45,7 +46,7 @@ class Excess:
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
         """The reason, with the numbers that were compared."""
         word, lack, verb = limit.value
-        of = [view.dimensions[c] for c in self.columns]
+        of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
         detail = "; ".join(
             f"{name}: {self._held(c, name)}, {verb} {told(name, self.bound[c])}{rest}, "
@@ -84,7 +85,7 @@ def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
     columns = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
     amounts = (
         f"{name}: holds {told(name, held[c])}, deserves {told(name, deserved[c])}"
-        for c, name in ((c, view.dimensions[c]) for c in columns)
+        for c, name in ((c, column_name(view.dimensions, c)) for c in columns)
         if c != PODS
     )
     detail = "; ".join(amounts) or "it deserves nothing"

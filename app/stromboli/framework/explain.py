@@ -13,7 +13,7 @@ from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node
 from stromboli.framework.plugin import Anywhere, Passing
-from stromboli.framework.reasons import resource_name
+from stromboli.framework.reasons import column_name, resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
@@ -204,7 +204,7 @@ class Evictions:
         deserved = self._session.report.queue(queue).amounts.get("deserved")
         parts = []
         for column in columns:
-            name = view.dimensions[column]
+            name = column_name(view.dimensions, column)
             share = "" if deserved is None else f" and deserves {told(name, deserved[column])}"
             parts.append(f"{name} {told(name, self._held[queue][column])}{share}")
         return f"{queue} holds {', '.join(parts) or 'nothing'}"

@@ -141,6 +141,11 @@ def queue_not_found(queue: str) -> Reason:
     return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User)
 
 
+def column_name(dimensions: Sequence[str], column: int) -> str:
+    """The resource of a column, for people; what nobody offers shares one and is not told apart."""
+    return "what no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
+
+
 def resource_name(dimensions: Sequence[str], pod: PodRecord, column: int) -> str:
     """The resource of a column; for that of what nobody offers, which of it the pod asks for."""
     if dimensions[column] != UNKNOWN:

@@ -11,6 +11,7 @@ from stromboli.api.resources import Vector, told
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
+from stromboli.framework.reasons import column_name
 from stromboli.framework.view import View
 
 _DEFAULT_FACTOR = 1.2
@@ -50,7 +51,7 @@ class Overcommit(Plugin):
             f"{name}: {told(name, self._limit[c])} may be claimed of {told(name, view.total[c])}, "
             f"pods hold {told(name, self._used[c])}, admitted jobs claim {told(name, self._inqueue[c])}, "
             f"{told(name, asked[c])} more asked"
-            for c, name in ((c, view.dimensions[c]) for c in columns)
+            for c, name in ((c, column_name(view.dimensions, c)) for c in columns)
         )
         alone = [c for c in columns if asked[c] > self._limit[c]]
         if alone:
@@ -65,4 +66,4 @@ class Overcommit(Plugin):
 
 
 def _names(view: View, columns: list[int]) -> str:
-    return ", ".join(view.dimensions[c] for c in columns)
+    return ", ".join(column_name(view.dimensions, c) for c in columns)

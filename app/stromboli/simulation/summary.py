@@ -15,6 +15,7 @@ from rich.table import Table
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
 from stromboli.framework.explain import all_reasons
+from stromboli.framework.reasons import column_name
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
 from stromboli.tactics.prospects import prospects
@@ -38,7 +39,7 @@ def queues(name: str, run: Run) -> Table:
         share = "-" if gauges.share is None else f"{gauges.share:.2f}"
         head = (queue.name, queue.state or "-", str(queue.spec.weight), share)
         for column in _shown(asked, held):
-            resource = view.dimensions[column]
+            resource = column_name(view.dimensions, column)
             cells = (_amount(resource, column, vector) for vector in (asked, held, deserved))
             table.add_row(*head, resource, *cells)
             head = ("", "", "", "")
@@ -76,7 +77,8 @@ def fair_shares(session: Session) -> Table:
         gauges = session.report.queue(queue.name)
         steps = gauges.steps() if gauges.steps and "fair_share" in gauges.amounts else []
         amounts = gauges.amounts
-        for column, resource in enumerate(session.view.dimensions):
+        for column in range(len(session.view.dimensions)):
+            resource = column_name(session.view.dimensions, column)
             some = [amounts[key][column] for key in ("deserved", "request", "fair_share", "allocated")] if steps else []
             if column == PODS or not any(np.isfinite(amount) and amount for amount in some):
                 continue
