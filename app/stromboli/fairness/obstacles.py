@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.framework.job import Queue
+
+ROOT = "root"
+#: whoever walks down a tree calls itself for each level
+MOST_LEVELS = 64
 
 
 def not_a_leaf(queue: Queue) -> Reason:
@@ -34,6 +40,28 @@ def unknown_parent(queue: Queue) -> Reason:
 def cycle(queue: Queue) -> Reason:
     """Following the parents leads back to it."""
     return Reason(Stage.Admission, "QueueMisconfigured", f"queue {queue.name} is its own ancestor", Actionable.Admin)
+
+
+def too_deep(queue: Queue) -> Reason:
+    """There are more queues above it than anybody means to have."""
+    message = f"queue {queue.name} has more than {MOST_LEVELS} queues above it"
+    return Reason(Stage.Admission, "QueueMisconfigured", message, Actionable.Admin)
+
+
+def detached(queue: Queue, queues: Mapping[str, Queue]) -> Reason | None:
+    """Why a queue's parents do not lead to the root. Of a circle that is too large it is said that it is too deep."""
+    seen, at = {queue.name}, queue
+    while at.parent not in ("", ROOT):
+        above = queues.get(at.parent)
+        if above is None:
+            return unknown_parent(at)
+        if above.name in seen:
+            return cycle(queue if above is queue else at)
+        if len(seen) >= MOST_LEVELS:
+            return too_deep(queue)
+        seen.add(above.name)
+        at = above
+    return None
 
 
 def misconfigured(queue: Queue, problem: str) -> Reason:

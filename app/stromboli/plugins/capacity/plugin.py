@@ -19,6 +19,7 @@ from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Vector
 from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
+from stromboli.fairness.obstacles import ROOT
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.operation import Operation
@@ -40,8 +41,6 @@ from stromboli.plugins.capacity.obstacles import no_devices
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import derived
-
-ROOT = "root"
 
 
 class CapacityArguments(Arguments):
@@ -434,14 +433,12 @@ class Capacity(Plugin):
         for account in self._accounts.values():
             if account.queue.name == ROOT:
                 continue
-            parent = self._accounts.get(account.queue.parent)
-            if parent is None:
-                self._break(account, obstacles.unknown_parent(account.queue))
-            elif not self._closes_a_cycle(account):
-                account.parent = parent
+            why = obstacles.detached(account.queue, self._view.queues)
+            if why is None:
+                account.parent = parent = self._accounts[account.queue.parent]
                 parent.children.append(account)
             else:
-                self._break(account, obstacles.cycle(account.queue))
+                self._break(account, why)
         for account in self._accounts.values():
             while account.path[-1].parent is not None:
                 account.path.append(account.path[-1].parent)
@@ -450,16 +447,6 @@ class Capacity(Plugin):
                 self._stop(obstacles.not_a_leaf(account.queue))
         for account in self._accounts.values():
             account.broken = next((above.broken for above in account.path if above.broken), None)
-
-    def _closes_a_cycle(self, account: Account) -> bool:
-        seen = {account.queue.name}
-        name = account.queue.parent
-        while name in self._accounts and name != ROOT:
-            if name in seen:
-                return True
-            seen.add(name)
-            name = self._accounts[name].queue.parent
-        return False
 
     def _break(self, account: Account, why: Reason) -> None:
         account.broken = why
@@ -471,9 +458,9 @@ class Capacity(Plugin):
             self._stopped = why
 
     def _release_guarantees(self) -> None:
-        """Keep nothing beyond what is held for queues that take nothing new, and where all below take nothing new."""
+        """Keep nothing beyond what is held for queues that get nothing new, and where all below get nothing new."""
         closed = self._view.closed
-        leaves = [account for account in self._every.values() if not account.children]
+        leaves = [account for account in self._every.values() if not account.children and account.broken is None]
         used = {above.queue.name for leaf in leaves if not closed[leaf.queue.index] for above in leaf.path}
         for name, account in self._every.items():
             if name not in used:

@@ -10,12 +10,12 @@ from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
 from stromboli.fairness import obstacles
+from stromboli.fairness.obstacles import ROOT
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.view import View
 from stromboli.plugins.fairshare.spec import Amounts
 from stromboli.plugins.fairshare.tree import TOP, QueueTree
 
-ROOT = "root"
 #: dimensions that are counted in units of their own; all others in thousandths
 _UNITS = frozenset(("cpu", "memory", "pods"))
 
@@ -38,7 +38,7 @@ class Accounts:
         self.row = {queue.name: row for row, queue in enumerate(queues)}
         #: why nothing can be scheduled in a queue
         self.broken: dict[str, Reason] = {}
-        parent = self._parents(queues)
+        parent = self._parents(view, queues)
         amounts = Amounts(queues, self.names)
         for queue in queues:
             if queue.name in amounts.problems:
@@ -90,12 +90,11 @@ class Accounts:
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
-    def _parents(self, queues: Sequence[Queue]) -> Rows:
+    def _parents(self, view: View, queues: Sequence[Queue]) -> Rows:
         """The row of each queue's parent; those below the root are at the top, as are broken ones."""
-        by_name = {queue.name: queue for queue in queues}
         parent = np.full(len(queues), TOP, np.intp)
         for row, queue in enumerate(queues):
-            why = _detached(queue, by_name)
+            why = obstacles.detached(queue, view.queues)
             if why is not None:
                 self.broken[queue.name] = why
             elif queue.parent not in ("", ROOT):
@@ -123,20 +122,6 @@ class Accounts:
         for level in [*tree.levels()][:0:-1]:
             for matrix in (tree.request, tree.allocated, tree.non_preemptible):
                 np.add.at(matrix, tree.parent[level], matrix[level])
-
-
-def _detached(queue: Queue, by_name: dict[str, Queue]) -> Reason | None:
-    """Why a queue's parents do not lead to the root."""
-    seen, at = {queue.name}, queue
-    while at.parent not in ("", ROOT):
-        above = by_name.get(at.parent)
-        if above is None:
-            return obstacles.unknown_parent(at)
-        if above.name in seen:
-            return obstacles.cycle(at)
-        seen.add(above.name)
-        at = above
-    return None
 
 
 def _waiting(view: View) -> Matrix:

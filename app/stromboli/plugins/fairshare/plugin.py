@@ -16,6 +16,7 @@ from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
+from stromboli.fairness.obstacles import ROOT
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.operation import Kind, Operation
@@ -23,7 +24,7 @@ from stromboli.framework.plugin import Plugin, Verdict, Vote
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
 from stromboli.plugins.fairshare import capacity, division, order
-from stromboli.plugins.fairshare.accounts import ROOT, Accounts, divisible
+from stromboli.plugins.fairshare.accounts import Accounts, divisible
 from stromboli.plugins.fairshare.arguments import FairShareArguments
 from stromboli.plugins.fairshare.order import PlaceInTree
 from stromboli.plugins.fairshare.reclaim import Reclaim, can_reclaim
