@@ -67,3 +67,9 @@ async def test_events_are_selected_and_changed_through_both(api: Client, namespa
     assert changed.body["series"]["count"] == 2
     assert (event["type"], event["object"]["message"]) == ("MODIFIED", "bound to n1")
     assert event["object"]["metadata"]["resourceVersion"] == changed.version
+
+
+async def test_a_note_has_1024_bytes_at_most(api: Client, namespace: str) -> None:
+    new = namespace.replace("/api/v1", "/apis/events.k8s.io/v1") + "/events"
+    for name, note, code in (("first", "ä" * 512, 201), ("second", "ä" * 512 + "a", 422)):
+        assert (await api.post(new, {**new_event(namespace, name), "note": note})).code == code

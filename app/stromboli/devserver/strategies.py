@@ -14,6 +14,7 @@ from .crds import checked_definition, established
 from .errors import bad_request, forbidden, invalid
 from .resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
     NAMESPACES,
     NODES,
     PODS,
@@ -32,6 +33,8 @@ _SUBDOMAIN_RULE = (
 )
 #: fields of a bound pod's spec that an update may change, beside the images of its containers
 _MUTABLE_POD_FIELDS = ("tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds")
+#: bytes of an event's note
+_LONGEST_NOTE = 1_024
 #: further fields that may change while the pod has scheduling gates
 _GATED_POD_FIELDS = ("nodeSelector", "affinity", "schedulingGates")
 
@@ -71,6 +74,8 @@ def prepare_create(resource: Resource, body: Object, priority_classes: PriorityC
     elif resource.key == CUSTOM_RESOURCE_DEFINITIONS:
         body = checked_definition(resource, body)
         body["status"] = established(body)
+    elif resource.key == EVENTS:
+        _check_event(resource, body)
     elif prepare := _PREPARE.get(resource.key):
         prepare(body)
     return body
@@ -180,6 +185,13 @@ def _without(spec: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
         if key in kept:
             kept[key] = [{k: v for k, v in c.items() if k != "image"} for c in kept[key] or ()]
     return kept
+
+
+def _check_event(resource: Resource, event: Object) -> None:
+    # Those of core/v1 have no time of this name, and any length.
+    if event.get("eventTime") and len(str(event.get("message") or "").encode()) > _LONGEST_NOTE:
+        what = f'Invalid value: "": can have at most {_LONGEST_NOTE} characters'
+        raise invalid(resource, event["metadata"]["name"], [("note", what)])
 
 
 def _prepare_namespace(namespace: Object) -> None:

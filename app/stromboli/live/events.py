@@ -27,6 +27,7 @@ _CAPACITY = 2_000
 _REMEMBERED = 20_000
 #: an unchanged situation is told again after this many seconds
 _REPEAT = 600.0
+#: in bytes; the API server refuses a longer one
 _LONGEST_NOTE = 1_024
 _WORKERS = 4
 
@@ -128,11 +129,10 @@ class Events:
         regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
         if about.namespace:
             regarding["namespace"] = about.namespace
-        note = event.note if len(event.note) <= _LONGEST_NOTE else event.note[: _LONGEST_NOTE - 1] + "…"
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{about.name[:230]}.{secrets.token_hex(8)}", "namespace": namespace},
+            "metadata": {"name": f"{about.name[:230].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": namespace},
             "eventTime": event.time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": self._component,
             "reportingInstance": self._instance,
@@ -140,5 +140,11 @@ class Events:
             "type": event.type,
             "reason": event.reason,
             "regarding": regarding,
-            "note": note,
+            "note": shortened(event.note, _LONGEST_NOTE),
         }
+
+
+def shortened(text: str, size: int) -> str:
+    """A text, or its beginning, in no more than so many bytes."""
+    written = text.encode(errors="replace")
+    return text if len(written) <= size else written[: size - len("…".encode())].decode(errors="ignore") + "…"
