@@ -37,6 +37,12 @@ def test_the_time_begins_anew_when_the_gang_was_complete() -> None:
     assert evicted(decide(SHORT, after=120, environment=again.environment)) == ["gang-0", "gang-1"]
 
 
+def test_the_time_begins_anew_when_the_clock_was_ahead() -> None:
+    ahead = decide(SHORT, after=86_400 * 365)
+    now = decide(SHORT, environment=ahead.environment)
+    assert evicted(decide(SHORT, after=60, environment=now.environment)) == ["gang-0", "gang-1"]
+
+
 def test_a_gang_that_is_about_to_be_complete_stays() -> None:
     leaving = pod("other", "", cpu="2", node="n", scheduler="default-scheduler", deleted=True)
     pods = [*running("gang", "n", "n", least=3), pod("gang-new", "gang", cpu="2")]

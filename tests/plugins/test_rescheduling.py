@@ -68,7 +68,8 @@ def test_rounds_are_an_interval_apart() -> None:
     scene = {"one": (90.0, 20.0), "idle": (10.0, 10.0)}
     assert moved(gang("job", 3, node="one"), last=299, **scene) == []
     assert moved(gang("job", 3, node="one"), last=300, **scene) == []
-    assert moved(gang("job", 3, node="one"), last=301, **scene) == ["job-0", "job-1", "job-2"]
+    for last in (301, -86_400):
+        assert moved(gang("job", 3, node="one"), last=last, **scene) == ["job-0", "job-1", "job-2"]
 
 
 def test_what_is_full_takes_no_more() -> None:

@@ -129,6 +129,7 @@ def test_rounds_are_a_period_apart() -> None:
     scene = [REVOCABLE, ELASTIC, pod("a", "job", node="z1")]
     assert told_to_leave(*scene, last=59) == []
     assert told_to_leave(*scene, last=60) == ["a"]
+    assert told_to_leave(*scene, last=-86_400) == ["a"], "by a clock that was ahead"
 
 
 @pytest.mark.parametrize("shuffles", [1, 2])

@@ -42,8 +42,9 @@ class StaleGangEviction(Action):
             if not job.allocated_count or not session.attempt(job, partial(_is_short, session, job), otherwise=False):
                 continue
             this = job.key, job.pod_group.metadata.uid
-            since[this] = before.get(this, session.view.time())
-            if session.view.time() - since[this] >= arguments.grace_period:
+            now = session.view.time()
+            since[this] = min(before.get(this, now), now)
+            if now - since[this] >= arguments.grace_period:
                 session.attempt(job, partial(self._evict, session, job), otherwise=None)
         session.actions_left[self.name] = since
 

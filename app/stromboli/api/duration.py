@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from typing import Annotated
@@ -20,6 +21,8 @@ _UNITS = {
 }
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)")
+#: by how much clocks are set back in small steps, in seconds
+_STEP = 60.0
 #: longer ones are nobody's duration
 _LONGEST = 64
 
@@ -30,6 +33,13 @@ def parse(text: str) -> float:
         raise ValueError(f"{text[:_LONGEST]!r} is not a duration (such as 30s, 1m30s or 2h)")
     seconds = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(text)), Fraction(0))
     return float(-seconds if text.startswith("-") else seconds)
+
+
+def since(then: float, now: float) -> float:
+    """The seconds from one remembered time to another; endless when it lies ahead by more than clocks are set back in
+    small steps: then the clock was wrong, and nobody knows.
+    """
+    return now - then if then <= now + _STEP else math.inf
 
 
 def _validate(value: object) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from stromboli.api.duration import since
 from stromboli.policy.evictions import EvictionSettings
 
 #: the key of a job that was evicted and the name of the queue that it was evicted for
@@ -49,11 +50,10 @@ class Churn:
 
     def paused(self, settings: EvictionSettings, now: float) -> frozenset[Pair]:
         """The pairs between which nobody is evicted now."""
-        began = now - settings.window
         return frozenset(
             pair
             for pair, history in self.histories.items()
-            if sum(time > began for time in history.times) >= settings.most
+            if sum(since(time, now) < settings.window for time in history.times) >= settings.most
         )
 
     def may_be_paused(self, settings: EvictionSettings) -> bool:
@@ -64,7 +64,7 @@ class Churn:
         """With the evictions of a session, and without what is long past."""
         histories: dict[Pair, History] = {}
         for pair, history in self.histories.items():
-            times = tuple(time for time in history.times if time > now - settings.window)
+            times = tuple(time for time in history.times if since(time, now) < settings.window)
             if times:
                 histories[pair] = History(times, history.left, history.pods)
         for eviction in evictions:

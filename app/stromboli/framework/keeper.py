@@ -31,7 +31,7 @@ class Keeper:
         self._reserved: dict[str, Sequence[tuple[int, Vector]]] = {}
         for key, kept in view.environment.kept.items():
             job = view.jobs.get(key)
-            if job is None or job.pod_group.metadata.uid != kept.uid or view.time() >= kept.until:
+            if job is None or job.pod_group.metadata.uid != kept.uid or not kept.stands(view.time()):
                 continue
             if job.allocated_count < kept.complete:
                 self.kept[key] = kept
@@ -67,6 +67,7 @@ class Keeper:
             ),
             complete=job.allocated_count + job.waiting_count,
             until=until,
+            since=view.time(),
         )
 
     def _amounts(self, of: Mapping[str, float]) -> Vector:

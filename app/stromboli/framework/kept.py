@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stromboli.api.duration import since
+
 
 @dataclass(frozen=True, slots=True)
 class KeptPlaces:
@@ -22,6 +24,11 @@ class KeptPlaces:
     complete: int
     #: seconds since the epoch
     until: float
+    since: float = 0.0
+
+    def stands(self, now: float) -> bool:
+        """Whether they are still to be kept."""
+        return since(self.since, now) < self.until - self.since
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
 from stromboli.api import duration, resources
+from stromboli.api.duration import since
 from stromboli.api.resources import CPU, MEMORY, Matrix, Rows, Vector
 from stromboli.framework.plugin import Arguments, Plugin
 from stromboli.framework.view import View
@@ -83,7 +84,7 @@ class Rescheduling(Plugin):
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         last = self.left
-        if last is not None and last + self.arguments.interval >= self._view.time():
+        if last is not None and since(last, self._view.time()) <= self.arguments.interval:
             return []
         self._looked = self._view.time()
         victims: dict[int, PodRecord] = {}

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from stromboli.api import readers
-from stromboli.api.duration import Duration
+from stromboli.api.duration import Duration, since
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask, Vector
 from stromboli.framework.job import Job
@@ -146,7 +146,7 @@ class Tdm(Plugin):
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         view = self._view
         last = self.left
-        if last is not None and last + self.arguments.evict_period > view.time():
+        if last is not None and since(last, view.time()) < self.arguments.evict_period:
             return []
         leaving = [pod for pod in running if preemptable(pod) and self._is_on(pod, self._closed)]
         leaving.sort(key=view.task_key, reverse=True)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticUseDefault
 
 from stromboli.api import resources
+from stromboli.api.duration import since
 from stromboli.api.pod_state import STATES, PodState
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import NodeUsage
@@ -217,4 +218,4 @@ def _capacity(facts: NodeFacts) -> Matrix:
 
 
 def _is_fresh(usage: NodeUsage | None, now: float) -> bool:
-    return usage is not None and now - usage.measured <= _FRESH
+    return usage is not None and since(usage.measured, now) <= _FRESH

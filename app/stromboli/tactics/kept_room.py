@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stromboli.api.duration import since
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.session import Session
@@ -18,10 +19,10 @@ def serve_kept(session: Session) -> None:
     """Give jobs the places that were kept for them; forget what cannot be had any more."""
     if not session.room:
         return
-    oldest = session.view.time() - session.policy.evictions.keep
+    now, longest = session.view.time(), session.policy.evictions.keep
     for key, room in sorted(session.room.items(), key=lambda item: (item[1].since, item[0])):
         job = session.view.jobs.get(key)
-        in_time = job is not None and room.since > oldest and not has_topology(job)
+        in_time = job is not None and since(room.since, now) < longest and not has_topology(job)
         if job is None or not in_time or not session.attempt(job, partial(_place, session, job, room), otherwise=False):
             del session.room[key]
 
