@@ -10,7 +10,7 @@ from stromboli.api import keys
 from stromboli.engine import Engine
 from stromboli.live import claims
 from tests.kube.test_dra import allocation, claim, device, device_class, resource_slice
-from tests.live.cluster import Cluster
+from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
 
 _GROUP = "/apis/resource.k8s.io/v1"
@@ -124,6 +124,17 @@ async def test_a_write_without_an_answer_is_looked_up(cluster: Cluster, start: S
     claimed(cluster, "refused")
     await until(lambda: cluster.all_bound(2))
     assert (users(cluster, "lost"), users(cluster, "refused")) == (["lost"], ["refused"])
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"metadata": null}', b'{"metadata": {}, "status": 7}', b"[]", b"<html>"])
+async def test_an_answer_that_is_no_claim_is_no_end(cluster: Cluster, start: StartService, content: bytes) -> None:
+    service = await start(engine)
+    cluster.proxy.faults.append(Fault("PUT", "/resourceclaims/p", 200, content=content, times=2))
+    claimed(cluster, "p")
+    await until(lambda: not cluster.proxy.faults)
+    claimed(cluster, "q")
+    await until(lambda: cluster.pods()["q"] == "n0")
+    assert not service.stuck()
 
 
 async def test_a_gang_of_which_one_claim_is_refused_holds_nothing(cluster: Cluster, start: StartService) -> None:

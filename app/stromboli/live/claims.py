@@ -324,6 +324,8 @@ class Claims:
 
     def _answered(self, key: str, content: bytes) -> Claim:
         claim = self._claims.decode(content)
+        if not (isinstance(claim.get("metadata"), dict) and isinstance(claim.get("status"), dict | None)):
+            raise msgspec.ValidationError(f"what came as resourceclaim {key} is none")
         known = self._state.objects[KIND].get(key)
         if known is not None and not _is_older(claim, self._real.get(key, known)):
             self._real[key] = claim

@@ -39,6 +39,10 @@ _MOST_OWNERS = 4
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
+class _Owner(msgspec.Struct):
+    metadata: objects.Metadata
+
+
 class PodGroupMaker:
     """Follows the pods; creates groups a few at a time."""
 
@@ -133,7 +137,7 @@ class PodGroupMaker:
                 log.recurring("owner not read", error, kind=reference.kind, name=reference.name)
                 continue
             # Another may have its name by now, or the reference was made up.
-            if owner.get("metadata", {}).get("uid") == reference.uid:
+            if msgspec.convert(owner, _Owner).metadata.uid == reference.uid:
                 owners.append(owner)
         return owners
 

@@ -16,8 +16,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from stromboli.api.crds import KINDS, SCHEDULING, Condition, PodGroup, PodGroupStatus, Queue, dumped
+from stromboli.api.objects import Metadata
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
 from stromboli.live.json import Decoder
 from stromboli.live.limits import TokenBucket
@@ -32,7 +34,21 @@ log = Logger(__name__)
 Key: TypeAlias = tuple[str, str]
 """Kind, and `NAMESPACE/NAME` or the name alone."""
 _WORKERS = 8
-_ANSWER = Decoder(dict[str, Any])
+
+
+class _Answer(Struct):
+    metadata: Metadata
+
+
+class _Named(Struct):
+    name: str
+
+
+class _Discovered(Struct):
+    resources: list[_Named]
+
+
+_ANSWER, _DISCOVERED = Decoder(_Answer), Decoder(_Discovered)
 #: fields of a condition that differ though the situation does not
 _VOLATILE = ("lastTransitionTime", "transitionID")
 
@@ -150,14 +166,13 @@ class StatusWriter:
             if error.status != 409:
                 raise
             answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
-        metadata = _ANSWER.decode(answer)["metadata"]
-        self._written[at] = (status, metadata["resourceVersion"])
+        self._written[at] = (status, _ANSWER.decode(answer).metadata.resource_version or "")
         self._observer.status_result(kind, "written")
 
     async def _subresource(self, kind: str) -> bool:
         if kind not in self._has_subresource:
-            found = await self._kube.get(f"/apis/{SCHEDULING}")
-            names = {resource["name"] for resource in found.get("resources", ())}
+            found = _DISCOVERED.decode(await self._kube.request("GET", f"/apis/{SCHEDULING}"))
+            names = {resource.name for resource in found.resources}
             self._has_subresource[kind] = f"{KINDS[kind].plural}/status" in names
         return self._has_subresource[kind]
 
