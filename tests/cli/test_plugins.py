@@ -83,6 +83,7 @@ def test_check_says_what_is_good(folder: Path) -> None:
         "ok      answers have the right type and shape",
         "ok      keys compare with each other",
         "ok      only what is declared is read",
+        "ok      what is given stays as it is",
         "ok      two runs are alike",
         "ok      pods are placed together as one by one",
         "ok      cost at 20 nodes",

@@ -49,6 +49,17 @@ class Undeclared(Plugin):
         yield "node(s) of others", nodes.label("team", pod.labels["team"])
 
 
+class Tidy(Plugin):
+    """Takes away what it has seen."""
+
+    name = "tried"
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        for record in nodes.facts.records:
+            record.labels.pop("zone", None)
+        yield "node(s) of others", np.ones(len(nodes), np.bool_)
+
+
 class Moody(Plugin):
     """Answers differently each time that it is made."""
 
@@ -86,6 +97,7 @@ class Follower(Plugin):
         (Raising, "answers have the right type and shape", "ZeroDivisionError: division by zero in job_order(), line"),
         (Mixed, "keys compare with each other", "job_order() should return keys that compare with each other"),
         (Undeclared, "only what is declared is read", "add `reads = Reads(labels=('team',))` to class Undeclared"),
+        (Tidy, "what is given stays as it is", "Node node-0 was changed: what plugins are given is the state's own"),
         (Moody, "two runs are alike", "the same objects were decided differently"),
         (Follower, "pods are placed together as one by one", "once pods came or went elsewhere: see `varies`"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 from stromboli.framework.environment import Environment, NodeUsage
 from stromboli.plugins.rescheduling import Rescheduling
 from tests import builders
-from tests.builders import gang, node, pod, pod_group
+from tests.builders import gang, node, pod, pod_group, queue
 from tests.plugins import sessions
 
 STRATEGY = {
@@ -62,6 +62,11 @@ def test_nobody_moves_without_a_reason_or_a_place() -> None:
     assert moved(pods, one=(90, 20), idle=(10, 10), arguments={"metricsPeriod": "10m"}) == [], "the defaults do nothing"
     other_period = {"strategies": [STRATEGY], "metricsPeriod": "5m"}
     assert moved(pods, one=(90, 20), idle=(10, 10), arguments=other_period) == [], "no average over this period"
+
+
+def test_what_runs_in_a_closed_queue_stays_where_it_is() -> None:
+    closed = queue("default", state="Closed")
+    assert moved(closed, gang("job", 3, node="one"), one=(90, 20), idle=(10, 10)) == []
 
 
 def test_rounds_are_an_interval_apart() -> None:

@@ -32,7 +32,7 @@ from stromboli.plugin_kit.vocabulary import words_of
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import workload
 from stromboli.simulation.workload import Shape
-from stromboli.state.cluster import ClusterState
+from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import UndeclaredReadError
 
@@ -149,13 +149,20 @@ class _Trial:
         self._undeclared = _Problems()
         self._unlike = _Problems()
         self._batches = _Problems()
+        self._changed = _Problems()
 
     def decide(self, chance: Random, number: int) -> None:
         """Decide one cluster four times and compare."""
         objects = made_up(chance, self._plugin.reads, self._words)
         whole, together, alone = self._engines[number % len(_MODES)]
         self._unsteady.clear()
-        first, second = (_sessions(whole, copy.deepcopy(objects)) for _ in range(2))
+        given = copy.deepcopy(objects)
+        first, second = _sessions(whole, given), _sessions(whole, copy.deepcopy(objects))
+        for (kind, now), (_, was) in zip(given, objects, strict=True):
+            if now != was:
+                changed = f"{kind} {object_key(now)} was changed: what plugins are given is the state's own"
+                self._changed.add(changed, number)
+                break
         failures = [failure for result in first for failure in result.session.failures]
         for failure in failures:
             self._check_of(failure.error).add(_told(failure.error), number)
@@ -186,6 +193,7 @@ class _Trial:
         yield Finding("answers have the right type and shape", self._answers.lines(), note)
         yield Finding("keys compare with each other", self._keys.lines())
         yield Finding("only what is declared is read", self._undeclared.lines())
+        yield Finding("what is given stays as it is", self._changed.lines())
         yield Finding("two runs are alike", self._unlike.lines())
         yield Finding("pods are placed together as one by one", self._batches.lines())
 

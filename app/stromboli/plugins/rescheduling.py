@@ -87,7 +87,9 @@ class Rescheduling(Plugin):
         if last is not None and since(last, self._view.time()) <= self.arguments.interval:
             return []
         self._looked = self._view.time()
-        victims: dict[int, PodRecord] = {}
+        view, victims = self._view, dict[int, PodRecord]()
+        # Nobody would come back to a queue that is closed.
+        running = [pod for pod in running if not view.shut[view.jobs[pod.job].index]]
         for strategy in self.arguments.strategies:
             if strategy.name == "lowNodeUtilization":
                 victims.update((pod.row, pod) for pod in self._from_busy_nodes(running, strategy.params))
