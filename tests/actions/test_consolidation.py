@@ -55,6 +55,15 @@ def test_the_pod_moves_that_has_another_place_and_the_others_stay() -> None:
     assert moved(decide(nodes, big, two, one, starving(cpu="2"))) == {"one-0": "left"}
 
 
+def test_nobody_of_a_gang_that_moves_stays_alone() -> None:
+    """One would do without its place, and the next takes all others with it: then the first goes, too."""
+    nodes = [node("left", cpu="5"), node("middle", cpu="3"), node("right", cpu="3")]
+    old = running("old", "left", "left", "left", "middle", least=3)
+    result = decide(nodes, old, starving(cpu="4"))
+    assert evicted(result) == ["old-0", "old-1", "old-2", "old-3"]
+    assert nominated(result) == {"wants-0": "left"}
+
+
 def test_a_gang_moves_whole_and_what_it_can_do_without_alone() -> None:
     nodes = [node("left", cpu="3"), node("right", cpu="3")]
     lain = ("left", "left", "right")

@@ -153,15 +153,21 @@ class Relocation:
         return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
 
     def _spare(self, pod: PodRecord, node: int, units: list[Statement]) -> list[Statement]:
-        """Let those stay that the pod can do without, the last to be moved first."""
+        """Let those stay that the pod can do without, the last to be moved first; none whose gang moves without it."""
         needed: list[Statement] = []
         for unit in reversed(units):
-            operations = unit.save()
+            operations, gangs = unit.save(), _jobs([unit])
             unit.discard()
-            if not self._fits(pod, node):
+            if not self._fits(pod, node) or any(map(self._is_broken, gangs & _jobs(needed))):
                 unit.recover(operations)
                 needed.append(unit)
         return needed[::-1]
+
+    def _is_broken(self, job: Job) -> bool:
+        """Whether a gang has some of its pods, and too few, as things stand on the statements."""
+        session = self._session
+        missing = session.rules.whole_gang_eviction and session.ask.job_missing(job) > 0
+        return missing and bool(session.view.holding(job))
 
     # -- pods that move ----------------------------------------------------------------------------------------------
 
@@ -231,6 +237,11 @@ def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
 def _moves(units: Sequence[Statement]) -> int:
     """How many pods move."""
     return sum(operation.origin >= 0 for unit in units for operation in unit.operations)
+
+
+def _jobs(units: Sequence[Statement]) -> set[Job]:
+    """Whose pods move."""
+    return {operation.job for unit in units for operation in unit.operations if operation.job is not None}
 
 
 def _all_but(node: int, session: Session) -> Mask:
