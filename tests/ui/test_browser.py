@@ -70,7 +70,7 @@ def test_queues_are_found_by_their_bars_and_resources_can_be_chosen(tab: Page) -
     tab.goto("/")
     expect(tab.get_by_role("img", name="queue a holds 3, deserves 3")).to_be_visible()
     tab.get_by_role("link", name="memory").click()
-    expect(tab.get_by_role("img", name="queue a holds 3 Gi")).to_be_visible()
+    expect(tab.get_by_role("img", name="queue a holds 3Gi")).to_be_visible()
     tab.get_by_role("link", name="a", exact=True).click()
     expect(tab.get_by_role("heading", name="Queue a")).to_be_visible()
     expect(tab.get_by_role("img", name="What queue a held")).to_be_visible()
