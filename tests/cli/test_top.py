@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from stromboli.board.board import Board
+from stromboli.cli import top
 from stromboli.cli.top_screen import Glance, screen
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import NOON, decide, node, pod, pod_group, queue, state
@@ -169,3 +171,15 @@ def test_it_follows_a_service_until_a_key_or_ctrl_c_ends_it() -> None:
             other.until("Connection refused")
             other.process.send_signal(signal.SIGINT)
             assert other.ended() == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_ends_it_whatever_runs_when_it_is_pressed() -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with top._ctrl_c() as ended:
+        assert not ended()
+        Finalized()
+        assert ended()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import termios
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -119,8 +121,8 @@ def _follow(look: Look, glance: Glance, resource: str, interval: float) -> None:
     """Show what is there until somebody ends it; a look that fails is told, and the one before stays."""
     console, problem = Console(highlight=False, markup=False), ""
     live = Live(console=console, screen=True, auto_refresh=False)
-    with suppress(KeyboardInterrupt), _keys() as pressed, live:
-        while True:
+    with suppress(KeyboardInterrupt), _ctrl_c() as ended, _keys() as pressed, live:
+        while not ended():
             live.update(screen(glance, resource, problem, *console.size), refresh=True)
             key = pressed(interval)
             if key in ("q", "Q"):
@@ -132,6 +134,23 @@ def _follow(look: Look, glance: Glance, resource: str, interval: float) -> None:
                 glance, problem = look(resource), ""
             except StromboliError as error:
                 problem = str(error)
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether it was pressed. The exception alone is lost when it is raised while an object is being finalized."""
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
