@@ -325,6 +325,8 @@ class Cluster:
             program.wait_until(lambda: http.get(f"{self._etcd}/health").is_success)
 
     def _run(self, name: str, *args: str) -> Program:
+        if name in self._programs and self._programs[name].running:
+            raise ClusterError(f"{name} runs already, and would be left behind")
         program = Program([str(self.binaries[name]), *args], self.directory / f"{name}.log")
         self._programs[name] = program
         return program

@@ -375,32 +375,30 @@ def test_an_older_cluster_has_another_version(
     new_cluster: Callable[..., Cluster], definitions: list[Object], tmp_path: Path
 ) -> None:
     """There is no controller-manager, whose claim controller would look for v1."""
-    with new_cluster(
-        apiserver_args=["--runtime-config=resource.k8s.io/v1=false,resource.k8s.io/v1beta1=true"]
-    ) as older:
-        world = World(older, "older")
-        with older.client() as api:
-            define(api, definitions)
-        world.begin()
-        world.nodes(1, cpu="8")
-        beta = "/apis/resource.k8s.io/v1beta1"
-        world.create(f"{beta}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {}})
-        pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
-        body = {"attributes": {"model": {"string": "a"}}}
-        spec = {"driver": DRIVER, "nodeName": "node-0", "pool": pool, "devices": [{"name": "gpu-0", "basic": body}]}
-        world.create(f"{beta}/resourceslices", {"metadata": {"name": "gpus"}, "spec": spec})
-        claims = f"{beta}/namespaces/older/resourceclaims"
-        wanted = {
-            "name": "r",
-            "deviceClassName": "gpu",
-            "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "a"'}}],
-        }
-        world.create(claims, {"metadata": {"name": "p"}, "spec": {"devices": {"requests": [wanted]}}})
-        world.pods([using("p")])
-        service = Service(older.kubeconfig(), tmp_path / "log").wait_ready()
-        try:
-            eventually(lambda: world.placed() == {"p": "node-0"})
-        finally:
-            service.end()
-        (result,) = world.get(f"{claims}/p")["status"]["allocation"]["devices"]["results"]
-        assert (result["pool"], result["device"]) == ("node-0", "gpu-0")
+    older = new_cluster(apiserver_args=["--runtime-config=resource.k8s.io/v1=false,resource.k8s.io/v1beta1=true"])
+    world = World(older, "older")
+    with older.client() as api:
+        define(api, definitions)
+    world.begin()
+    world.nodes(1, cpu="8")
+    beta = "/apis/resource.k8s.io/v1beta1"
+    world.create(f"{beta}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {}})
+    pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+    body = {"attributes": {"model": {"string": "a"}}}
+    spec = {"driver": DRIVER, "nodeName": "node-0", "pool": pool, "devices": [{"name": "gpu-0", "basic": body}]}
+    world.create(f"{beta}/resourceslices", {"metadata": {"name": "gpus"}, "spec": spec})
+    claims = f"{beta}/namespaces/older/resourceclaims"
+    wanted = {
+        "name": "r",
+        "deviceClassName": "gpu",
+        "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "a"'}}],
+    }
+    world.create(claims, {"metadata": {"name": "p"}, "spec": {"devices": {"requests": [wanted]}}})
+    world.pods([using("p")])
+    service = Service(older.kubeconfig(), tmp_path / "log").wait_ready()
+    try:
+        eventually(lambda: world.placed() == {"p": "node-0"})
+    finally:
+        service.end()
+    (result,) = world.get(f"{claims}/p")["status"]["allocation"]["devices"]["results"]
+    assert (result["pool"], result["device"]) == ("node-0", "gpu-0")
