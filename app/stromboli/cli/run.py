@@ -58,6 +58,8 @@ _GRACE = 10.0
 #: seconds for what the journal still has to write, and for threads that find out what nobody waits for any more
 _FLUSH = 3.0
 _REST = 1.0
+#: seconds for which a session may keep the interpreter while questions and events wait
+_SWITCH = 0.001
 
 
 def run(
@@ -148,6 +150,7 @@ def run(
     except (StromboliError, OSError, ValueError) as error:
         _fail(str(error), 2)
     try:
+        sys.setswitchinterval(_SWITCH)
         # uvloop saves a few percent, and loses track of descriptors when connections break as they open.
         with asyncio.Runner() as runner:
             runner.run(scheduler.run(listening))
