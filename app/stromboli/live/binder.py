@@ -194,8 +194,7 @@ class Binder:
     def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
         """Bindings that were not sent are decided anew, together."""
         for bind in binds:
-            if self._state.assumed.get(bind.key) == bind.node:
-                self._state.forget(bind.key)
+            self._forget(bind)
             self._claims.release(bind)
             self._observer.bind_result("stale", 0.0)
         log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why, **of_job.origin)
@@ -300,6 +299,7 @@ class Binder:
             if error.retriable:
                 return None
             self._forget(bind)
+            self._mirror.changed()
             return False
         except CONNECTION_ERRORS as error:
             log.recurring("pod not read", error, pod=key)
@@ -312,13 +312,13 @@ class Binder:
             self._expect(bind)
         else:
             self._forget(bind)
+            self._mirror.changed()
         return bound
 
     def _forget(self, bind: Bind) -> None:
         """The pod is no longer assumed to be where it was to be bound."""
         if self._state.assumed.get(bind.key) == bind.node:
             self._state.forget(bind.key)
-        self._mirror.changed()
 
     async def _sweep(self) -> None:
         """Look up bindings that nobody confirmed."""

@@ -215,7 +215,6 @@ class ResourceSlice(Record, frozen=True):
 
 R = TypeVar("R", bound=Record)
 
-_SLICE = "ResourceSlice"
 #: objects of which it is kept what was read; whoever needs another reads it again
 _MOST_READ = 10_000
 

@@ -332,16 +332,13 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "hard topology": Feature(_IN_RACKS, {"success": 0.5, "tick": 15}),
     "hard topology with sub groups": Feature(
-        Trial(
+        replace(
+            _IN_RACKS,
             pod=_in_part,
             placed=_in_part,
             group=lambda _: _PARTS,
             running_group=lambda _: _PARTS,
-            objects=_racks,
-            plugins={"network-topology-aware": {}},
-            per_node=20,
             per_group=64,
-            pods=320,
             groups=5,
         ),
         {"success": 0.5, "tick": 15, "idle": 15},
