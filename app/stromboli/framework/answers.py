@@ -29,8 +29,6 @@ _WHOLE = frozenset("iu")
 NUMBERS = frozenset((float, int, bool))
 #: those of them that are whole, and so never NaN
 WHOLE = frozenset((int, bool))
-#: up to so many numbers Python compares sooner than NumPy
-_FEW = 8
 _PLAIN_KEYS = frozenset((int, bool, str))
 
 
@@ -202,9 +200,8 @@ def bounds(method: Method, answer: Any, dimensions: int) -> Mapping[str, tuple[V
 
 def numbers(total: Vector) -> bool:
     """Whether no score is NaN or plus infinity; minus infinity says that a node cannot be scored."""
-    if len(total) <= _FEW:
-        return not [score for score in total.tolist() if not score < math.inf]
-    return bool(np.maximum.reduce(total) < math.inf)
+    # NaN counts as the highest of all, and is sooner found by its place than with np.maximum.reduce.
+    return not len(total) or bool(total.item(total.argmax()) < math.inf)
 
 
 def finite(method: Method, found: Vector) -> Vector:

@@ -41,18 +41,25 @@ def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix, *, complete:
     `cases` comes from `without_and_with`. Resources that a node does not have are left out for that node.
     """
     amounts = allocated + cases
-    evenness = (
-        _half_difference(amounts, allocatable) if complete and len(allocated) == 2 else _deviation(amounts, allocatable)
-    )
     # 100 less the standard deviation, in percent, without the fraction
-    np.subtract(1.0, evenness, out=evenness)
-    evenness *= 100.0
+    if complete and len(allocated) == 2:
+        evenness = _two_less_difference(amounts, allocatable)
+        evenness *= 50.0
+    else:
+        evenness = _deviation(amounts, allocatable)
+        np.subtract(1.0, evenness, out=evenness)
+        evenness *= 100.0
     np.floor(evenness, out=evenness)
     score: Vector = evenness[1]
     score -= evenness[0]
     score += 150.0
     score *= 0.5
     return np.floor(score, out=score)
+
+
+def highest(amounts: Matrix) -> float:
+    """The highest number, 0 when there is none; sooner found by its place than with np.maximum.reduce."""
+    return float(amounts.item(amounts.argmax())) if amounts.size else 0.0
 
 
 def sum_of_rows(matrix: Matrix) -> Vector:
@@ -76,14 +83,16 @@ def _average(percent_of: Matrix, allocatable: Matrix, complete: bool) -> Vector:
     return np.floor(mean, out=mean)
 
 
-def _half_difference(amounts: Matrix, allocatable: Matrix) -> Matrix:
-    """The standard deviation of two shares; `amounts` has shape (cases, 2, n) and is overwritten."""
+def _two_less_difference(amounts: Matrix, allocatable: Matrix) -> Matrix:
+    """Two less the difference of two shares, which is two less twice their standard deviation.
+
+    `amounts` has shape (cases, 2, n) and is overwritten.
+    """
     np.minimum(amounts, allocatable, out=amounts)
     amounts /= allocatable
-    deviation: Matrix = amounts[:, 0] - amounts[:, 1]
-    np.abs(deviation, out=deviation)
-    deviation *= 0.5
-    return deviation
+    difference: Matrix = amounts[:, 0] - amounts[:, 1]
+    np.abs(difference, out=difference)
+    return np.subtract(2.0, difference, out=difference)
 
 
 def _deviation(amounts: Matrix, allocatable: Matrix) -> Matrix:

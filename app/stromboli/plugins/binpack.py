@@ -13,7 +13,7 @@ from stromboli.fairness.resource_weights import ResourceWeights
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
-from stromboli.kube.allocation import sum_of_rows
+from stromboli.kube.allocation import highest, sum_of_rows
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
@@ -68,21 +68,25 @@ class Binpack(Plugin):
         if ask is None:
             return None
         used, whole = nodes.used[ask.columns] + ask.request, nodes.allocatable[ask.columns]
-        too_full = used > whole
-        if ask.weights is not None:
-            used *= ask.weights
-        if ask.complete:
+        if ask.complete and ask.weights is None:
             used /= whole
+            # The share of a larger whole number is above 1, whatever is rounded.
+            too_full = used > 1.0 if highest(used) > 1.0 else None
         else:
             has = whole > 0
-            too_full &= has
+            too_full = has & (used > whole)
+            if ask.weights is not None:
+                used *= ask.weights
             used = np.divide(used, whole, out=np.zeros_like(used), where=has)
         score = sum_of_rows(used)
-        if too_full.any():
+        if too_full is not None:
             score[np.logical_or.reduce(too_full)] = 0.0
         score /= ask.total_weight
         score *= _MAX_SCORE * self.arguments.weight
         return score
+
+    def by_amounts(self, pod: PodRecord) -> bool:
+        return True
 
     def _ask(self, pod: PodRecord) -> Ask | None:
         """What counts for a pod; None when nothing does."""
