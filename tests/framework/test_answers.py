@@ -20,19 +20,22 @@ NODES = 3
 ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
 
 
-def session(answering: dict[str, Any]) -> SessionResult:
-    """Two jobs that fit, and a plugin that answers for `default/bad` as `answering` says and else has no opinion."""
+def session(answering: dict[str, Any], *, nodes: int = NODES, least: int = 2) -> SessionResult:
+    """Two jobs that fit, and a plugin that answers for `default/bad` as `answering` says and else has no opinion.
+
+    The jobs have two pods each and start with `least`.
+    """
     methods = {point: _method(point, answer) for point, answer in answering.items()}
     plugin = type("Odd", (Plugin,), {"name": "odd", **methods})
     known = discover()
     # Nobody is asked about the claims of pods that have none.
     claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]} if "bind_claims" in answering else {}
     cluster = builders.state(
-        *(builders.node(f"n{index}", cpu="8") for index in range(NODES)),
+        *(builders.node(f"n{index}", cpu="8") for index in range(nodes)),
         builders.queue("default"),
-        builders.pod_group("bad", 2, phase="Pending", minResources={"cpu": "1"}),
+        builders.pod_group("bad", least, phase="Pending", minResources={"cpu": "1"}),
         builders.gang("bad", 2, **claims),
-        builders.pod_group("good", 2, phase="Pending", minResources={"cpu": "1"}),
+        builders.pod_group("good", least, phase="Pending", minResources={"cpu": "1"}),
         builders.gang("good", 2, priority=3),
     )
     allocated = {"allocation": {"devices": {}}}
@@ -73,6 +76,7 @@ WRONG = {
     "batch_node_order": [7, np.ones(NODES - 1), np.full(NODES, np.nan), np.ones((NODES, 1))],
     "neighbourhoods": [3, np.ones(NODES), np.ones(NODES + 2, int)],
     "one_by_one": [None, "yes", 2.5],
+    "by_amounts": [None, "yes", 2.5],
     "varies": [None, "no", MASK],
     "varies_on_node": [None, "no", MASK],
     "identity": [[1, 2], {}, np.ones(2)],
@@ -100,6 +104,14 @@ def test_a_wrong_answer_is_named_and_stops_nobody_else(point: str, answer: Any) 
     _names_the_plugin(session({point: answer}), point)
 
 
+@pytest.mark.parametrize("answer", WRONG["by_amounts"])
+def test_a_wrong_answer_about_amounts_is_named(answer: Any) -> None:
+    answering = {"by_amounts": answer, "node_order": lambda pod, nodes: np.zeros(len(nodes))}
+    failures = session(answering, nodes=8, least=1).session.failures
+    assert {failure.plugin for failure in failures} == {"odd"}
+    assert all("by_amounts() should return True or False" in str(failure.error) for failure in failures)
+
+
 RAISED = [ZeroDivisionError, SystemExit, StopIteration, GeneratorExit, RecursionError, MemoryError]
 
 
@@ -118,7 +130,7 @@ def _names_the_plugin(result: SessionResult, point: str) -> None:
     """The plugin failed, by name; whoever it was not set aside for has a place; the columns are as decided."""
     if not result.session.failures:
         # A point that this session has no use for.
-        assert point in ("job_starving", "job_pipelined", "")
+        assert point in ("job_starving", "job_pipelined", "by_amounts", "")
         return
     assert {failure.plugin for failure in result.session.failures} == {"odd"}
     if point:

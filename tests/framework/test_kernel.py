@@ -25,7 +25,14 @@ from stromboli.state.pods import PodRecord
 from tests import builders
 
 
-class Spread(Plugin):
+class ByAmounts(Plugin):
+    """Scores that follow from amounts."""
+
+    def by_amounts(self, pod: PodRecord) -> bool:
+        return True
+
+
+class Spread(ByAmounts):
     """Falling scores: the emptier a node, the better."""
 
     name = "spread"
@@ -34,7 +41,7 @@ class Spread(Plugin):
         return np.floor((nodes.allocatable[CPU] - nodes.used[CPU]) * 10 / nodes.allocatable[CPU])
 
 
-class Pack(Plugin):
+class Pack(ByAmounts):
     """Rising scores: the fuller a node, the better."""
 
     name = "pack"
@@ -43,7 +50,7 @@ class Pack(Plugin):
         return np.floor(nodes.used[MEMORY] * 20 / nodes.allocatable[MEMORY])
 
 
-class Hill(Plugin):
+class Hill(ByAmounts):
     """Scores that rise and then fall."""
 
     name = "hill"
@@ -61,6 +68,15 @@ class Relative(Plugin):
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
         raw = nodes.rows % 5 + 1.0
         return np.floor(raw * 10 / raw.max())
+
+
+class Third(Plugin):
+    """Every third node is better than the fullness of others makes up for."""
+
+    name = "third"
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        return np.where(nodes.rows % 3 == 2, 4.0, 0.0)
 
 
 class Odd(Plugin):
@@ -164,7 +180,7 @@ def placements(
     used=st.lists(st.integers(0, 6), min_size=12, max_size=12),
     count=st.integers(1, 40),
     cpu=st.sampled_from(["500m", "1", "1500m", "3"]),
-    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Relative, Odd])),
+    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Third, Relative, Odd])),
 )
 def test_a_batch_places_as_one_at_a_time_does(
     cpus: list[int], used: list[int], count: int, cpu: str, chosen: set[type[Plugin]]
@@ -181,7 +197,7 @@ def test_a_batch_places_as_one_at_a_time_does(
 @given(
     cpus=st.lists(st.integers(4, 12), min_size=1, max_size=12),
     cpu=st.sampled_from(["500m", "1"]),
-    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Odd])),
+    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Third, Odd])),
     others=st.dictionaries(st.integers(8, 20), st.integers(0, 4), min_size=2, max_size=8),
 )
 @example(cpus=[12] * 3, cpu="1", chosen={Spread}, others={10: 4})
@@ -212,6 +228,27 @@ def test_plugins_are_asked_less_and_less_about_pods_that_come_in_turns() -> None
     request = snapshot.requests[record.pod_class.id]
     assert len(in_turns([plugin], NodeLedger(snapshot.nodes), record, request, 200, others={})) == 200
     assert plugin.asked < 60
+
+
+def test_plugins_are_not_asked_again_about_the_same_amounts() -> None:
+    cluster = builders.state(
+        [builders.node(f"n{i}", cpu="8") for i in range(100)], builders.pod("a"), builders.pod("b", cpu="2")
+    )
+    snapshot = cluster.snapshot()
+    ledger = NodeLedger(snapshot.nodes)
+    kernel = Kernel(
+        ledger.nodes,
+        Points([[(Pack(), PluginOption(Pack.name))]]),
+        lambda pod: snapshot.requests[pod.pod_class.id],
+    )
+    pods = [pod for pod in map(cluster.record, ("default/a", "default/b")) if pod is not None]
+    kernel.board(pods[0]), kernel.board(pods[1])
+    for turn in range(200):
+        pod = pods[turn % 2]
+        (node,) = kernel.batch(pod, 1)
+        take(ledger, node, pod, snapshot.requests[pod.pod_class.id])
+    scored_at_first = 2 * 100
+    assert kernel.nodes_scored - scored_at_first < 30
 
 
 def test_a_board_sees_what_others_placed() -> None:

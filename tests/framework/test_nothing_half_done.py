@@ -52,6 +52,7 @@ NEUTRAL: dict[str, Callable[..., Any]] = {
     "varies": lambda pod: False,
     "varies_on_node": lambda pod: False,
     "one_by_one": lambda pod: False,
+    "by_amounts": lambda pod: True,
     "refusal": lambda pod, node: None,
     "bind_annotations": lambda pod, node: {},
     "bind_claims": lambda pod, node: [],

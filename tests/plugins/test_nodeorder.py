@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import ValidationError
 
+from stromboli.api import objects
 from stromboli.framework.session import Session
 from stromboli.plugins.nodeorder import NodeOrder
 from stromboli.state.pods import PodRecord
@@ -166,3 +170,29 @@ def test_pods_that_prefer_company_vary(kind: str) -> None:
     session = opened(builders.node("n0"), builders.pod("p", "g", affinity=affinity))
     assert plugin(session, podaffinity=1).varies_on_node(named(session, "p"))
     assert not plugin(session, podaffinity=0).varies_on_node(named(session, "p"))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    sizes=st.lists(st.sampled_from([("4", "8Gi"), ("8", "16Gi")]), min_size=6, max_size=12),
+    with_image=st.sets(st.integers(0, 11)),
+    leaving=st.sets(st.integers(0, 11), max_size=3),
+    jobs=st.lists(st.tuples(st.sampled_from(["500m", "1", "1500m"]), st.integers(2, 12)), min_size=1, max_size=5),
+)
+def test_elastic_jobs_get_the_nodes_that_they_get_without_what_is_known_of_amounts(
+    sizes: list[tuple[str, str]], with_image: set[int], leaving: set[int], jobs: list[tuple[str, int]]
+) -> None:
+    nodes = [builders.node(f"n{i}", cpu=cpu, memory=memory) for i, (cpu, memory) in enumerate(sizes)]
+    image = objects.ContainerImage(names=["example.com/app:1"], size_bytes=400 << 20)
+    for i in with_image & set(range(len(nodes))):
+        nodes[i] = replace(nodes[i], status=replace(nodes[i].status, images=[image]))
+    running = [builders.pod(f"r{i}", node=f"n{i}", cpu="3", deleted=True) for i in leaving if i < len(nodes)]
+    groups = [builders.pod_group(f"j{i}", min_member=1) for i in range(len(jobs))]
+    pods = [builders.pod(f"j{i}-{k}", f"j{i}", cpu=cpu) for i, (cpu, count) in enumerate(jobs) for k in range(count)]
+    cluster = builders.state(builders.queue("default"), nodes, groups, pods, running)
+    policy = builders.policy("gang", "drf predicates proportion nodeorder binpack")
+    policy = policy.replace("- name: nodeorder", "- name: nodeorder\n    arguments: {imagelocality.weight: 5}")
+    known = builders.decide(cluster, policy).decisions
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NodeOrder, "by_amounts", lambda self, pod: False)
+        assert builders.decide(cluster, policy).decisions == known

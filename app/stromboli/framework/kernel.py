@@ -2,10 +2,11 @@
 
 **One pod.** A `Board` holds, for one identity class, the nodes that its predicates pass, which of them have room, and,
 once one of them has, their scores. It is made once per session and class, O(nodes); afterwards only nodes that a
-placement touched are looked at again, found through `Nodes.log`. The best node is the highest score, of equals the
-first in order. A class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log nodes)
-for each pod. When nobody else places anything in between, its choices are made ahead in one pass, and given out while
-they stand.
+placement touched are looked at again, found through `Nodes.log`, and not even those when scores follow from amounts
+alone (`by_amounts`) and a node with the same amounts was scored before. The best node is the highest score, of equals
+the first in order. A class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log
+nodes) for each pod. When nobody else places anything in between, its choices are made ahead in one pass, and given out
+while they stand.
 
 **Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
 of the moment: a node outside of them would first have to be reached after k better ones, each of which is taken at
@@ -45,6 +46,8 @@ _AHEAD_AFTER, _MOST_AHEAD = 8, 256
 _REFRESH_ALL = 0.25
 #: nodes on all boards that are kept, at 17 bytes each; a dropped board is made anew when its class is asked for
 _MOST_KEPT = 8_000_000
+#: so many nodes that changed are looked up by their amounts, and of so many amounts the answers are kept
+_MOST_TWINS, _MOST_AMOUNTS = 16, 4096
 
 
 class Board:
@@ -61,6 +64,7 @@ class Board:
         "_seen",
         "_singles",
         "_streak",
+        "_twins",
         "fits_idle",
         "pod",
         "relative",
@@ -83,6 +87,8 @@ class Board:
         #: the choices that were made last, and how many were taken before without anything else in between
         self._ahead: _Ahead | None = None
         self._streak = 0
+        #: by the amounts of a node: whether it has room for the pod, and its score
+        self._twins: dict[Hashable, tuple[bool, float]] = {}
         self.fits_idle: Mask
         self._scores: Vector | None
         self._fits_future: Mask | None
@@ -193,12 +199,39 @@ class Board:
 
     def _update(self, at: Rows, dirty: Rows) -> None:
         nodes = self._kernel.nodes
+        if len(at) <= _MOST_TWINS and self._update_as_twins(at.tolist(), dirty):
+            return
         self.fits_idle[at] = fits(self.request, nodes.room(dirty))
         if self._fits_future is not None:
             self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
         if self._copies is not None:
             self._copies[at] = self._count_copies(dirty)
         self._score_again(at, dirty)
+
+    def _update_as_twins(self, at: list[int], dirty: Rows) -> bool:
+        """Update by what is known of nodes with the same amounts; False, and nothing done, where that is not enough."""
+        nodes, scores = self._kernel.nodes, self._scores
+        if scores is None or self._fits_future is not None or self._copies is not None:
+            return False
+        amounts = [nodes.amounts(row) for row in dirty.tolist()]
+        if None in amounts or not self._kernel.by_amounts(self.pod):
+            return False
+        known = self._twins
+        new = [i for i, key in enumerate(amounts) if key not in known]
+        if len(known) + len(new) > _MOST_AMOUNTS:
+            known.clear()
+            new = list(range(len(amounts)))
+        if new:
+            rows = dirty[new]
+            room, found = fits(self.request, nodes.room(rows)), self._kernel.score(self.pod, nodes.view(rows))
+            for i, fit, score in zip(new, room.tolist(), found.tolist(), strict=True):
+                known[amounts[i]] = fit, score
+        for index, key in zip(at, amounts, strict=True):
+            fit, score = known[key]
+            self.fits_idle[index], scores[index] = fit, score
+            if fit and self._heap is not None:
+                heapq.heappush(self._heap, (-score, index))
+        return True
 
     def _score_again(self, at: Rows, dirty: Rows) -> None:
         """Score nodes that changed, and let those with room take part again."""
@@ -504,8 +537,8 @@ class Kernel:
         self._asked.add(key)
 
     def _new_board(self, pod: PodRecord, *, hopeful: bool = False) -> Board:
-        mask = self.feasible(pod, hopeful=hopeful)
-        return Board(self, pod, self._request_of(pod), self.nodes.rows if mask.all() else np.flatnonzero(mask))
+        passing = self.feasible(pod, hopeful=hopeful).nonzero()[0]
+        return Board(self, pod, self._request_of(pod), self.nodes.rows if len(passing) == len(self.nodes) else passing)
 
     def best(self, pod: PodRecord, within: Mask | None = None, *, hopeful: bool = False) -> tuple[int, bool] | None:
         """The node for a pod and whether it has room now (True) or only later; None when there is no node.
@@ -563,6 +596,10 @@ class Kernel:
         best = _best(scores, count)
         batch = _Batch(self, board, board.rows[at[best]], None if offsets is None else offsets[best])
         return batch.run(scores[best], count)
+
+    def by_amounts(self, pod: PodRecord) -> bool:
+        """Whether nodes with the same amounts have the same score."""
+        return self._points.everybody("by_amounts", "node_order", pod)
 
     def one_by_one(self, pod: PodRecord) -> bool:
         """Whether a placement changes the score of its node in more than the amounts."""

@@ -138,6 +138,12 @@ class Nodes:
         idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
+    def amounts(self, row: int) -> tuple[bytes, ...] | None:
+        """Equal for nodes that have the same amounts; None once places were promised, which is not told in them."""
+        if self._promised:
+            return None
+        return tuple([matrix[:, row].tobytes() for matrix in (self.allocatable, self.used, self.scoring)])
+
     def _of(self, matrix: Matrix, rows: Rows | int | slice) -> Matrix:
         """A matrix of some nodes, not to be changed; that of all is not copied, and an index is slower than `take`."""
         if rows is self.rows:

@@ -361,6 +361,13 @@ class Plugin:
         """
         raise NotImplementedError
 
+    def by_amounts(self, pod: PodRecord) -> bool:
+        """Whether `node_order` says the same of all nodes that have the same amounts, whatever else tells them apart.
+
+        What is known of one node is then said of others. Switched by `enableNodeOrder`.
+        """
+        raise NotImplementedError
+
     def refusal(self, pod: PodRecord, node: int) -> Reason | None:
         """Why a pod does not get the node that was chosen for it; it is then passed over."""
         raise NotImplementedError

@@ -34,6 +34,7 @@ _SWITCH = {
     "sub_job_missing": "sub_job_ready",
     "batch_node_order": "node_order",
     "one_by_one": "node_order",
+    "by_amounts": "node_order",
     "victim_tasks": "victim",
     "neighbourhoods": "node_order",
     "hyper_node_order_with": "hyper_node_order",
@@ -64,7 +65,7 @@ _WITHOUT_SWITCH = frozenset(
 )
 
 #: points whose answers the pods of a class share
-_OF_CLASSES = frozenset(("predicate", "node_order", "batch_node_order", "neighbourhoods", "one_by_one"))
+_OF_CLASSES = frozenset(("predicate", "node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,11 @@ class Points:
             if answer is not False and answers.flag(method, answer):
                 return True
         return False
+
+    def everybody(self, point: str, of: str, *subject: Any) -> bool:
+        """Whether all plugins that take part in the point `of` say yes at this one."""
+        methods = self.all(point)
+        return len(methods) == len(self.all(of)) and all(answers.flag(method, method(*subject)) for method in methods)
 
     def first_tier_agrees(self, point: str, *subject: Any) -> bool:
         """Whether all plugins of the first tier that takes part say yes; False when none does."""

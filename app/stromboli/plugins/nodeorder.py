@@ -64,6 +64,8 @@ class Promises:
         if self._used is None or self._scoring is None:
             self._used, self._scoring = np.zeros(self._shape), np.zeros((2, self._shape[1]))
         for node in operation.nodes:
+            if node < 0:
+                continue
             self._used[:, node] += sign * operation.request
             if operation.kind is Kind.Evict:
                 self._scoring[:, node] += np.multiply(operation.pods[0].pod_class.scoring_request, sign)
@@ -71,6 +73,10 @@ class Promises:
     def used(self, nodes: NodeView) -> Matrix:
         """Requests of pods on nodes, shape (dimensions, n)."""
         return nodes.used if self._used is None else nodes.used + self._used[:, nodes.rows]
+
+    def __bool__(self) -> bool:
+        """Whether anything was promised or evicted so far."""
+        return self._used is not None
 
     def scoring(self, nodes: NodeView) -> Matrix:
         """The same as scoring counts it, cpu and memory, shape (2, n)."""
@@ -126,6 +132,9 @@ class NodeOrder(Plugin):
         if ask.images is not None:
             total = _added(total, weights.image_locality, ask.images[nodes.rows])
         return total
+
+    def by_amounts(self, pod: PodRecord) -> bool:
+        return self._ask(pod).images is None and not self._amounts
 
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         weights = self.arguments
