@@ -52,8 +52,9 @@ def close(session: Session) -> None:
             session.decisions += () if minor else _news(job.pod_group, job.conditions)
     session.decisions += _of_lost_groups(session)
     session.decisions += _unscheduled(session)
+    quantities = _Quantities(session)
     for name, held in session.view.by_queue(session.view.membership.allocated_now()).items():
-        session.decisions += _of_queue(session, session.view.queues[name], _quantities(session, held))
+        session.decisions += _of_queue(session, session.view.queues[name], quantities.of(held))
     session.decisions += _paused(session)
     for row, node in _promised(session).items():
         pod, name = session.view.record(row), session.view.nodes.name(node)
@@ -238,7 +239,17 @@ def _is_minor(job: Job) -> bool:
     ]
 
 
-def _quantities(session: Session, amounts: Vector) -> dict[str, str]:
-    dimensions = Dimensions()
-    dimensions.names = list(session.view.dimensions)
-    return dimensions.quantities(amounts)
+class _Quantities:
+    """Amounts of the session's dimensions as Kubernetes resource lists; many queues hold the same."""
+
+    def __init__(self, session: Session) -> None:
+        self._dimensions = Dimensions()
+        self._dimensions.names = list(session.view.dimensions)
+        self._known: dict[bytes, dict[str, str]] = {}
+
+    def of(self, amounts: Vector) -> dict[str, str]:
+        key = amounts.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._dimensions.quantities(amounts)
+        return found

@@ -60,7 +60,10 @@ class Report:
 
     def queue(self, name: str) -> QueueGauges:
         """The gauges of a queue, to be set."""
-        return self.gauges.setdefault(name, QueueGauges())
+        found = self.gauges.get(name)
+        if found is None:
+            found = self.gauges[name] = QueueGauges()
+        return found
 
     def queue_condition(self, name: str, condition: Condition) -> None:
         """A condition that a queue has from now on, until a session does not report it; of each type the last counts.

@@ -47,6 +47,7 @@ class View:
         #: whether more was asked than the snapshot and the environment: the time, or somebody else
         self.volatile = False
         self.dimensions = snapshot.dimensions
+        self._columns = {name: column for column, name in enumerate(self.dimensions)}
         self.pods = _shown(snapshot.pods)
         self.nodes = nodes
         #: sum of what all nodes can allocate
@@ -133,11 +134,13 @@ class View:
 
     def vector(self, amounts: resources.ResourceAmounts | None, unset: float = 0.0) -> Vector:
         """A resource list in this session's dimensions; resources that nothing else names are left out."""
-        out = np.full(len(self.dimensions), unset)
-        index = {name: i for i, name in enumerate(self.dimensions)}
+        out = np.zeros(len(self.dimensions))
+        if unset:
+            out += unset
         for name, value in (amounts or {}).items():
-            if name in index and resources.is_scheduled(name):
-                out[index[name]] = resources.amount(name, value)
+            column = self._columns.get(name)
+            if column is not None and resources.is_scheduled(name):
+                out[column] = resources.amount(name, value)
         return out
 
     # -- jobs --------------------------------------------------------------------------------------------------------

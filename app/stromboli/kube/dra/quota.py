@@ -7,7 +7,7 @@ is 0. Requests for all devices and those with alternatives do not count: what th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -121,7 +121,7 @@ class DeviceQuota:
                 limit.capacity[dimension.removesuffix(".")] = quantity.parse(value)
         self._held: Amounts = {}
         self._admitted: Amounts = {}
-        self._users: Counter[str] = Counter()
+        self._users: defaultdict[str, int] = defaultdict(int)
 
     def __bool__(self) -> bool:
         """Whether it limits anything."""

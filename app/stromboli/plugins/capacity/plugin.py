@@ -406,7 +406,8 @@ class Capacity(Plugin):
         deserved = view.vector(queue.spec.deserved)
         named = queue.spec.deserved or {}
         guarantee = view.vector(queue.spec.guarantee.resource)
-        deserves = np.array([name in named for name in view.dimensions]) | (guarantee > 0)
+        deserves = guarantee > 0
+        deserves |= [name in named for name in view.dimensions]
         deserves[[CPU, MEMORY]] = True
         return Account(
             queue=queue,
