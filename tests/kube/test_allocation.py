@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stromboli.framework.nodes import part_requested
 from stromboli.kube import allocation
 from tests.kube import oracle
 
@@ -41,8 +42,14 @@ def test_least_and_most_allocated(pairs: list[tuple[int, int]]) -> None:
 def test_balanced(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     allocated, allocatable = [p[0] for p in pairs], [p[1] for p in pairs]
     request = [data.draw(st.integers(0, max(1, a))) for a in allocatable]
-    score = allocation.balanced(cases(request), column(allocated), column(allocatable), complete=all(allocatable))
-    assert score.tolist() == [oracle.balanced(request, allocated, allocatable)]
+    expected = oracle.balanced(request, allocated, allocatable)
+    assert allocation.balanced(cases(request), column(allocated), column(allocatable)).tolist() == [expected]
+    if len(pairs) == 2 and all(allocatable):
+        before, after = (
+            part_requested(column(allocated), column(allocatable), *more) for more in ((0.0, 0.0), map(float, request))
+        )
+        assert allocation.evened_out(allocation.evenness(before), allocation.evenness(after)).tolist() == [expected]
+        assert allocation.evenness_of_one(*before[:, 0].tolist()) == allocation.evenness(before).item()
 
 
 def test_many_nodes_at_once_score_as_each_alone() -> None:
@@ -62,5 +69,5 @@ def test_many_nodes_at_once_score_as_each_alone() -> None:
     ],
 )
 def test_balance_is_a_comparison_of_before_and_after(request_: list[int], score: int) -> None:
-    found = allocation.balanced(cases(request_), column([50, 0]), column([100, 100]), complete=True)
+    found = allocation.balanced(cases(request_), column([50, 0]), column([100, 100]))
     assert found.tolist() == [score]

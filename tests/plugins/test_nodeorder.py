@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +12,14 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from stromboli.api import objects
+from stromboli.api.resources import Vector
+from stromboli.discovery import discover
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.plugins.nodeorder import NodeOrder
+from stromboli.simulation.manifests import decode
 from stromboli.state.pods import PodRecord
 from tests import builders
 
@@ -20,6 +27,8 @@ WEIGHTS = (
     "leastrequested", "mostrequested", "balancedresource", "imagelocality",
     "nodeaffinity", "podaffinity", "tainttoleration", "podtopologyspread",
 )  # fmt: skip
+NODES = 80
+TENS = range(0, NODES, 10)
 SSD = [{"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}]
 
 
@@ -196,3 +205,49 @@ def test_elastic_jobs_get_the_nodes_that_they_get_without_what_is_known_of_amoun
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NodeOrder, "by_amounts", lambda self, pod: False)
         assert builders.decide(cluster, policy).decisions == known
+
+
+def test_many_nodes_score_as_few_of_them_whatever_was_evicted_and_promised() -> None:
+    compared = 0
+
+    class Compared(NodeOrder):
+        def open(self, view: View) -> None:
+            super().open(view)
+            self._nodes = view.nodes
+
+        def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+            nonlocal compared
+            found = super().node_order(pod, nodes)
+            if len(nodes) == NODES:
+                parts = (
+                    super(Compared, self).node_order(pod, self._nodes.view(nodes.rows[at : at + 10])) for at in TENS
+                )
+                assert found is not None
+                assert found.tolist() == np.concatenate([part for part in parts if part is not None]).tolist()
+                compared += 1
+            return found
+
+    known = discover()
+    cluster = builders.state(
+        builders.queue("default"),
+        [decode("PriorityClass", {"metadata": {"name": n}, "value": v}, n) for n, v in (("low", 1), ("high", 9))],
+        [builders.node(f"n{i:02}", cpu="8", memory=f"{8 + i % 3}Gi") for i in range(NODES)],
+        [builders.pod_group(f"low{i}", 1, priorityClassName="low") for i in range(NODES)],
+        [
+            builders.pod(f"low{i}-{k}", f"low{i}", node=f"n{i:02}", cpu="4", memory="2Gi", priority=1)
+            for i in range(NODES)
+            for k in range(1 + (i % 4 > 0))
+        ],
+        [builders.pod_group(f"high{i}", 2, priorityClassName="high") for i in range(9)],
+        [
+            builders.pod(f"high{i}-{k}", f"high{i}", cpu=f"{1000 + 1500 * (i % 3)}m", memory=f"{1 + i}Gi", priority=9)
+            for i in range(9)
+            for k in range(2)
+        ],
+    )
+    registry = Registry(known.actions, known.plugins | {"nodeorder": Compared})
+    policy = builders.policy("priority gang", "predicates nodeorder binpack", actions="preempt, allocate")
+    result = builders.decide(cluster, policy, registry=registry)
+    assert not result.session.failures
+    assert result.session.evicted
+    assert compared >= 9

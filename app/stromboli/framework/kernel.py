@@ -537,8 +537,10 @@ class Kernel:
         self._asked.add(key)
 
     def _new_board(self, pod: PodRecord, *, hopeful: bool = False) -> Board:
-        passing = self.feasible(pod, hopeful=hopeful).nonzero()[0]
-        return Board(self, pod, self._request_of(pod), self.nodes.rows if len(passing) == len(self.nodes) else passing)
+        mask = self.feasible(pod, hopeful=hopeful)
+        # sooner than all()
+        everywhere = len(mask) and mask[mask.argmin()]
+        return Board(self, pod, self._request_of(pod), self.nodes.rows if everywhere else mask.nonzero()[0])
 
     def best(self, pod: PodRecord, within: Mask | None = None, *, hopeful: bool = False) -> tuple[int, bool] | None:
         """The node for a pod and whether it has room now (True) or only later; None when there is no node.

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.api.resources import CPU, MEMORY, Mask, Matrix, Rows, Vector
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.snapshot import NodeColumns
 
@@ -27,7 +27,9 @@ class NodeView:
     from the session's columns when they are first read, and must not be changed.
     """
 
-    __slots__ = ("_allocatable", "_nodes", "_scoring", "_used", "facts", "rows")
+    __slots__ = ("_allocatable", "_fullness", "_nodes", "_scoring", "_used", "facts", "rows")
+    #: whether the nodes are shown with pods that are not there
+    imagined = False
 
     def __init__(self, nodes: Nodes, rows: Rows) -> None:
         self._nodes = nodes
@@ -37,6 +39,8 @@ class NodeView:
         self._allocatable: Matrix | None = None
         self._used: Matrix | None = None
         self._scoring: Matrix | None = None
+        #: of the amounts that were asked for last
+        self._fullness: tuple[float, float, Matrix] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -62,6 +66,15 @@ class NodeView:
             self._scoring = self._nodes.scoring.take(self.rows, axis=1)
         return self._scoring
 
+    def fullness(self, cpu: float, memory: float) -> Matrix:
+        """The shares of cpu and memory that are requested with so much more, shape (2, n), where nodes have both."""
+        known = self._fullness
+        if known is not None and known[0] == cpu and known[1] == memory:
+            return known[2]
+        shares = part_requested(self.used, self.allocatable, cpu, memory)
+        self._fullness = cpu, memory, shares
+        return shares
+
     def label(self, key: str, value: str) -> Mask:
         """Which of these nodes carry a label with this value, shape (n,)."""
         number = self.facts.label_values(key).get(value)
@@ -72,7 +85,7 @@ class NodeView:
 
     def with_copies(self, copies: Vector, request: Vector, scoring: tuple[float, float]) -> NodeView:
         """The nodes as they would be with `copies[i]` more pods of one request on the i-th; rows may repeat."""
-        view = NodeView(self._nodes, self.rows)
+        view = _Imagined(self._nodes, self.rows)
         view._used = self.used + request[:, None] * copies
         view._scoring = self.scoring + np.array(scoring)[:, None] * copies
         return view
@@ -86,6 +99,11 @@ class _AllNodes(NodeView):
     def __init__(self, nodes: Nodes) -> None:
         super().__init__(nodes, nodes.rows)
         self._allocatable, self._used, self._scoring = nodes.allocatable, nodes.used, nodes.scoring
+
+
+class _Imagined(NodeView):
+    __slots__ = ()
+    imagined = True
 
 
 class Nodes:
@@ -209,6 +227,16 @@ class NodeLedger:
         """Mark pods on a node as terminating; a negative count takes that back."""
         self._releasing[:, row] += request * count
         self.nodes.log.append(row)
+
+
+def part_requested(used: Matrix, allocatable: Matrix, cpu: float, memory: float) -> Matrix:
+    """The shares of cpu and memory that are used with so much more, shape (2, n), where there is some of both."""
+    shares = np.empty((2, used.shape[1]))
+    # row by row: a number is added sooner than a column of two
+    np.add(used[CPU], cpu, out=shares[0])
+    np.add(used[MEMORY], memory, out=shares[1])
+    shares /= allocatable[:2]
+    return shares
 
 
 def first_best(scores: Vector, among: Mask) -> int | None:

@@ -8,6 +8,8 @@ amounts by arrays: by a number NumPy takes three times as long.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from stromboli.api.resources import Matrix, Vector
@@ -35,26 +37,41 @@ def without_and_with(request: Vector) -> Matrix:
     return cases
 
 
-def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
+def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix) -> Vector:
     """How much a pod evens out the shares in which the resources are used: 75 is as before, 50 worse, 100 better.
 
     `cases` comes from `without_and_with`. Resources that a node does not have are left out for that node.
     """
-    amounts = allocated + cases
-    # 100 less the standard deviation, in percent, without the fraction
-    if complete and len(allocated) == 2:
-        evenness = _two_less_difference(amounts, allocatable)
-        evenness *= 50.0
-    else:
-        evenness = _deviation(amounts, allocatable)
-        np.subtract(1.0, evenness, out=evenness)
-        evenness *= 100.0
-    np.floor(evenness, out=evenness)
-    score: Vector = evenness[1]
-    score -= evenness[0]
-    score += 150.0
-    score *= 0.5
-    return np.floor(score, out=score)
+    even = _deviation(allocated + cases, allocatable)
+    np.subtract(1.0, even, out=even)
+    even *= 100.0
+    np.floor(even, out=even)
+    return evened_out(even[0], even[1])
+
+
+def evened_out(without: Vector, even: Vector) -> Vector:
+    """The same from the evenness without and with the pod, the latter of which is overwritten."""
+    even -= without
+    even += 150.0
+    even *= 0.5
+    return np.floor(even, out=even)
+
+
+def evenness(shares: Matrix) -> Vector:
+    """100 less the standard deviation of two shares, in percent, without the fraction; `shares` has shape (2, n)."""
+    if highest(shares) > 1.0:
+        shares = np.minimum(shares, 1.0)
+    even: Vector = shares[0] - shares[1]
+    np.abs(even, out=even)
+    # The deviation is half of the difference: with twice as much of all the same is rounded.
+    np.subtract(2.0, even, out=even)
+    even *= 50.0
+    return np.floor(even, out=even)
+
+
+def evenness_of_one(cpu: float, memory: float) -> float:
+    """The same for the shares of one node."""
+    return math.floor((2.0 - abs(min(cpu, 1.0) - min(memory, 1.0))) * 50.0)
 
 
 def highest(amounts: Matrix) -> float:
@@ -81,18 +98,6 @@ def _average(percent_of: Matrix, allocatable: Matrix, complete: bool) -> Vector:
         share = np.floor(np.divide(percent_of, allocatable, out=np.zeros_like(percent_of), where=has))
         mean = share.sum(axis=0) / np.maximum(has.sum(axis=0), 1)
     return np.floor(mean, out=mean)
-
-
-def _two_less_difference(amounts: Matrix, allocatable: Matrix) -> Matrix:
-    """Two less the difference of two shares, which is two less twice their standard deviation.
-
-    `amounts` has shape (cases, 2, n) and is overwritten.
-    """
-    np.minimum(amounts, allocatable, out=amounts)
-    amounts /= allocatable
-    difference: Matrix = amounts[:, 0] - amounts[:, 1]
-    np.abs(difference, out=difference)
-    return np.subtract(2.0, difference, out=difference)
 
 
 def _deviation(amounts: Matrix, allocatable: Matrix) -> Matrix:

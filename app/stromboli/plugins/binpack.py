@@ -41,11 +41,14 @@ class Ask:
     columns: slice | list[int]
     #: shape (k, 1)
     request: Matrix
-    #: the same; None when all are 1
-    weights: Matrix | None
+    #: the same
+    weights: Matrix
     total_weight: float
-    #: whether every node has all of the resources
-    complete: bool
+    #: whether they are cpu and memory, which all nodes have, and of the same weight 1
+    plain: bool
+    #: what it requests of them
+    cpu: float
+    memory: float
 
 
 class Binpack(Plugin):
@@ -57,28 +60,25 @@ class Binpack(Plugin):
         weights = self.arguments.weights()
         self._weights = np.array([weights.get(name, 0) for name in view.dimensions], np.float64)
         self._counted = np.flatnonzero(self._weights > 0).tolist() if self.arguments.weight else []
-        #: whether all that counts has the weight 1
-        self._equal = bool((self._weights[self._counted] == 1.0).all())
-        #: columns of the resources that every node has
-        self._everywhere = set(np.flatnonzero((view.nodes.allocatable > 0).all(axis=1)).tolist())
+        #: whether every node has cpu and memory, and both have the weight 1
+        self._equal = bool((self._weights[:2] == 1.0).all() and (view.nodes.allocatable[:2] > 0).all())
         self._asks: dict[int, Ask | None] = {}
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         ask = self._ask(pod)
         if ask is None:
             return None
-        used, whole = nodes.used[ask.columns] + ask.request, nodes.allocatable[ask.columns]
-        if ask.complete and ask.weights is None:
-            used /= whole
+        if ask.plain:
+            shares = nodes.fullness(ask.cpu, ask.memory)
             # The share of a larger whole number is above 1, whatever is rounded.
-            too_full = used > 1.0 if highest(used) > 1.0 else None
+            too_full = shares > 1.0 if highest(shares) > 1.0 else None
+            score: Vector = shares[0] + shares[1]
         else:
+            used, whole = nodes.used[ask.columns] + ask.request, nodes.allocatable[ask.columns]
             has = whole > 0
             too_full = has & (used > whole)
-            if ask.weights is not None:
-                used *= ask.weights
-            used = np.divide(used, whole, out=np.zeros_like(used), where=has)
-        score = sum_of_rows(used)
+            used *= ask.weights
+            score = sum_of_rows(np.divide(used, whole, out=np.zeros_like(used), where=has))
         if too_full is not None:
             score[np.logical_or.reduce(too_full)] = 0.0
         score /= ask.total_weight
@@ -100,9 +100,11 @@ class Binpack(Plugin):
                 Ask(
                     columns=columns,
                     request=request[columns, None],
-                    weights=None if self._equal else weights,
+                    weights=weights,
                     total_weight=float(weights.sum()),
-                    complete=self._everywhere.issuperset(counted),
+                    plain=self._equal and counted == [CPU, MEMORY],
+                    cpu=float(request[CPU]),
+                    memory=float(request[MEMORY]),
                 )
                 if counted
                 else None

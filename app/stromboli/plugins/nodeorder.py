@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.resources import CPU, MEMORY, Matrix, Vector
-from stromboli.framework.nodes import NodeView
+from stromboli.framework.nodes import Changes, Nodes, NodeView, part_requested
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Plugin
 from stromboli.framework.view import View
@@ -23,6 +23,8 @@ from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
 _GPU = "nvidia.com/gpu"
+#: of fewer nodes it is sooner computed than looked up how evenly they are used
+_MANY = 64
 
 
 class NodeOrderArguments(Arguments):
@@ -78,9 +80,54 @@ class Promises:
         """Whether anything was promised or evicted so far."""
         return self._used is not None
 
+    def fullness(self, nodes: NodeView, cpu: float, memory: float) -> Matrix:
+        """The shares of cpu and memory that are requested with so much more, shape (2, n)."""
+        if self._used is None:
+            return nodes.fullness(cpu, memory)
+        return part_requested(self.used(nodes), nodes.allocatable, cpu, memory)
+
+    def evenness(self, nodes: NodeView) -> Vector:
+        """How evenly cpu and memory are used as it is, shape (n,)."""
+        return allocation.evenness(self.used(nodes)[:2] / nodes.allocatable[:2])
+
+    def evenness_of(self, nodes: Nodes, row: int) -> float:
+        """The same of one node."""
+        used = nodes.used[:2, row].tolist()
+        if self._used is not None:
+            used = [has + more for has, more in zip(used, self._used[:2, row].tolist(), strict=True)]
+        cpu, memory = nodes.allocatable[:2, row].tolist()
+        return allocation.evenness_of_one(used[CPU] / cpu, used[MEMORY] / memory)
+
     def scoring(self, nodes: NodeView) -> Matrix:
         """The same as scoring counts it, cpu and memory, shape (2, n)."""
         return nodes.scoring if self._scoring is None else nodes.scoring + self._scoring[:, nodes.rows]
+
+
+class Evenness:
+    """How evenly cpu and memory of each node are used as it is. Of a node that changed it is found anew when asked."""
+
+    def __init__(self, nodes: Nodes, amounts: Promises) -> None:
+        self._nodes = nodes
+        self._amounts = amounts
+        self._changes = Changes(nodes)
+        #: of all nodes, shape (nodes,)
+        self._known: Vector | None = None
+
+    def of(self, view: NodeView) -> Vector:
+        """That of some nodes, shape (n,); it must not be changed."""
+        if view.imagined or len(view) < _MANY:
+            return self._amounts.evenness(view)
+        known = self._up_to_date()
+        return known if len(view) == len(known) else known.take(view.rows)
+
+    def _up_to_date(self) -> Vector:
+        changed = self._changes.take()
+        if self._known is None or len(changed) >= _MANY:
+            self._known = self._amounts.evenness(self._nodes.view(self._nodes.rows))
+        else:
+            for row in changed:
+                self._known[row] = self._amounts.evenness_of(self._nodes, row)
+        return self._known
 
 
 @dataclass(slots=True)
@@ -91,8 +138,11 @@ class Ask:
     scoring: Matrix
     #: the resources that are to be balanced; None when the pod requests none of them
     balanced: slice | list[int] | None
-    #: nothing and its request of those, shape (2, k, 1)
-    cases: Matrix
+    #: nothing and its request of those, shape (2, k, 1); None when these are cpu and memory, which all nodes have
+    cases: Matrix | None
+    #: what it requests of cpu and memory
+    cpu: float
+    memory: float
     #: score for the images, shape (nodes,); None when all are equal
     images: Vector | None
 
@@ -109,7 +159,8 @@ class NodeOrder(Plugin):
         self._complete = bool(view.nodes.allocatable[:2].all())
         self._gpu = view.dimensions.index(_GPU) if _GPU in view.dimensions else -1
         self._asks: dict[int, Ask] = {}
-        self._amounts = Promises(view)
+        self._amounts = amounts = Promises(view)
+        self._evenness = Evenness(view.nodes, amounts)
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
         self._spread = Spread(view, self._placed)
@@ -126,12 +177,16 @@ class NodeOrder(Plugin):
                 used = allocation.most_allocated(requested, allocatable, complete=self._complete)
                 total = _added(total, weights.most_requested, used)
         if weights.balanced_resource and ask.balanced is not None:
-            allocated, allocatable = self._amounts.used(nodes)[ask.balanced], nodes.allocatable[ask.balanced]
-            even = allocation.balanced(ask.cases, allocated, allocatable, complete=self._complete)
-            total = _added(total, weights.balanced_resource, even)
+            total = _added(total, weights.balanced_resource, self._balanced(nodes, ask, ask.balanced))
         if ask.images is not None:
             total = _added(total, weights.image_locality, ask.images[nodes.rows])
         return total
+
+    def _balanced(self, nodes: NodeView, ask: Ask, columns: slice | list[int]) -> Vector:
+        if ask.cases is None:
+            even = allocation.evenness(self._amounts.fullness(nodes, ask.cpu, ask.memory))
+            return allocation.evened_out(self._evenness.of(nodes), even)
+        return allocation.balanced(ask.cases, self._amounts.used(nodes)[columns], nodes.allocatable[columns])
 
     def by_amounts(self, pod: PodRecord) -> bool:
         return self._ask(pod).images is None and not self._amounts
@@ -175,13 +230,16 @@ class NodeOrder(Plugin):
         if ask is None:
             request = self._request(pod)
             columns: slice | list[int] = slice(0, 2)
+            plain = self._complete
             if self._gpu >= 0 and request[self._gpu]:
-                columns = [CPU, MEMORY, self._gpu]
+                columns, plain = [CPU, MEMORY, self._gpu], False
             images = image_locality(pod_class.spec, self._facts) if self.arguments.image_locality else None
             ask = self._asks[pod_class.id] = Ask(
                 scoring=np.array(pod_class.scoring_request)[:, None],
                 balanced=columns if request[columns].any() else None,
-                cases=allocation.without_and_with(request[columns]),
+                cases=None if plain else allocation.without_and_with(request[columns]),
+                cpu=float(request[CPU]),
+                memory=float(request[MEMORY]),
                 images=images,
             )
         return ask
