@@ -90,6 +90,18 @@ class Follower(Plugin):
         return (nodes.rows == self.last) * 1000.0
 
 
+class Partial(Plugin):
+    """Prefers every third node, and says that amounts are all that it looks at."""
+
+    name = "tried"
+
+    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector:
+        return (nodes.rows % 3 == 0) * 100.0
+
+    def by_amounts(self, pod: PodRecord) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(
     ("plugin", "check", "problem"),
     [
@@ -100,6 +112,7 @@ class Follower(Plugin):
         (Tidy, "what is given stays as it is", "Node node-0 was changed: what plugins are given is the state's own"),
         (Moody, "two runs are alike", "the same objects were decided differently"),
         (Follower, "pods are placed together as one by one", "once pods came or went elsewhere: see `varies`"),
+        (Partial, "pods are placed together as one by one", "different things of nodes with the same amounts"),
     ],
 )
 def test_what_is_wrong_is_found(plugin: type[Plugin], check: str, problem: str) -> None:

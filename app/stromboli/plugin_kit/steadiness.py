@@ -36,6 +36,8 @@ class Steadiness:
         plugin = self._plugin
         if _declares(plugin, "varies", pod) or not self._are(nodes):
             return ""
+        if point == "node_order" and self._tells_twins_apart(pod, nodes, answer):
+            return "node_order() says different things of nodes with the same amounts, whatever `by_amounts` says"
         self._catch_up()
         identity = plugin.identity(pod) if type(plugin).identity is not Plugin.identity else None
         key = point, pod.pod_class.id, identity
@@ -50,6 +52,15 @@ class Steadiness:
             return ""
         where, declare = ("elsewhere", "varies") if elsewhere[found].any() else ("on it", "varies_on_node")
         return f"{point}() says something else of a node once pods came or went {where}: see `{declare}`"
+
+    def _tells_twins_apart(self, pod: Any, nodes: NodeView, answer: Any) -> bool:
+        """Whether nodes with the same amounts have different scores although the plugin says that they do not."""
+        plugin = self._plugin
+        if answer is None or type(plugin).by_amounts is Plugin.by_amounts or not plugin.by_amounts(pod):
+            return False
+        amounts = np.vstack((nodes.allocatable, nodes.used, nodes.scoring, answer))
+        kinds = len(np.unique(amounts[:-1], axis=1).T)
+        return len(np.unique(amounts, axis=1).T) > kinds
 
     def _are(self, nodes: NodeView) -> bool:
         """Whether nodes are shown as they are, and not as they would be."""
