@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stromboli.api.structural import conform, problems
 from stromboli.devserver.errors import ApiError
 from stromboli.devserver.patch import json_patch, merge_patch, strategic_merge
-from stromboli.devserver.schema import conform, problems
 from stromboli.devserver.selectors import label_selector_matches
 from stromboli.devserver.tables import duration, json_path
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from stromboli.api.structural import conform, problems
+
 from .crds import checked_definition, established
 from .errors import bad_request, forbidden, invalid
 from .resources import (
@@ -22,7 +24,6 @@ from .resources import (
     Object,
     Resource,
 )
-from .schema import conform, problems
 
 PriorityClasses: TypeAlias = Callable[[], Sequence[Object]]
 

@@ -18,7 +18,7 @@ from stromboli.api import crds, objects
 from stromboli.api.documents import read_json, read_yaml
 from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import did_you_mean, readable, shown
-from stromboli.simulation import schema, workloads
+from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 
 #: kinds that are decoded for the core; plugins read the others as plain data
@@ -196,7 +196,10 @@ class _Reader:
             self._manifest(f"{where}: item {number}", item)
 
     def _add(self, kind: str, manifest: dict[str, Any], where: str) -> None:
-        self.loaded.objects.append((kind, decode(kind, manifest, where, lenient=self._lenient)))
+        obj = decode(kind, manifest, where, lenient=self._lenient)
+        if not self._lenient:
+            refusals.check(kind, manifest, obj, where)
+        self.loaded.objects.append((kind, obj))
 
 
 class _List(msgspec.Struct):

@@ -131,6 +131,12 @@ def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
             yield f"{body} should be at least {schema['minLength']} chars long"
         if "pattern" in schema and not re.search(schema["pattern"], value):
             yield f"{body} should match '{schema['pattern'].replace('{', '{{').replace('}', '}}')}'"
+    elif isinstance(value, dict):
+        if len(value) < schema.get("minProperties", 0):
+            least = schema["minProperties"]
+            yield f"Invalid value: {len(value)}: {{path}} in body should have at least {least} properties"
+        if len(value) > schema.get("maxProperties", len(value)):
+            yield f"Too many: {len(value)}: must have at most {schema['maxProperties']} items"
     elif isinstance(value, list):
         if len(value) < schema.get("minItems", 0):
             least = schema["minItems"]
