@@ -6,7 +6,8 @@ All amounts are integers, which float64 holds exactly up to 2**53; only shares a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -161,6 +162,29 @@ def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
         if column != CPU and (want > 0 or column in _ALWAYS):
             out &= room[column] > want - TOLERANCE
     return out
+
+
+def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float]) -> float:
+    if not wanted:
+        return math.inf
+    if idle[CPU] <= -TOLERANCE or idle[MEMORY] <= -TOLERANCE:
+        return 0.0
+    return float(min(math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted) - 1)
+
+
+def copies_that_fit(request: Vector, idle: Vector) -> Vector:
+    """How many copies of a request each node has room for, shape (nodes,), with the same tolerance as `fits`."""
+    if idle.shape[1] <= FEW:
+        wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
+        return np.array([_copies_on_one(wanted, node) for node in idle.T.tolist()])
+    asked = np.flatnonzero(request > 0)
+    if not len(asked):
+        return np.full(idle.shape[1], np.inf)
+    copies = np.ceil((idle[asked] + TOLERANCE) / request[asked][:, None]) - 1
+    lowest: Vector = copies.min(axis=0)
+    blocked = (idle[CPU] <= -TOLERANCE) | (idle[MEMORY] <= -TOLERANCE)
+    lowest[blocked] = 0
+    return lowest
 
 
 def compared(request: Vector) -> Mask:

@@ -9,9 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES
-from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Mask, Matrix, Vector, compared, exact, told
+from stromboli.api.resources import (
+    PODS,
+    TOLERANCE,
+    UNKNOWN,
+    Mask,
+    Matrix,
+    Vector,
+    compared,
+    copies_that_fit,
+    exact,
+    told,
+)
 from stromboli.explain.answers import Amounts, Holding, NodeCause
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session

@@ -8,12 +8,8 @@ the first in order. A class that is asked for again and again, as elastic jobs d
 nodes) for each pod. When nobody else places anything in between, its choices are made ahead in one pass, and given out
 while they stand.
 
-**Many identical pods.** Placing one pod changes the score of one node. So k pods can only ever land on the k best nodes
-of the moment: a node outside of them would first have to be reached after k better ones, each of which is taken at
-least once. For those candidates the scores with 0, 1, 2, … copies are computed as one table by showing plugins nodes
-that do not exist yet (`NodeView` with copies); its depth doubles when a node's column runs out. A heap then replays
-the choice pod by pod. The placement is the same as one at a time, at O(nodes + k log k) for a gang instead of
-O(k * nodes); the table costs one call of each plugin per doubling.
+**Many identical pods.** They are placed in one pass, see `batch`: one call of each plugin for each doubling of the
+copies on a node, O(nodes + k log k) for k pods, and the same nodes as one at a time.
 
 **When it is not exact.** Scores that are normalised over the nodes to choose from (`batch_node_order`) change for all
 when a node fills up: the batch ends there and the caller starts another. Pods whose predicates or scores depend on
@@ -25,13 +21,14 @@ they depend on pods elsewhere (`varies`), nothing is kept.
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 
 import numpy as np
 
-from stromboli.api.resources import CPU, FEW, MEMORY, PODS, TOLERANCE, Mask, Rows, Vector, fits
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, copies_that_fit, fits
 from stromboli.framework import answers
+from stromboli.framework.batch import Batch, highest
 from stromboli.framework.nodes import Nodes, NodeView, first_best
 from stromboli.framework.plugin import Passing
 from stromboli.framework.points import Points
@@ -595,9 +592,16 @@ class Kernel:
         """Nodes for up to `count` pods of a board's class, of those at some of its indices, in order of placement."""
         offsets = self.set_scores(board.pod, board.rows[at]) if board.relative else None
         scores = board.scores[at] if offsets is None else board.scores[at] + offsets
-        best = _best(scores, count)
-        batch = _Batch(self, board, board.rows[at[best]], None if offsets is None else offsets[best])
-        return batch.run(scores[best], count)
+        candidates = highest(scores, count)
+        batch = Batch(
+            self.nodes,
+            partial(self.score, board.pod),
+            board.request,
+            board.scoring,
+            board.rows[at[candidates]],
+            None if offsets is None else offsets[candidates],
+        )
+        return batch.run(scores[candidates], count)
 
     def by_amounts(self, pod: PodRecord) -> bool:
         """Whether nodes with the same amounts have the same score."""
@@ -622,87 +626,3 @@ class Kernel:
             scores = scores + offsets
         best = int(np.argmax(scores))
         return int(board.rows[at[best]]) if scores[best] > -np.inf else None
-
-
-class _Batch:
-    """One replay of the choice for identical pods; see the module's docstring."""
-
-    def __init__(self, kernel: Kernel, board: Board, rows: Rows, offsets: Vector | None) -> None:
-        self._kernel = kernel
-        self._board = board
-        self._rows = rows
-        #: the part of the score that stays while the set of nodes stays
-        self._offsets = offsets
-        self._room = copies_that_fit(board.request, kernel.nodes.room(rows)).tolist()
-
-    def run(self, scores: Vector, count: int) -> list[int]:
-        columns = [[score] for score in scores.tolist()]
-        heap = [(-column[0], i) for i, column in enumerate(columns)]
-        heapq.heapify(heap)
-        taken = [0] * len(columns)
-        rows = self._rows.tolist()
-        placed: list[int] = []
-        while heap:
-            i = heap[0][1]
-            placed.append(rows[i])
-            taken[i] += 1
-            if len(placed) == count:
-                break
-            if taken[i] == self._room[i]:
-                heapq.heappop(heap)
-                if self._offsets is not None:
-                    break
-                continue
-            if taken[i] == len(columns[i]):
-                self._deepen(columns, count)
-            heapq.heapreplace(heap, (-columns[i][taken[i]], i))
-        return placed
-
-    def _deepen(self, columns: list[list[float]], count: int) -> None:
-        """Compute the scores for as many more copies per node as are known already, for all candidates at once."""
-        depth = len(columns[0])
-        new = range(depth, min(2 * depth, count) if depth > 1 else 2)
-        copies = np.repeat(np.array(new, dtype=np.float64), len(self._rows))
-        rows = np.tile(self._rows, len(new))
-        board = self._board
-        view = NodeView(self._kernel.nodes, rows).with_copies(copies, board.request, board.scoring)
-        table = self._kernel.score(board.pod, view).reshape(len(new), len(self._rows))
-        if self._offsets is not None:
-            table = table + self._offsets
-        for column, more in zip(columns, table.T.tolist(), strict=True):
-            column.extend(more)
-
-
-def _best(scores: Vector, count: int) -> Rows:
-    """Indices, ascending, of the `count` highest scores; of equals the first."""
-    if count >= len(scores):
-        return np.arange(len(scores))
-    # not np.partition: it is ten times slower where most nodes are alike
-    threshold = np.sort(scores)[len(scores) - count]
-    above = scores > threshold
-    chosen = np.flatnonzero(above)
-    equal = np.flatnonzero(scores == threshold)[: count - len(chosen)]
-    return np.sort(np.concatenate([chosen, equal]))
-
-
-def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float]) -> float:
-    if not wanted:
-        return math.inf
-    if idle[CPU] <= -TOLERANCE or idle[MEMORY] <= -TOLERANCE:
-        return 0.0
-    return float(min(math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted) - 1)
-
-
-def copies_that_fit(request: Vector, idle: Vector) -> Vector:
-    """How many copies of a request each node has room for, shape (nodes,), with the same tolerance as `fits`."""
-    if idle.shape[1] <= FEW:
-        wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
-        return np.array([_copies_on_one(wanted, node) for node in idle.T.tolist()])
-    asked = np.flatnonzero(request > 0)
-    if not len(asked):
-        return np.full(idle.shape[1], np.inf)
-    copies = np.ceil((idle[asked] + TOLERANCE) / request[asked][:, None]) - 1
-    lowest: Vector = copies.min(axis=0)
-    blocked = (idle[CPU] <= -TOLERANCE) | (idle[MEMORY] <= -TOLERANCE)
-    lowest[blocked] = 0
-    return lowest

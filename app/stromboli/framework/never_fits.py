@@ -16,9 +16,8 @@ import numpy as np
 
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, fits, told
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Rows, Vector, copies_that_fit, fits, told
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, compared, fits
-from stromboli.framework.kernel import copies_that_fit
+from stromboli.api.resources import TOLERANCE, Mask, Matrix, Rows, Vector, compared, copies_that_fit, fits
 from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.tactics.frontier import Frontier

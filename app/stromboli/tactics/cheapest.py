@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, fits
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit, fits
 from stromboli.framework.job import Job
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.nodes import Changes
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session

@@ -11,9 +11,8 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Rows, Vector
+from stromboli.api.resources import Rows, Vector, copies_that_fit
 from stromboli.framework.job import Job, SubJob
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 

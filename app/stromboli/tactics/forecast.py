@@ -19,9 +19,8 @@ from functools import reduce
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Mask, Rows, Vector, copies_that_fit
 from stromboli.framework.job import NOWHERE, SubJob
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.operation import Kind
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement

@@ -9,8 +9,8 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import copies_that_fit
 from stromboli.framework.job import Job
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from stromboli.tactics.candidates import HELD, agrees

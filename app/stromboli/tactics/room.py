@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector
-from stromboli.framework.kernel import copies_that_fit
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit
 from stromboli.framework.nodes import Changes
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session

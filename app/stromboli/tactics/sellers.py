@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared
+from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_that_fit
 from stromboli.framework.job import Job
-from stromboli.framework.kernel import copies_that_fit
 from stromboli.framework.nodes import Changes
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
