@@ -95,7 +95,7 @@ def test_fuzzed_bytes(tmp_path: Path, flips: list[tuple[int, int]], deflated: bo
     [
         (b"", "is empty"),
         (b"kind: Pod\n", "is no journal of stromboli"),
-        (b"stromboli journal 1\n", "has format 1, and only 2 is read here"),
+        (b"stromboli journal 1\n", f"has format 1, and only {wire.FORMAT} is read here"),
         (b"stromboli journal " + b"9" * 10_000, "is no journal of stromboli"),
         (HEADING + (1 << 30).to_bytes(4), "is damaged: no frame begins where one should"),
         (HEADING + wire.frame([bytes(65 << 20)]), "is damaged: a frame has no end"),

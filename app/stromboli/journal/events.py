@@ -157,7 +157,7 @@ def _reading(change: wire.Change) -> Iterator[None]:
     except JournalError:
         raise
     except Exception as error:
-        what = type(change).__struct_config__.tag
+        what = wire.tag(type(change))
         raise JournalError(f"a {what} cannot be used: {wire.told(error)}") from None
 
 

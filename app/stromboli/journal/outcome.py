@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from stromboli.api.crds import KubeModel, dumped
+from stromboli.api.crds import KubeModel
 from stromboli.api.decisions import Decision
 from stromboli.api.reasons import Reason
 from stromboli.framework.session import Session
@@ -19,7 +19,8 @@ from stromboli.journal.wire import JournalError
 
 def _hook(value: Any) -> Any:
     if isinstance(value, KubeModel):
-        return dumped(value)
+        # All fields in the order of their class, whoever set them: to dump them takes three times as long.
+        return value.__dict__
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(type(value).__name__)

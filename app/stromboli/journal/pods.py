@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from stromboli.api.pod_state import PodState
@@ -10,8 +9,10 @@ from stromboli.journal import redaction, wire
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
 
-_Standing: TypeAlias = tuple[int, int, str, str, float, Sequence[tuple[Any, ...]], Mapping[str, str]]
+#: the fields of an item after its tag
+Fields: TypeAlias = tuple[Any, ...]
 
+_POD, _STATUS = wire.tag(wire.Pod), wire.tag(wire.PodStatus)
 _BINDING, _PENDING = int(PodState.Binding), int(PodState.Pending)
 
 
@@ -20,10 +21,10 @@ def class_of(pod_class: PodClass) -> wire.Class:
     return wire.Class(pod_class.id, redaction.spec(pod_class.spec))
 
 
-def whole_of(record: PodRecord, state: int) -> wire.Pod:
-    """All of a pod, in a state of which the API server shows what it can."""
-    return wire.Pod(
-        *_standing(record, state),
+def whole_of(record: PodRecord, state: int) -> Fields:
+    """A `wire.Pod`: all of a pod, in a state of which the API server shows what it can."""
+    return (
+        *_standing(_POD, record, state),
         record.namespace,
         record.name,
         record.uid,
@@ -36,14 +37,15 @@ def whole_of(record: PodRecord, state: int) -> wire.Pod:
     )
 
 
-def status_of(record: PodRecord, state: int) -> wire.PodStatus:
-    """Where a pod stands."""
-    return wire.PodStatus(*_standing(record, state))
+def status_of(record: PodRecord, state: int) -> Fields:
+    """A `wire.PodStatus`: where a pod stands."""
+    return _standing(_STATUS, record, state)
 
 
-def _standing(record: PodRecord, state: int) -> _Standing:
+def _standing(tag: str, record: PodRecord, state: int) -> Fields:
     """The fields of a `wire.PodStatus`, with which a `wire.Pod` begins."""
     return (
+        tag,
         record.row,
         _PENDING if state == _BINDING else int(state),
         record.node_name,
@@ -73,5 +75,5 @@ def stands_alike(before: PodRecord, now: PodRecord) -> bool:
         before.nominated_node == now.nominated_node
         and before.started == now.started
         and before.claim_names == now.claim_names
-        and (before.conditions == now.conditions or redaction.read(before.conditions) == redaction.read(now.conditions))
+        and redaction.conditions(before.conditions) == redaction.conditions(now.conditions)
     )

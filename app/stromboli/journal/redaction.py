@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 import yaml
-from msgspec.structs import astuple
 
 from stromboli import gate
 from stromboli.api import objects
 from stromboli.api.crds import KubeObject, dumped
+from stromboli.journal.wire import Condition
 from stromboli.state.reads import Reads
 
 T = TypeVar("T")
@@ -79,15 +79,16 @@ class Redaction:
         return kept
 
 
-def read(conditions: Sequence[objects.PodCondition]) -> Sequence[objects.PodCondition]:
+def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[Condition]:
     """Those of a pod's conditions that are read."""
+    if not of_pod:
+        return ()
     # A set would have each text hashed, which was decoded a moment ago.
-    return [each for each in conditions if (kind := each.type) == _PLACED or kind == _LEAVES] if conditions else ()
-
-
-def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[tuple[Any, ...]]:
-    """The fields of those conditions of a pod that are read."""
-    return [astuple(each) for each in read(of_pod)]
+    return [
+        (kind, each.status, each.reason, each.message, each.last_transition_time)
+        for each in of_pod
+        if (kind := each.type) == _PLACED or kind == _LEAVES
+    ]
 
 
 def spec(of_class: objects.PodSpec) -> objects.PodSpec:

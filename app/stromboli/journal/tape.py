@@ -1,57 +1,29 @@
 """A state that keeps what happens to it until somebody writes it down.
 
-Of pods the bytes are kept that are written, made while what they are made of is still at hand: an event costs a
-fraction of what applying it does. Of everything else references are kept, to what nobody changes. What changes nothing
-that is read is not kept.
+It is kept as the bytes that are written, made while what they are made of is still at hand: that costs a fraction of
+what applying an event does. What changes nothing that is read is not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-from msgspec import Struct
+from typing import Any
 
 from stromboli.api import objects
-from stromboli.journal import wire
+from stromboli.journal import changes, wire
+from stromboli.journal.changes import Changes
 from stromboli.journal.pods import class_of, is_same, stands_alike, status_of, whole_of
-from stromboli.journal.wire import encoded
+from stromboli.journal.redaction import Redaction
+from stromboli.journal.whole import Whole
 from stromboli.state.classes import PodClass
 from stromboli.state.cluster import ClusterState, Upserted
-from stromboli.state.nodes import NodeRecord
-from stromboli.state.pods import PodRecord, StateColumn
 from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.snapshot import Snapshot
 
+_POD_GONE, _ASSUMED = wire.tag(wire.PodGone), wire.tag(wire.Assumed)
 #: changes that may wait for a session; more, and the state is taken down anew
 _MOST = 500_000
-
-
-class Seen(Struct, frozen=True, gc=False):
-    """Any other object as it is now."""
-
-    kind: str
-    obj: Any
-
-
-#: a change as it is written, or what one is made of
-Happened: TypeAlias = bytes | wire.Gone | NodeRecord | Seen
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """All that a state knows at one moment."""
-
-    resources: list[str]
-    jobs: list[str]
-    classes: list[PodClass | None]
-    #: by row, and the state of each
-    pods: list[PodRecord | None]
-    states: StateColumn
-    assumed: dict[str, str]
-    nodes: list[NodeRecord]
-    others: list[Seen]
 
 
 @dataclass(slots=True)
@@ -59,9 +31,9 @@ class _Moment:
     """When a snapshot was taken."""
 
     snapshot: Snapshot
-    #: how much had happened
-    count: int
     whole: Whole | None
+    #: what had happened
+    happened: list[Changes]
 
 
 class RecordedState(ClusterState):
@@ -77,26 +49,28 @@ class RecordedState(ClusterState):
         #: whether the next snapshot is to come with all that is known; until then nothing is kept
         self.wants_whole = False
         self._keeps = False
-        self._happened: list[Happened] = []
+        #: what happened since the last snapshot
+        self._happened = Changes()
+        self._redaction = Redaction(reads)
         #: the class that each number stands for since all was wanted
         self._classes: dict[int, PodClass] = {}
         self._moment: _Moment | None = None
 
     def snapshot(self) -> Snapshot:
         """A copy of every column; records and classes are shared."""
-        snapshot, whole = super().snapshot(), None
-        if self.wants_whole or len(self._happened) > _MOST:
-            whole = self._whole()
-            self._happened = []
+        snapshot, moment = super().snapshot(), self._moment
+        # Nobody ran a session on the one before when it is still there.
+        whole, happened = (None, []) if moment is None else (moment.whole, moment.happened)
+        happened.append(self._happened)
+        self._happened = Changes()
+        if self.wants_whole or sum(each.count for each in happened) > _MOST:
+            whole, happened = self._whole(), []
             self._classes = {each.id: each for each in whole.classes if each is not None}
             self.wants_whole, self._keeps = False, True
-        elif self._moment is not None:
-            # Nobody ran a session on that one.
-            whole = self._moment.whole
-        self._moment = _Moment(snapshot, len(self._happened), whole)
+        self._moment = _Moment(snapshot, whole, happened)
         return snapshot
 
-    def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[Happened]] | None:
+    def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[Changes]] | None:
         """All that was known when recording began, if it begins with this snapshot, and what happened until then.
 
         None for a snapshot of which nothing was kept.
@@ -105,26 +79,24 @@ class RecordedState(ClusterState):
         if moment is None or moment.snapshot is not snapshot or not self._keeps:
             return None
         self._moment = None
-        happened = self._happened[: moment.count]
-        del self._happened[: moment.count]
-        return moment.whole, happened
+        return moment.whole, moment.happened
 
     def rest(self) -> None:
         """Keep nothing until all is wanted again."""
         self._keeps = False
-        self._happened = []
+        self._happened = Changes()
 
     def _whole(self) -> Whole:
         pods = self.pods
-        others: list[Seen] = []
+        others: list[tuple[str, Any]] = []
         for kind, table in (
             ("PriorityClass", self.priority_classes),
             ("Queue", self.queues),
             ("HyperNode", self.hyper_nodes),
         ):
-            others += (Seen(kind, obj) for obj in table.values())
-        others += (Seen("PodGroup", group) for group in self.jobs.pod_groups if group is not None)
-        others += (Seen(kind, obj) for kind, objs in self.objects.items() for obj in objs.values())
+            others += ((kind, obj) for obj in table.values())
+        others += (("PodGroup", group) for group in self.jobs.pod_groups if group is not None)
+        others += ((kind, obj) for kind, objs in self.objects.items() for obj in objs.values())
         return Whole(
             self.dimensions.names.copy(),
             self.jobs.keys,
@@ -140,27 +112,39 @@ class RecordedState(ClusterState):
 
     def upsert(self, kind: str, obj: Any) -> None:
         """An object was added or changed."""
+        if not self._keeps or kind in ("Pod", "Node"):
+            super().upsert(kind, obj)
+            return
+        before = self.pod_group(obj.key) if kind == "PodGroup" else None
         super().upsert(kind, obj)
-        if self._keeps and kind not in ("Pod", "Node"):
-            self._happened.append(Seen(kind, obj))
+        try:
+            self._happened.add(
+                changes.pod_group(before, obj, self._redaction)
+                if kind == "PodGroup"
+                else changes.object_(kind, obj, self._redaction)
+            )
+        except Exception:
+            # The event counts all the same. Whoever writes down the whole meets the same mistake, and reports it.
+            self.rest()
+            self.wants_whole = True
 
     def delete(self, kind: str, key: str) -> None:
         """An object is gone; unknown keys are ignored."""
         super().delete(kind, key)
         if self._keeps and kind != "Pod":
-            self._happened.append(wire.Gone(kind, key))
+            self._happened.add(wire.Gone(kind, key))
 
     def assume(self, key: str, node: str) -> None:
         """Count a pod on its node before the API server confirms the binding."""
         super().assume(key, node)
         if self._keeps and self.assumed.get(key) == node:
-            self._happened.append(encoded(wire.Assumed(self.pods.by_key[key], node)))
+            self._happened.add((_ASSUMED, self.pods.by_key[key], node))
 
     def forget(self, key: str) -> None:
         """The binding was refused or timed out: the pod is pending again."""
         row = self.pods.by_key.get(key)
         if self._keeps and key in self.assumed and row is not None:
-            self._happened.append(encoded(wire.Forgotten(row)))
+            self._happened.add(wire.Forgotten(row))
         super().forget(key)
 
     def _upsert_pod(self, pod: objects.Pod) -> Upserted | None:
@@ -171,21 +155,21 @@ class RecordedState(ClusterState):
                 pod_class = record.pod_class
                 if self._classes.get(pod_class.id) is not pod_class:
                     self._classes[pod_class.id] = pod_class
-                    self._happened.append(encoded(class_of(pod_class)))
-                self._happened.append(encoded(whole_of(record, state)))
+                    self._happened.add(class_of(pod_class))
+                self._happened.add(whole_of(record, state))
             elif not stays or not stands_alike(before, record):
-                self._happened.append(encoded(status_of(record, state)))
+                self._happened.add(status_of(record, state))
         return upserted
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)
         super()._delete_pod(key)
         if self._keeps and row is not None:
-            self._happened.append(encoded(wire.PodGone(row)))
+            self._happened.add((_POD_GONE, row))
 
     def _upsert_node(self, node: objects.Node) -> None:
         before = self.nodes.record(node.metadata.name)
         super()._upsert_node(node)
         record = self.nodes.record(node.metadata.name)
         if self._keeps and record is not None and record is not before:
-            self._happened.append(record)
+            self._happened.add(changes.node(record, self._redaction))

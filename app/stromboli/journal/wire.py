@@ -24,7 +24,7 @@ from stromboli.framework.kept import KeptPlaces, KeptRoom
 from stromboli.state.refusals import Refusal
 
 #: changes when a journal can no longer be read by those who read the one before
-FORMAT = 2
+FORMAT = 3
 _NAME = b"stromboli journal "
 #: bytes of a frame as it is and deflated, and of all frames of a journal together
 _LARGEST_FRAME = 64 << 20
@@ -138,6 +138,8 @@ class GroupStatus(Item, tag="group status"):
     status: dict[str, Any]
 
 
+#: a change as it is told, or its tag and its fields, which costs half of that
+Written: TypeAlias = "Change | tuple[Any, ...]"
 Change: TypeAlias = Class | Pod | PodStatus | PodGone | Assumed | Forgotten | Node | Object | GroupStatus | Gone
 
 # -- what sessions know and decide -----------------------------------------------------------------------------------
@@ -261,20 +263,24 @@ def heading() -> bytes:
     return _NAME + str(FORMAT).encode() + b"\n"
 
 
-def encoded(part: Change | Entry) -> bytes:
-    """A change or an entry as it is written."""
-    return _encoder.encode(part)
+#: writes a change, or the fields of one after its tag, at a place in a buffer: -1 is its end
+encode_into = _encoder.encode_into
 
 
-def together(changes: Sequence[bytes]) -> list[Change]:
-    """Changes that are encoded, for an entry that is to be encoded with them."""
+def tag(item: type[Item]) -> str:
+    """What a kind of items begins with when it is written; its fields follow."""
+    return str(item.__struct_config__.tag)
+
+
+def together(count: int, *written: bytes | bytearray) -> list[Change]:
+    """So many changes that are encoded, for an entry that is to be encoded with them."""
     # An array of MessagePack: a byte that says so, how many they are, and they.
-    return msgspec.Raw(b"".join((b"\xdd", len(changes).to_bytes(4), *changes)))  # type: ignore[return-value]
+    return msgspec.Raw(b"".join((b"\xdd", count.to_bytes(4), *written)))  # type: ignore[return-value]
 
 
 def item(entry: Entry) -> bytes:
     """An item of a frame."""
-    content = encoded(entry)
+    content = _encoder.encode(entry)
     return len(content).to_bytes(_LENGTH) + content
 
 

@@ -10,11 +10,11 @@ from stromboli.api.version import version
 from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, NodeUsage
 from stromboli.journal import redaction, wire
-from stromboli.journal.encoder import Encoder
+from stromboli.journal.changes import Changes
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.redaction import Redaction
 from stromboli.journal.remembered import written
-from stromboli.journal.tape import Happened, Whole
+from stromboli.journal.whole import Whole
 from stromboli.state.refusals import Refusal
 
 #: a segment is full when it has so many times the bytes of what it began with, and at least so many, or such a part of
@@ -28,7 +28,7 @@ class Recorded(Struct, frozen=True):
     now: float
     #: all that was known, when a segment begins with the session
     whole: Whole | None
-    happened: Sequence[Happened]
+    happened: Sequence[Changes]
     engine: Engine
     #: what it was told
     environment: Environment
@@ -61,7 +61,7 @@ class Writer:
         self._largest = largest
         self._put = put
         self._segments = 0
-        self._encoder: Encoder | None = None
+        self._has_begun = False
         self._items: list[bytes] = []
         self._size = 0
         #: bytes of the segment so far, and of what it began with
@@ -81,14 +81,14 @@ class Writer:
         """Write one session; one that belongs to no segment is left out."""
         if session.whole is not None:
             self._begin(session, session.whole)
-        if self._encoder is None:
+        if not self._has_begun:
             return
         first, told = session.whole is not None, session.environment
         outcome = session.outcome
         waiting = self._waiting if outcome is None else outcome.waiting
         entry = wire.Session(
             now=session.now,
-            changes=wire.together(self._encoder.changes(session.happened)),
+            changes=_together(session.happened),
             policy="" if session.engine is self._policy else redaction.policy(session.engine.text),
             remembered=None if first or session.follows else written(told, session.engine.registry),
             node_usage=None if told.node_usage is self._node_usage else dict(told.node_usage),
@@ -125,13 +125,13 @@ class Writer:
             *self._names,
             session.engine.compatibility,
         )
-        self._encoder, told = Encoder(self._redaction), session.environment
-        layout = self._encoder.layout(whole, written(told, session.engine.registry))
+        self._has_begun, told = True, session.environment
+        layout = whole.layout(written(told, session.engine.registry))
         frame = wire.heading() + wire.frame([wire.item(began), wire.item(layout)])
         self._put(frame, began)
         self._written = len(frame)
-        for changes in self._encoder.parts(whole):
-            self._add(wire.Part(wire.together(changes)))
+        for changes in whole.parts(self._redaction):
+            self._add(wire.Part(_together([changes])))
         self.flush()
         self._basis = self._written
         self._policy, self._waiting, self._refused = None, Waiting(), {}
@@ -143,6 +143,10 @@ class Writer:
         self._size += len(item)
         if self._size >= wire.FULL:
             self.flush()
+
+
+def _together(changes: Sequence[Changes]) -> list[wire.Change]:
+    return wire.together(sum(each.count for each in changes), *(each.content for each in changes))
 
 
 def largest_segment(basis: int, kept: int) -> int:

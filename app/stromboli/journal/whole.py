@@ -1,0 +1,69 @@
+"""All that a state knows at one moment, as a segment begins with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from stromboli.journal import changes, wire
+from stromboli.journal.changes import Changes
+from stromboli.journal.pods import class_of, whole_of
+from stromboli.journal.redaction import Redaction
+from stromboli.state.classes import PodClass
+from stromboli.state.nodes import NodeRecord
+from stromboli.state.pods import PodRecord, StateColumn
+
+#: how many things are written together
+_PART = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """References to it, for nobody changes any of it."""
+
+    resources: list[str]
+    jobs: list[str]
+    classes: list[PodClass | None]
+    #: by row, and the state of each
+    pods: list[PodRecord | None]
+    states: StateColumn
+    assumed: dict[str, str]
+    nodes: list[NodeRecord]
+    #: any other objects, with their kinds
+    others: list[tuple[str, Any]]
+
+    def layout(self, remembered: wire.Remembered) -> wire.Layout:
+        """How the state is numbered that `parts` is about."""
+        return wire.Layout(
+            self.resources,
+            self.jobs,
+            [row for row, record in enumerate(self.pods) if record is None],
+            [number for number, pod_class in enumerate(self.classes) if pod_class is None],
+            remembered,
+        )
+
+    def parts(self, redaction: Redaction) -> Iterator[Changes]:
+        """All of it, a part after the other."""
+        yield _together(class_of(pod_class) for pod_class in self.classes if pod_class is not None)
+        rest: Iterator[wire.Written] = chain(
+            (changes.node(record, redaction) for record in self.nodes),
+            (changes.object_(kind, obj, redaction) for kind, obj in self.others),
+            (
+                whole_of(record, state)
+                for record, state in zip(self.pods, self.states.tolist(), strict=True)
+                if record is not None
+            ),
+        )
+        while (part := _together(islice(rest, _PART))).count:
+            yield part
+        rows = {record.key: record.row for record in self.pods if record is not None}
+        yield _together(wire.Assumed(rows[key], node) for key, node in self.assumed.items() if key in rows)
+
+
+def _together(written: Iterator[wire.Written]) -> Changes:
+    found = Changes()
+    for change in written:
+        found.add(change)
+    return found
