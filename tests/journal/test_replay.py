@@ -9,12 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupCondition, PodGroupPhase, PodGroupStatus
+from stromboli.api.decisions import SetPodGroupStatus
 from stromboli.api.objects import Metadata, PodCondition, PodResourceClaimStatus, PriorityClass
 from stromboli.engine import Engine
 from stromboli.framework.churn import Churn, History
 from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
 from stromboli.framework.kept import KeptPlaces, KeptRoom
 from stromboli.journal import Folder, wire
+from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.plain import NotPlainError, plain, value_of
 from stromboli.journal.remembered import known, written
 from stromboli.plugins.fairshare.usage import Bucket, Memory, UsageHistory
@@ -243,8 +246,25 @@ def test_what_cannot_be_written_ends_the_journal_and_no_session() -> None:
     recording.state.upsert("NodeShard", {"metadata": {"name": "x"}, "spec": {"nodes": 1 << 70}})
     recording.session(NOON + 1)
     assert recording.replayed().sessions == 1
+    # Another segment would begin with it.
     recording.session(NOON + 2)
+    assert recording.replayed().sessions == 1
     assert len(problems) == 1
+    recording.session(NOON + 3)
+    assert (recording.replayed().sessions, len(problems)) == (1, 1)
+
+
+def test_statuses_that_say_the_same_are_the_same_bytes_whoever_wrote_them() -> None:
+    condition = PodGroupCondition(type="Scheduled", status="True", reason="ready")
+    status = PodGroupStatus(phase="Running", conditions=[condition], running=2)
+    manifest = {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": {"name": "g"}, "status": status.model_dump()}
+    read = PodGroup.parse(manifest).status
+    assert read.model_fields_set != status.model_fields_set
+    written = [
+        Outcome((SetPodGroupStatus("default", "g", each),), Waiting()).decided()
+        for each in (status, read, status.model_copy(update={"phase": PodGroupPhase.Running}))
+    ]
+    assert len(set(written)) == 1
 
 
 def test_a_service_that_is_not_there_or_has_no_journal(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class Cluster:
         self.state = RecordedState(("stromboli",), reads=engine.registry.reads)
         self.journal = Journal(self.state, _KEPT)
         self._sessions = _Timed(self.journal, self.state, engine, Environment())
-        #: CPU seconds of the events of each step, and of its session
+        #: CPU seconds of the events of each step with its snapshot, and of its session
         self.applied: list[float] = []
         self.decided: list[float] = []
         self._nodes = [f"node-{number:05}" for number in range(load.nodes)]
@@ -211,7 +211,10 @@ class Cluster:
             self._leave(self._running.popleft())
         self._apply()
         began = time.thread_time()
-        result = self._sessions.decide(self.state.snapshot(), now=1.8e9 + self._steps)
+        snapshot = self.state.snapshot()
+        self.applied[-1] += time.thread_time() - began
+        began = time.thread_time()
+        result = self._sessions.decide(snapshot, now=1.8e9 + self._steps)
         self.decided.append(time.thread_time() - began)
         binds = [each for each in result.decisions if isinstance(each, Bind)]
         began = time.thread_time()

@@ -1,4 +1,4 @@
-"""Changes of the cluster as they are written, made while what they are made of is still at hand."""
+"""What of objects is written when they change."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stromboli.api.crds import PodGroup, dumped
+from stromboli.api.crds import PodGroup
 from stromboli.explain.rehearsal import node_of
 from stromboli.journal import wire
 from stromboli.journal.redaction import Redaction
 from stromboli.state.nodes import NodeRecord
 
-
-class Changes:
-    """Changes one after the other, in bytes."""
-
-    __slots__ = ("content", "count")
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.count = 0
-
-    def add(self, change: wire.Written) -> None:
-        """One more."""
-        wire.encode_into(change, self.content, -1)
-        self.count += 1
+_GROUP_STATUS = wire.tag(wire.GroupStatus)
 
 
 def node(record: NodeRecord, redaction: Redaction) -> wire.Node:
@@ -40,10 +27,10 @@ def object_(kind: str, obj: Any, redaction: Redaction) -> wire.Object:
     return wire.Object(kind, redaction.manifest(kind, obj))
 
 
-def pod_group(before: PodGroup | None, now: PodGroup, redaction: Redaction) -> wire.GroupStatus | wire.Object:
-    """A PodGroup: its status when all else is what it was."""
+def pod_group(before: PodGroup | None, now: PodGroup, redaction: Redaction) -> wire.Written:
+    """A PodGroup: a `wire.GroupStatus` when all else is what it was."""
     if before is not None and _differs_in_status(before, now):
-        return wire.GroupStatus(now.key, now.metadata.generation, dumped(now.status))
+        return _GROUP_STATUS, now.key, now.metadata.generation, now.status
     return object_("PodGroup", now, redaction)
 
 

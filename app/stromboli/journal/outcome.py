@@ -9,24 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from stromboli.api.crds import KubeModel
 from stromboli.api.decisions import Decision
 from stromboli.api.reasons import Reason
 from stromboli.framework.session import Session
 from stromboli.journal import wire
 from stromboli.journal.wire import JournalError
 
-
-def _hook(value: Any) -> Any:
-    if isinstance(value, KubeModel):
-        # All fields in the order of their class, whoever set them: to dump them takes three times as long.
-        return value.__dict__
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError(type(value).__name__)
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_hook)
 #: the key of a job, or the row of a pod
 K = TypeVar("K", str, int)
 
@@ -75,7 +63,7 @@ class Outcome(Struct, frozen=True):
 
     def decided(self) -> bytes:
         """The decisions in their order."""
-        return _encoder.encode([(type(each).__name__, each) for each in self.decisions])
+        return wire.encoded([(type(each).__name__, each) for each in self.decisions])
 
 
 def _news(before: Mapping[K, Reason], now: Mapping[K, Reason]) -> dict[K, Reason | None]:

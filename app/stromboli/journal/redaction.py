@@ -16,7 +16,7 @@ import yaml
 
 from stromboli import gate
 from stromboli.api import objects
-from stromboli.api.crds import KubeObject, dumped
+from stromboli.api.crds import KubeObject, Metadata
 from stromboli.journal.wire import Condition
 from stromboli.state.reads import Reads
 
@@ -60,8 +60,9 @@ class Redaction:
     def manifest(self, kind: str, obj: Any) -> dict[str, Any]:
         """A custom resource, or another object that is no pod and no node, as far as it is read."""
         if isinstance(obj, KubeObject):
-            found = dumped(obj)
-        elif isinstance(obj, msgspec.Struct):
+            given = {name: getattr(obj, name) for name in obj.__pydantic_fields__}
+            return {**given, "metadata": self._metadata_of(obj.metadata)}
+        if isinstance(obj, msgspec.Struct):
             found = msgspec.to_builtins(obj)
         else:
             shape = gate.shape(kind)
@@ -70,13 +71,32 @@ class Redaction:
                 found = {part: obj[part] for part in _PARTS if part in obj} | {"metadata": obj.get("metadata")}
         return {**found, "metadata": self._metadata(found.get("metadata") or {})}
 
+    def _metadata_of(self, given: Metadata) -> dict[str, Any]:
+        kept = {
+            "name": given.name,
+            "namespace": given.namespace,
+            "uid": given.uid,
+            "generation": given.generation,
+            "creationTimestamp": given.creation_timestamp,
+            "deletionTimestamp": given.deletion_timestamp,
+            "labels": given.labels,
+            "annotations": self.annotations(given.annotations),
+        }
+        if given.owner_references:
+            kept["ownerReferences"] = _owners(given.owner_references)
+        return kept
+
     def _metadata(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kept = {key: given[key] for key in _METADATA if given.get(key) is not None}
         kept["annotations"] = self.annotations(given.get("annotations"))
         owners = given.get("ownerReferences")
         if owners:
-            kept["ownerReferences"] = [{key: owner[key] for key in _OWNER if key in owner} for owner in owners]
+            kept["ownerReferences"] = _owners(owners)
         return kept
+
+
+def _owners(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: owner[key] for key in _OWNER if key in owner} for owner in given]
 
 
 def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[Condition]:

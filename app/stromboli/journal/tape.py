@@ -1,7 +1,7 @@
 """A state that keeps what happens to it until somebody writes it down.
 
-It is kept as the bytes that are written, made while what they are made of is still at hand: that costs a fraction of
-what applying an event does. What changes nothing that is read is not kept.
+The fields that are written are kept, and encoded with the next snapshot, while they are still at hand: that costs a
+fraction of what applying an event does. What changes nothing that is read is not kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 from stromboli.api import objects
 from stromboli.journal import changes, wire
-from stromboli.journal.changes import Changes
 from stromboli.journal.pods import class_of, is_same, stands_alike, status_of, whole_of
 from stromboli.journal.redaction import Redaction
 from stromboli.journal.whole import Whole
@@ -32,8 +31,9 @@ class _Moment:
 
     snapshot: Snapshot
     whole: Whole | None
-    #: what had happened
-    happened: list[Changes]
+    #: what had happened, and as it is written
+    happened: list[wire.Written]
+    written: list[wire.Change]
 
 
 class RecordedState(ClusterState):
@@ -50,7 +50,7 @@ class RecordedState(ClusterState):
         self.wants_whole = False
         self._keeps = False
         #: what happened since the last snapshot
-        self._happened = Changes()
+        self._happened: list[wire.Written] = []
         self._redaction = Redaction(reads)
         #: the class that each number stands for since all was wanted
         self._classes: dict[int, PodClass] = {}
@@ -59,18 +59,22 @@ class RecordedState(ClusterState):
     def snapshot(self) -> Snapshot:
         """A copy of every column; records and classes are shared."""
         snapshot, moment = super().snapshot(), self._moment
-        # Nobody ran a session on the one before when it is still there.
-        whole, happened = (None, []) if moment is None else (moment.whole, moment.happened)
-        happened.append(self._happened)
-        self._happened = Changes()
-        if self.wants_whole or sum(each.count for each in happened) > _MOST:
+        whole, happened = None, self._happened
+        self._happened = []
+        if moment is not None:
+            # Nobody ran a session on that one.
+            whole, happened = moment.whole, moment.happened + happened
+        if self.wants_whole or len(happened) > _MOST:
             whole, happened = self._whole(), []
             self._classes = {each.id: each for each in whole.classes if each is not None}
             self.wants_whole, self._keeps = False, True
-        self._moment = _Moment(snapshot, whole, happened)
+        try:
+            self._moment = _Moment(snapshot, whole, happened, wire.together(happened))
+        except Exception:
+            self._begin_anew()
         return snapshot
 
-    def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[Changes]] | None:
+    def take(self, snapshot: Snapshot) -> tuple[Whole | None, list[wire.Change]] | None:
         """All that was known when recording began, if it begins with this snapshot, and what happened until then.
 
         None for a snapshot of which nothing was kept.
@@ -79,12 +83,17 @@ class RecordedState(ClusterState):
         if moment is None or moment.snapshot is not snapshot or not self._keeps:
             return None
         self._moment = None
-        return moment.whole, moment.happened
+        return moment.whole, moment.written
 
     def rest(self) -> None:
         """Keep nothing until all is wanted again."""
         self._keeps = False
-        self._happened = Changes()
+        self._happened = []
+
+    def _begin_anew(self) -> None:
+        """Something cannot be written: sessions go on, and whoever writes the whole meets the same and reports it."""
+        self.rest()
+        self.wants_whole, self._moment = True, None
 
     def _whole(self) -> Whole:
         pods = self.pods
@@ -118,33 +127,31 @@ class RecordedState(ClusterState):
         before = self.pod_group(obj.key) if kind == "PodGroup" else None
         super().upsert(kind, obj)
         try:
-            self._happened.add(
+            self._happened.append(
                 changes.pod_group(before, obj, self._redaction)
                 if kind == "PodGroup"
                 else changes.object_(kind, obj, self._redaction)
             )
         except Exception:
-            # The event counts all the same. Whoever writes down the whole meets the same mistake, and reports it.
-            self.rest()
-            self.wants_whole = True
+            self._begin_anew()
 
     def delete(self, kind: str, key: str) -> None:
         """An object is gone; unknown keys are ignored."""
         super().delete(kind, key)
         if self._keeps and kind != "Pod":
-            self._happened.add(wire.Gone(kind, key))
+            self._happened.append(wire.Gone(kind, key))
 
     def assume(self, key: str, node: str) -> None:
         """Count a pod on its node before the API server confirms the binding."""
         super().assume(key, node)
         if self._keeps and self.assumed.get(key) == node:
-            self._happened.add((_ASSUMED, self.pods.by_key[key], node))
+            self._happened.append((_ASSUMED, self.pods.by_key[key], node))
 
     def forget(self, key: str) -> None:
         """The binding was refused or timed out: the pod is pending again."""
         row = self.pods.by_key.get(key)
         if self._keeps and key in self.assumed and row is not None:
-            self._happened.add(wire.Forgotten(row))
+            self._happened.append(wire.Forgotten(row))
         super().forget(key)
 
     def _upsert_pod(self, pod: objects.Pod) -> Upserted | None:
@@ -155,21 +162,21 @@ class RecordedState(ClusterState):
                 pod_class = record.pod_class
                 if self._classes.get(pod_class.id) is not pod_class:
                     self._classes[pod_class.id] = pod_class
-                    self._happened.add(class_of(pod_class))
-                self._happened.add(whole_of(record, state))
+                    self._happened.append(class_of(pod_class))
+                self._happened.append(whole_of(record, state))
             elif not stays or not stands_alike(before, record):
-                self._happened.add(status_of(record, state))
+                self._happened.append(status_of(record, state))
         return upserted
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)
         super()._delete_pod(key)
         if self._keeps and row is not None:
-            self._happened.add((_POD_GONE, row))
+            self._happened.append((_POD_GONE, row))
 
     def _upsert_node(self, node: objects.Node) -> None:
         before = self.nodes.record(node.metadata.name)
         super()._upsert_node(node)
         record = self.nodes.record(node.metadata.name)
         if self._keeps and record is not None and record is not before:
-            self._happened.add(changes.node(record, self._redaction))
+            self._happened.append(changes.node(record, self._redaction))

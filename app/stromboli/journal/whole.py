@@ -8,7 +8,6 @@ from itertools import chain, islice
 from typing import Any
 
 from stromboli.journal import changes, wire
-from stromboli.journal.changes import Changes
 from stromboli.journal.pods import class_of, whole_of
 from stromboli.journal.redaction import Redaction
 from stromboli.state.classes import PodClass
@@ -44,9 +43,9 @@ class Whole:
             remembered,
         )
 
-    def parts(self, redaction: Redaction) -> Iterator[Changes]:
+    def parts(self, redaction: Redaction) -> Iterator[list[wire.Change]]:
         """All of it, a part after the other."""
-        yield _together(class_of(pod_class) for pod_class in self.classes if pod_class is not None)
+        yield wire.together([class_of(pod_class) for pod_class in self.classes if pod_class is not None])
         rest: Iterator[wire.Written] = chain(
             (changes.node(record, redaction) for record in self.nodes),
             (changes.object_(kind, obj, redaction) for kind, obj in self.others),
@@ -56,14 +55,7 @@ class Whole:
                 if record is not None
             ),
         )
-        while (part := _together(islice(rest, _PART))).count:
-            yield part
+        while part := list(islice(rest, _PART)):
+            yield wire.together(part)
         rows = {record.key: record.row for record in self.pods if record is not None}
-        yield _together(wire.Assumed(rows[key], node) for key, node in self.assumed.items() if key in rows)
-
-
-def _together(written: Iterator[wire.Written]) -> Changes:
-    found = Changes()
-    for change in written:
-        found.add(change)
-    return found
+        yield wire.together([wire.Assumed(rows[key], node) for key, node in self.assumed.items() if key in rows])

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from stromboli.api import objects
+from stromboli.api.crds import KubeModel
 from stromboli.api.errors import StromboliError
 from stromboli.api.reasons import Reason
 from stromboli.framework.churn import History
@@ -248,7 +249,17 @@ class Session(Item, tag="session"):
 
 Entry: TypeAlias = Began | Layout | Part | Session
 
-_encoder = msgspec.msgpack.Encoder()
+
+def _fields(value: Any) -> Any:
+    if isinstance(value, KubeModel):
+        # All in the order of their class, whoever set them, and by our names: to dump them takes three times as long.
+        return value.__dict__
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_fields)
 _entries: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
@@ -263,8 +274,7 @@ def heading() -> bytes:
     return _NAME + str(FORMAT).encode() + b"\n"
 
 
-#: writes a change, or the fields of one after its tag, at a place in a buffer: -1 is its end
-encode_into = _encoder.encode_into
+encoded = _encoder.encode
 
 
 def tag(item: type[Item]) -> str:
@@ -272,15 +282,14 @@ def tag(item: type[Item]) -> str:
     return str(item.__struct_config__.tag)
 
 
-def together(count: int, *written: bytes | bytearray) -> list[Change]:
-    """So many changes that are encoded, for an entry that is to be encoded with them."""
-    # An array of MessagePack: a byte that says so, how many they are, and they.
-    return msgspec.Raw(b"".join((b"\xdd", count.to_bytes(4), *written)))  # type: ignore[return-value]
+def together(changes: Sequence[Written]) -> list[Change]:
+    """Changes for an entry, encoded now: whatever they are made of may go."""
+    return msgspec.Raw(encoded(changes))  # type: ignore[return-value]
 
 
 def item(entry: Entry) -> bytes:
     """An item of a frame."""
-    content = _encoder.encode(entry)
+    content = encoded(entry)
     return len(content).to_bytes(_LENGTH) + content
 
 

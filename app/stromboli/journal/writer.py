@@ -10,7 +10,6 @@ from stromboli.api.version import version
 from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, NodeUsage
 from stromboli.journal import redaction, wire
-from stromboli.journal.changes import Changes
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.redaction import Redaction
 from stromboli.journal.remembered import written
@@ -28,7 +27,7 @@ class Recorded(Struct, frozen=True):
     now: float
     #: all that was known, when a segment begins with the session
     whole: Whole | None
-    happened: Sequence[Changes]
+    happened: list[wire.Change]
     engine: Engine
     #: what it was told
     environment: Environment
@@ -88,7 +87,7 @@ class Writer:
         waiting = self._waiting if outcome is None else outcome.waiting
         entry = wire.Session(
             now=session.now,
-            changes=_together(session.happened),
+            changes=session.happened,
             policy="" if session.engine is self._policy else redaction.policy(session.engine.text),
             remembered=None if first or session.follows else written(told, session.engine.registry),
             node_usage=None if told.node_usage is self._node_usage else dict(told.node_usage),
@@ -131,7 +130,7 @@ class Writer:
         self._put(frame, began)
         self._written = len(frame)
         for changes in whole.parts(self._redaction):
-            self._add(wire.Part(_together([changes])))
+            self._add(wire.Part(changes))
         self.flush()
         self._basis = self._written
         self._policy, self._waiting, self._refused = None, Waiting(), {}
@@ -143,10 +142,6 @@ class Writer:
         self._size += len(item)
         if self._size >= wire.FULL:
             self.flush()
-
-
-def _together(changes: Sequence[Changes]) -> list[wire.Change]:
-    return wire.together(sum(each.count for each in changes), *(each.content for each in changes))
 
 
 def largest_segment(basis: int, kept: int) -> int:
