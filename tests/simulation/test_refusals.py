@@ -11,8 +11,9 @@ import pytest
 
 from stromboli.api import crd_schema
 from stromboli.simulation.manifests import Loaded, load
+from tests.cli.conftest import stromboli
 
-Path = tuple[str, ...]
+Fields = tuple[str, ...]
 Schema = Mapping[str, Any]
 _MANY = "[]"
 DEFINITIONS = {definition.model.__name__: definition.model for definition in crd_schema.DEFINITIONS}
@@ -34,7 +35,7 @@ def example(schema: Schema) -> Any:
     return False if schema.get("type") == "boolean" else schema.get("minimum", 1)
 
 
-def fields(schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
+def fields(schema: Schema, path: Fields = ()) -> Iterator[tuple[Fields, Schema]]:
     """All fields with their schemas."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
@@ -46,7 +47,7 @@ def fields(schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
         yield from fields(schema["items"], (*path, _MANY))
 
 
-def with_value(schema: Schema, path: Path, value: Any) -> Any:
+def with_value(schema: Schema, path: Fields, value: Any) -> Any:
     """The least that a schema takes, with a value somewhere in it."""
     if not path:
         return value
@@ -68,7 +69,7 @@ def refused(schema: Schema) -> Iterator[Any]:
     elif schema.get("type") == "string":
         yield from ["a" * (schema["maxLength"] + 1)] if "maxLength" in schema else []
         yield from [""] if schema.get("minLength") else []
-        yield from ["Not_A_Name!"] if "pattern" in schema else []
+        yield from ["Not_A_Name!", "a\n"] if "pattern" in schema else []
     elif schema.get("x-kubernetes-int-or-string"):
         yield from [-1, "1" * (schema["maxLength"] + 1), "much"]
     elif schema.get("type") == "object":
@@ -78,7 +79,7 @@ def refused(schema: Schema) -> Iterator[Any]:
         yield from [[]] if schema.get("minItems") else []
 
 
-def manifest(kind: str, path: Path, value: Any) -> dict[str, Any]:
+def manifest(kind: str, path: Fields, value: Any) -> dict[str, Any]:
     group = DEFINITIONS[kind].model_fields["api_version"].default
     body = with_value(SCHEMAS[kind], path, value)
     return {**body, "apiVersion": group, "kind": kind, "metadata": {"name": "a"}}
@@ -101,7 +102,7 @@ def test_the_definitions_bound_many_fields() -> None:
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), CASES)
-def test_what_is_out_of_bounds_is_refused_and_named(kind: str, path: Path, value: Any) -> None:
+def test_what_is_out_of_bounds_is_refused_and_named(kind: str, path: Fields, value: Any) -> None:
     (problem,) = read(manifest(kind, path, value)).problems
     last = next(name for name in reversed(path) if name != _MANY)
     assert problem.startswith(f"standard input: document 1: {kind} a: {path[0]}")
@@ -119,7 +120,7 @@ def test_what_is_out_of_bounds_is_refused_and_named(kind: str, path: Path, value
         if bound in inner and inner.get("type") == "integer"
     ],
 )
-def test_what_is_on_a_bound_is_taken(kind: str, path: Path, value: Any) -> None:
+def test_what_is_on_a_bound_is_taken(kind: str, path: Fields, value: Any) -> None:
     assert not read(manifest(kind, path, value)).problems
 
 
@@ -172,3 +173,14 @@ def test_each_rule_of_the_definitions_is_known_to_files() -> None:
         "only one of highestTierAllowed and highestTierName may be given",
         "pattern must be a regular expression (RE2)",
     }
+
+
+def test_a_change_is_held_to_the_same_bounds_and_named_by_its_document(tmp_path: Fields) -> None:
+    cluster, change = tmp_path / "cluster.json", tmp_path / "change.yaml"
+    cluster.write_text(json.dumps(manifest("Queue", (), {})))
+    change.write_text(
+        "kind: Queue\nmetadata: {name: default}\n---\n" + json.dumps(manifest("Queue", ("spec", "weight"), -1))
+    )
+    result = stromboli("whatif", "-f", change, "--on", cluster)
+    assert result.exit_code == 2
+    assert "change.yaml: document 2: Queue a: spec.weight: Invalid value: -1" in result.stderr

@@ -6,11 +6,16 @@ evaluated.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
+from stromboli.api.patterns import compiled
+
 Schema = Mapping[str, Any]
+
+_pattern = cache(compiled)
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -113,7 +118,8 @@ def _json_type(value: Any) -> str:
 
 def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
     """What is wrong with a value of the right type; `{path}` stands for its field path."""
-    shown = str(value).replace("{", "{{").replace("}", "}}")
+    text = json.dumps(value, ensure_ascii=False)[1:-1] if isinstance(value, str) else str(value)
+    shown = text.replace("{", "{{").replace("}", "}}")
     if "enum" in schema and value not in schema["enum"]:
         listed = ", ".join(f'"{choice}"' for choice in schema["enum"])
         yield f'Unsupported value: "{shown}": supported values: {listed}'
@@ -129,7 +135,7 @@ def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
             yield f"Too long: may not be more than {schema['maxLength']} bytes"
         if len(value) < schema.get("minLength", 0):
             yield f"{body} should be at least {schema['minLength']} chars long"
-        if "pattern" in schema and not re.search(schema["pattern"], value):
+        if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
             yield f"{body} should match '{schema['pattern'].replace('{', '{{').replace('}', '}}')}'"
     elif isinstance(value, dict):
         if len(value) < schema.get("minProperties", 0):

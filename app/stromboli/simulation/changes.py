@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load
+from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load_each
 from stromboli.state.cluster import ClusterState, object_key
 
 _DELETE = "delete"
@@ -68,12 +67,12 @@ def try_changes(source: str, text: str, rehearsal: Rehearsal, engine: Callable[[
 def read_changes(source: str, text: str, state: ClusterState) -> Changes:
     """Read changes to a state from a text of YAML or JSON; what is wrong is in `problems`."""
     out = Changes()
-    manifests: list[dict[str, Any]] = []
+    manifests: list[tuple[str, dict[str, Any]]] = []
     try:
         for number, document in enumerate(read_yaml(text), 1):
             where = f"{source}: document {number}"
-            for each in _flat(document, where, out.problems):
-                _sort(out, manifests, each, where, state)
+            for place, each in _flat(document, where, out.problems):
+                _sort(out, manifests, each, place, state)
     except DocumentError as error:
         out.problems.append(f"{source}: {error}")
     _decode(out, manifests, source, state)
@@ -82,17 +81,20 @@ def read_changes(source: str, text: str, state: ClusterState) -> Changes:
     return out
 
 
-def _flat(document: Any, where: str, problems: list[str]) -> Iterable[Any]:
+def _flat(document: Any, where: str, problems: list[str]) -> Iterable[tuple[str, Any]]:
+    """The objects of a document, each after where it is."""
     if not isinstance(document, dict) or document.get("kind") != "List":
-        return () if document is None else (document,)
+        return () if document is None else ((where, document),)
     items = document.get("items") or []
     if isinstance(items, list):
-        return items
+        return [(f"{where}: item {number}", item) for number, item in enumerate(items, 1)]
     problems.append(f"{where}: items: should be a list, not {shown(items)}")
     return ()
 
 
-def _sort(out: Changes, manifests: list[dict[str, Any]], document: Any, where: str, state: ClusterState) -> None:
+def _sort(
+    out: Changes, manifests: list[tuple[str, dict[str, Any]]], document: Any, where: str, state: ClusterState
+) -> None:
     if not isinstance(document, dict):
         out.problems.append(f"{where}: an object or a policy is needed, not {shown(document)}")
     elif "kind" not in document and not {"actions", "tiers"}.isdisjoint(document):
@@ -103,7 +105,7 @@ def _sort(out: Changes, manifests: list[dict[str, Any]], document: Any, where: s
     elif "$patch" in document:
         _remove(out, document, where, state)
     else:
-        manifests.append(_laid_over(document, state))
+        manifests.append((where, _laid_over(document, state)))
 
 
 def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterState) -> None:
@@ -170,7 +172,7 @@ def _merged(known: Any, change: Any) -> Any:
     return rest | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
 
 
-def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: ClusterState) -> None:
+def _decode(out: Changes, manifests: list[tuple[str, dict[str, Any]]], source: str, state: ClusterState) -> None:
     changed = len(manifests) + len(out.removed)
     if changed > _MOST:
         out.problems.append(f"{source}: changes {changed:,} objects, more than {_MOST:,}")
@@ -178,12 +180,11 @@ def _decode(out: Changes, manifests: list[dict[str, Any]], source: str, state: C
         return
     if not manifests:
         return
-    text = msgspec.json.encode({"kind": "List", "apiVersion": "v1", "items": manifests})
-    loaded = load(["-"], BytesIO(text), most_pods=_MOST)
+    loaded = load_each(manifests, most_pods=_MOST)
     loaded.objects += [("PriorityClass", known) for known in state.priority_classes.values()]
     named = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
     admitted = admit(loaded, state.scheduler_names)
-    out.problems += [problem.replace("standard input", source, 1) for problem in loaded.problems]
+    out.problems += loaded.problems
     for kind, obj in in_order(admitted):
         made = kind == "Queue" and obj.key in _MADE_WHERE_MISSING and obj.key not in named
         if not made and kind != "PriorityClass":

@@ -76,7 +76,8 @@ def load(
 ) -> Loaded:
     """Read files of at most `largest` bytes, folders of them, and `-` for `stdin`.
 
-    If lenient, fields and kinds that are not known pass. Workloads may stand for `most_pods`.
+    If lenient, fields and kinds that are not known pass, and values that an API server would refuse. Workloads may
+    stand for `most_pods`.
     """
     reader = _Reader(lenient, most_pods)
     for name in paths:
@@ -88,6 +89,14 @@ def load(
                 reader.read_file(path, largest)
         except UnreadableFileError as error:
             reader.loaded.problems.append(str(error))
+    return reader.loaded
+
+
+def load_each(manifests: Iterable[tuple[str, Any]], most_pods: int) -> Loaded:
+    """Read manifests, each after where it is from."""
+    reader = _Reader(lenient=False, most_pods=most_pods)
+    for where, manifest in manifests:
+        reader.manifest(where, manifest)
     return reader.loaded
 
 
@@ -163,9 +172,10 @@ class _Reader:
             items = (read_json(bytes(item).decode()) for item in document.items or ())
             self._list(f"{source}: document {number}", document.kind, items)
         else:
-            self._manifest(f"{source}: document {number}", document)
+            self.manifest(f"{source}: document {number}", document)
 
-    def _manifest(self, where: str, manifest: Any) -> None:
+    def manifest(self, where: str, manifest: Any) -> None:
+        """Read what is in one document, or a part of one."""
         try:
             self._read(where, manifest)
         except InvalidObjectError as error:
@@ -193,7 +203,7 @@ class _Reader:
         for number, item in enumerate(items or (), 1):
             if isinstance(item, dict) and "kind" not in item and kind != "List":
                 item = {"kind": kind.removesuffix("List"), **item}
-            self._manifest(f"{where}: item {number}", item)
+            self.manifest(f"{where}: item {number}", item)
 
     def _add(self, kind: str, manifest: dict[str, Any], where: str) -> None:
         obj = decode(kind, manifest, where, lenient=self._lenient)
