@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.kube.terms import RequiredTerms, SelectorIndex, Term
+from stromboli.api.resources import Mask
+from stromboli.kube.terms import Namespaces, RequiredTerms, SelectorIndex, Term
 from stromboli.state.selectors import EVERYTHING, NOTHING, Requirement, Selector
 from tests.fuzz import tried
 
@@ -48,15 +49,22 @@ _terms = st.builds(
 def test_terms_that_select_a_pod_weigh_in_each_set_that_they_are_in(
     sets: list[Any], labels: dict[str, str], namespace: str
 ) -> None:
-    index = RequiredTerms()
+    index, known = RequiredTerms(), None
+
+    def reaching(namespaces: Namespaces) -> Mask:
+        nonlocal known
+        known = namespaces.reaching(namespace, _TEAMS[namespace], known)
+        return known
+
     for terms in sets:
         index.extend([terms])
+        index.selecting(labels, reaching)
 
     def selects(term: Term) -> bool:
         among = namespace in term.namespaces or term.namespace_selector.matches(_TEAMS[namespace])
         return among and term.selector.matches(labels)
 
-    found = dict(index.selecting(labels, namespace, lambda: _TEAMS[namespace]))
+    found = dict(index.selecting(labels, reaching))
     for key in ("host", "zone"):
         weighing, weights = index.weights(found.get(key, np.zeros(0, np.intp)))
         expected = [sum(t.topology_key == key and selects(t) for t in terms) for terms in sets]

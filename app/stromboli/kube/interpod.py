@@ -7,6 +7,7 @@ topology key. matchLabelKeys need no attention: the API server writes them into 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -18,6 +19,7 @@ from stromboli.framework.view import View
 from stromboli.kube.domains import domain_sums, has_domain
 from stromboli.kube.placed import PlacedPods, Scope, Trait
 from stromboli.kube.terms import (
+    Namespaces,
     PreferredTerms,
     RequiredTerms,
     Term,
@@ -34,6 +36,18 @@ from stromboli.state.selectors import NOTHING, Selector
 _Near = list[tuple[str, Vector]]
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A pod, and the terms of placed pods that select it."""
+
+    pod: PodRecord
+    #: their numbers by topology key
+    terms: list[tuple[str, Rows]]
+    #: where they are, after so many changes
+    near: _Near = field(default_factory=list)
+    seen: int = -1
+
+
 class InterPod:
     """The rules in one session. Masks and vectors have shape (nodes,)."""
 
@@ -43,8 +57,10 @@ class InterPod:
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
         #: namespaces by who names and selects them
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
-        #: by the trait that terms are of: the pod that was asked about last, and those that select it
-        self._asked: dict[Trait[Any], tuple[PodRecord, list[tuple[str, Rows]]]] = {}
+        #: by the trait that terms are of: what is known of the pod that was asked about last
+        self._asked: dict[Trait[Any], _Asked] = {}
+        #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
+        self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 
     @cached_property
     def keeps_apart(self) -> bool:
@@ -125,17 +141,18 @@ class InterPod:
 
     def _selecting(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> _Near:
         """The terms of placed pods that select a pod, by topology key: the sum of their weights on each node."""
-        asked = self._asked.get(trait)
-        if asked is None or asked[0] is not pod:
-            labels = partial(self._labels_of, pod.namespace)
-            asked = self._asked[trait] = pod, terms.selecting(pod.labels, pod.namespace, labels)
-        found = []
-        for key, numbers in asked[1]:
-            weights = partial(terms.weights, numbers)
-            counts = self._placed.with_traits(trait, (key, numbers.tobytes()), weights)
-            if counts is not None:
-                found.append((key, counts))
-        return found
+        asked, placed = self._asked.get(trait), self._placed
+        if asked is None or asked.pod is not pod:
+            reaching = partial(self._terms_reach, trait, pod.namespace)
+            asked = self._asked[trait] = _Asked(pod, terms.selecting(pod.labels, reaching))
+        if asked.seen != placed.changes:
+            asked.near, asked.seen = [], placed.changes
+            for key, numbers in asked.terms:
+                weights = partial(terms.weights, numbers)
+                counts = placed.with_traits(trait, (key, numbers.tobytes()), weights)
+                if counts is not None:
+                    asked.near.append((key, counts))
+        return asked.near
 
     def _selected(self, term: Term) -> Rows:
         """The rows of the pods that a term selects."""
@@ -161,6 +178,12 @@ class InterPod:
 
     def _reaches(self, term: Term, namespace: str) -> bool:
         return namespace in term.namespaces or term.namespace_selector.matches(self._labels_of(namespace))
+
+    def _terms_reach(self, trait: Trait[Any], namespace: str, named: Namespaces) -> Mask:
+        """Which namespaces of a trait's terms a pod's namespace is among."""
+        known, labels = self._reaching.get((trait, namespace)), self._labels_of(namespace)
+        found = self._reaching[trait, namespace] = named.reaching(namespace, labels, known)
+        return found
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         known: Mapping[str, Any] = self._namespaces.get(namespace, {})

@@ -38,9 +38,13 @@ class Numbered(Generic[K]):
             array = self._arrays[key] = np.array(listed)
         return array if array[-1] < size else array[array < size]
 
+    def each(self, keys: Iterable[K], size: int) -> list[Rows]:
+        """The numbers below `size` of each of some keys that has any."""
+        return [numbers for key in keys if (numbers := self.get(key, size)) is not None]
+
     def of(self, keys: Iterable[K], size: int) -> Rows:
         """The numbers of some keys below `size`, one after the other."""
-        found = [numbers for key in keys if (numbers := self.get(key, size)) is not None]
+        found = self.each(keys, size)
         if len(found) < 2:
             return found[0] if found else _NONE
         return np.concatenate(found)

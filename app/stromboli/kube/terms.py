@@ -16,6 +16,7 @@ from stromboli.state.selectors import Selector, label_selector
 
 #: numbers are few when there could be so many times as many
 _FEW = 16
+_NONE: Rows = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,13 @@ class SelectorIndex:
         """The numbers of the selectors that select a set of labels."""
         required = self._required
         keys = [key for label in labels.items() for key in (label, (label[0], None))]
-        found = self._met.of(keys, len(required))
-        if len(found):
-            found, times = np.unique(found, return_counts=True)
+        met = self._met.each(keys, len(required))
+        found = met[0] if met else _NONE
+        if len(met) == 1:
+            # Each of them is there once.
+            found = found[required[found] == 1]
+        elif met:
+            found, times = np.unique(np.concatenate(met), return_counts=True)
             found = found[times == required[found]]
         free = self._free.get(None, len(required))
         if free is not None:
@@ -153,7 +158,7 @@ class TermIndex:
         self._first: Rows = np.zeros(0, np.intp)
         self._others: Rows = np.zeros((2, 0), np.intp)
         self._topology_keys: list[str] = []
-        self._namespaces = _Namespaces()
+        self._namespaces = Namespaces()
         #: of sets
         self._size = 0
 
@@ -182,15 +187,15 @@ class TermIndex:
             self._topology_keys.append(name)
         return self._topology_keys.index(name)
 
-    def selecting(
-        self, labels: Mapping[str, str], namespace: str, of_namespace: Callable[[], Mapping[str, str]]
-    ) -> list[tuple[str, Rows]]:
-        """The terms that select a pod, by topology key; `of_namespace` has the labels of the pod's namespace."""
+    def selecting(self, labels: Mapping[str, str], reaching: Callable[[Namespaces], Mask]) -> list[tuple[str, Rows]]:
+        """The terms that select a pod, by topology key; `reaching` tells which reach the pod's namespace."""
         terms = self._selectors.selecting(labels)
         if len(terms):
-            terms = terms[self._namespaces.reaching(namespace, of_namespace())[self._about[0, terms]]]
+            terms = terms[reaching(self._namespaces)[self._about[0, terms]]]
         if not len(terms):
             return []
+        if len(self._topology_keys) == 1:
+            return [(self._topology_keys[0], terms)]
         keys = self._about[1, terms]
         return [(self._topology_keys[key], terms[keys == key]) for key in np.flatnonzero(np.bincount(keys))]
 
@@ -233,7 +238,7 @@ class PreferredTerms(TermIndex):
         self._extend(values)
 
 
-class _Namespaces:
+class Namespaces:
     """The namespaces that terms are about: those that they name, and those that they select."""
 
     def __init__(self) -> None:
@@ -252,8 +257,10 @@ class _Namespaces:
             self._selectors.extend([term.namespace_selector])
         return number
 
-    def reaching(self, name: str, labels: Mapping[str, str]) -> Mask:
-        """Whether a namespace is among them, by number."""
+    def reaching(self, name: str, labels: Mapping[str, str], known: Mask | None = None) -> Mask:
+        """Whether a namespace is among them, by number; what was `known` before is it still, as far as it goes."""
+        if known is not None and len(known) >= len(self._numbers):
+            return known
         selecting = self._selectors.selecting(labels)
         out = np.zeros(len(self._numbers), np.bool_)
         out[selecting] = True

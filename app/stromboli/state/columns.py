@@ -203,7 +203,7 @@ class _Sorted:
 
     def rows(self, number: int) -> Rows:
         """The rows that have a number."""
-        begin, end = np.searchsorted(self._keys, (number << 32, (number + 1) << 32))
+        begin, end = self._keys.searchsorted((number << 32, (number + 1) << 32)).tolist()
         return self._keys[begin:end] & 0xFFFFFFFF
 
 
