@@ -97,17 +97,22 @@ def test_numbers_out_of_bounds_are_the_default() -> None:
     assert (read.estimator.be_cpu, read.estimator.be_mem) == (1000.0, 100.0 * 2**20)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), st.sampled_from(["", "1", "3"])), max_size=12))
-def test_estimates_of_running_pods_are_those_of_adding_one_after_the_other(placed: list[tuple[str, str]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), st.sampled_from(["", "1", "3"])), max_size=12),
+    st.integers(0, 5),
+)
+def test_estimates_are_those_of_adding_one_pod_after_the_other(placed: list[tuple[str, str]], coming: int) -> None:
     running = [pod(f"run-{i}", node=where, cpu=cpu, memory="") for i, (where, cpu) in enumerate(placed)]
     names = ("n1", "n2", "n3")
     nodes = [node(name, cpu="8", memory="1Gi") for name in names]
-    result = decide(*nodes, *running, by=policy("usage"), environment=loads(n1=(10, 0), n2=(55, 0), n3=(70, 90)))
+    new = pod_group("job"), *gang("job", coming, cpu="1", memory="")
+    environment = loads(n1=(10, 0), n2=(55, 0), n3=(70, 90))
+    result = decide(*nodes, *running, *new, by=policy("usage"), environment=environment)
     usage = result.session.plugins[-1]
     assert isinstance(usage, Usage)
     expected, loaded = dict.fromkeys(names, np.zeros(2)), {"n1": (10, 0), "n2": (55, 0), "n3": (70, 90)}
     capacity = np.array([8000.0, 2.0**30])
-    for where, cpu in placed:
+    for where, cpu in placed + [(where, "1") for where in result.session.bound.values()]:
         parts = np.clip((np.array(loaded[where]) / 100 * capacity + expected[where]) / capacity, 0, 1)
         risk = 1.2 if (parts[0] + parts[1]) / 2 >= 0.6 else 1.0
         alone = np.array([250.0, 200.0 * 2**20]) if not cpu else None

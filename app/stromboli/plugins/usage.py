@@ -7,8 +7,8 @@ everybody and are preferred by nobody.
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import Annotated, Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
@@ -23,6 +23,7 @@ from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Filters, Plugin
 from stromboli.framework.view import View
+from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import derived
@@ -30,6 +31,7 @@ from stromboli.state.selectors import derived
 _SCORE = 100.0
 #: older measurements count as none, seconds
 _FRESH = 300.0
+_UNMEASURED = NodeUsage(0.0, 0.0, measured=-np.inf)
 _MI = 1 << 20
 _RUNNING = int(PodState.Running)
 #: states of pods that are on their way to a node
@@ -101,26 +103,36 @@ class UsageArguments(Arguments):
     estimator: Estimator = Field(default_factory=Estimator)
 
 
+class _Ask(NamedTuple):
+    """What a pod is expected to use where nothing is risked, and at most: cpu and memory, shape (2, 1)."""
+
+    expected: Matrix
+    most: Matrix
+
+
 class Usage(Plugin):
     name = "usage"
     Arguments: ClassVar[type[BaseModel]] = UsageArguments
 
     def open(self, view: View) -> None:
         self._view = view
-        records = view.nodes.facts.records
-        usage = [view.environment.node_usage.get(record.name) for record in records]
+        known = view.environment.node_usage
+        usage = [known.get(record.name, _UNMEASURED) for record in view.nodes.facts.records]
         #: cpu and memory of each node, as all below of shape (2, nodes): capacity, measured load in percent
         self._capacity = derived(view.nodes.facts, _capacity)
-        self._load: Matrix = np.array(
-            [[u.cpu if u else 0.0 for u in usage], [u.memory if u else 0.0 for u in usage]], np.float64
-        )
+        self._load: Matrix = np.array([[of.cpu for of in usage], [of.memory for of in usage]], np.float64)
         #: what pods that no measurement shows yet are expected to use
         self._expected = np.zeros_like(self._load)
         #: what was added for each of them, shape (2, pods), and its node, -1 for none, shape (pods,)
         self._estimates: Matrix = np.zeros((2, len(view.pods.node)))
         self._expected_on: Rows = np.full(len(view.pods.node), -1)
-        self._fresh: Mask = np.array([_is_fresh(u, view.time()) for u in usage], np.bool_)
-        self._weights = np.array([self.arguments.cpu_weight, self.arguments.memory_weight], np.float64)
+        measured = [of.measured for of in usage]
+        fresh = {then: since(then, view.time()) <= _FRESH for then in set(measured)}
+        self._fresh: Mask = np.array([fresh[then] for then in measured], np.bool_)
+        self._weights = np.array([[self.arguments.cpu_weight], [self.arguments.memory_weight]], np.float64)
+        self._all_weights = float(self._weights.sum())
+        #: by class
+        self._asks: dict[int, _Ask] = {}
         self._count_running()
 
     def one_by_one(self, pod: PodRecord) -> bool:
@@ -132,7 +144,7 @@ class Usage(Plugin):
         yield "node(s) had a memory load above the threshold", stale | (load[1] <= self.arguments.thresholds.mem)
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
-        if not self._weights.any():
+        if not self._all_weights:
             return None
         free = self._weighted(1 - self._utilization(nodes.rows))
         return np.where(self._fresh[nodes.rows], free * (_SCORE * self.arguments.weight), 0.0)
@@ -142,7 +154,11 @@ class Usage(Plugin):
     def on_allocate(self, operation: Operation) -> None:
         for pod in operation.pods:
             self._forget(pod)
-        self._expect(np.array([pod.row for pod in operation.pods]), np.array(operation.nodes))
+        ask = self._ask(operation.pods[0].pod_class)
+        for pod, node in zip(operation.pods, operation.nodes, strict=True):
+            if node >= 0:
+                # One at a time, and slices take less time than arrays of one.
+                self._expect(slice(pod.row, pod.row + 1), slice(node, node + 1), ask)
 
     def on_deallocate(self, operation: Operation) -> None:
         for pod in operation.pods:
@@ -154,42 +170,38 @@ class Usage(Plugin):
             self._expected[:, node] = np.maximum(self._expected[:, node] - self._estimates[:, pod.row], 0)
             self._expected_on[pod.row] = -1
 
-    def _expect(self, rows: Rows, nodes: Rows) -> None:
-        """Add what pods are expected to use, shape (pods,); those of one node one after the other."""
-        while len(rows):
-            now, first = np.unique(nodes, return_index=True)
-            pods = rows[first]
-            self._estimates[:, pods] = estimates = self._estimate(pods, now)
-            self._expected_on[pods] = now
-            self._expected[:, now] += estimates
-            rows, nodes = np.delete(rows, first), np.delete(nodes, first)
-
-    def _estimate(self, rows: Rows, nodes: Rows) -> Matrix:
-        """What pods are expected to use on nodes of their own: cpu and memory, shape (2, pods)."""
+    def _expect(self, pods: Rows | slice, nodes: Rows | slice, ask: _Ask) -> None:
+        """Add what pods are expected to use on nodes of their own."""
         how = self.arguments.estimator
-        busy = self._weighted(self._utilization(nodes)) if self._weights.any() else np.zeros(len(nodes))
+        busy = self._weighted(self._utilization(nodes)) if self._all_weights else np.zeros(1)
         risk = np.where(busy >= how.risk_threshold, how.risk_factor, 1.0)
-        classes, of_pod = np.unique(self._view.pods.pod_class[rows], return_inverse=True)
-        known = [self._view.snapshot.classes[number] for number in classes.tolist()]
-        request, limit = (
-            np.array([[of(c).get(name, 0) for c in known] for name in ("cpu", "memory")], np.float64)[:, of_pod]
-            for of in (attrgetter("request"), attrgetter("limit"))
-        )
-        limit = np.maximum(limit, request)
-        expected = (request * how.request_ratio + (limit - request) * how.burst_ratio) * risk
-        nothing = np.array([c.best_effort for c in known], np.bool_)[of_pod]
-        best_effort = np.array([[how.be_cpu], [how.be_mem]]) * risk
-        return np.where(nothing, best_effort, np.minimum(expected, limit))
+        estimates = np.minimum(ask.expected * risk, ask.most)
+        self._estimates[:, pods] = estimates
+        self._expected_on[pods] = self._view.nodes.rows[nodes]
+        self._expected[:, nodes] += estimates
 
-    def _utilization(self, rows: Any) -> Matrix:
+    def _ask(self, pod_class: PodClass) -> _Ask:
+        ask = self._asks.get(pod_class.id)
+        if ask is None:
+            how, (request, limit) = self.arguments.estimator, map(_amounts_of, (pod_class.request, pod_class.limit))
+            limit = np.maximum(limit, request)
+            ask = _Ask(request * how.request_ratio + (limit - request) * how.burst_ratio, limit)
+            if pod_class.best_effort:
+                ask = _Ask(np.array([[how.be_cpu], [how.be_mem]]), np.full((2, 1), np.inf))
+            self._asks[pod_class.id] = ask
+        return ask
+
+    def _utilization(self, rows: Rows | slice) -> Matrix:
         """Measured and expected load of nodes, 0 to 1, shape (2, rows)."""
         capacity = self._capacity[:, rows]
         used = self._load[:, rows] / 100 * capacity + self._expected[:, rows]
         parts: Matrix = np.divide(used, capacity, out=np.zeros_like(used), where=capacity > 0)
-        return parts.clip(0, 1)
+        np.maximum(parts, 0.0, out=parts)
+        return np.minimum(parts, 1.0, out=parts)
 
     def _weighted(self, parts: Matrix) -> Vector:
-        mean: Vector = (parts * self._weights[:, None]).sum(axis=0) / self._weights.sum()
+        weighted = parts * self._weights
+        mean: Vector = (weighted[0] + weighted[1]) / self._all_weights
         return mean
 
     # -- opening -------------------------------------------------------------------------------------------------
@@ -204,7 +216,22 @@ class Usage(Plugin):
             interval = view.policy.metrics_interval
             running &= (started == 0) | (view.time() - started < interval)
         rows = np.flatnonzero(running | ((pods.node >= 0) & _COMING[pods.state]))
-        self._expect(rows, pods.node[rows].astype(np.intp))
+        nodes = pods.node[rows].astype(np.intp)
+        while len(rows):
+            # Those of one node one after the other.
+            now, first = np.unique(nodes, return_index=True)
+            self._expect(rows[first], now, self._asks_of(rows[first]))
+            rows, nodes = np.delete(rows, first), np.delete(nodes, first)
+
+    def _asks_of(self, rows: Rows) -> _Ask:
+        """What some pods are expected to use, shape (2, pods)."""
+        classes, of_pod = np.unique(self._view.pods.pod_class[rows], return_inverse=True)
+        known = [self._ask(self._view.snapshot.classes[number]) for number in classes.tolist()]
+        return _Ask(*(np.concatenate(part, axis=1)[:, of_pod] for part in zip(*known, strict=True)))
+
+
+def _amounts_of(amounts: Mapping[str, float]) -> Matrix:
+    return np.array([[amounts.get("cpu", 0)], [amounts.get("memory", 0)]], np.float64)
 
 
 def _capacity(facts: NodeFacts) -> Matrix:
@@ -215,7 +242,3 @@ def _capacity(facts: NodeFacts) -> Matrix:
             for name in ("cpu", "memory")
         ]
     )
-
-
-def _is_fresh(usage: NodeUsage | None, now: float) -> bool:
-    return usage is not None and since(usage.measured, now) <= _FRESH
