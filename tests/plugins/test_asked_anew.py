@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from stromboli.api.decisions import Bind
-from stromboli.engine import Engine
+from stromboli.engine import Engine, SessionResult
 from stromboli.framework.plugin import Plugin
 from stromboli.plugin_kit.surroundings import registry_with
+from stromboli.plugins.deviceshare.plugin import DeviceShare
 from stromboli.state.pods import PodRecord
 from tests import builders
 from tests.plugins.test_deviceshare import (
@@ -111,6 +112,12 @@ def engine(world: str, *, anew: bool) -> Engine:
 
 def binds(world: str, seed: int, *, anew: bool = False) -> tuple[list[Any], list[Bind]]:
     """The nodes of a random cluster, and where four jobs go there."""
+    nodes, result = decided(world, seed, anew=anew)
+    return nodes, [each for each in result.decisions if isinstance(each, Bind)]
+
+
+def decided(world: str, seed: int, *, anew: bool = False) -> tuple[list[Any], SessionResult]:
+    """The nodes, and all about the session."""
     chance = random.Random(seed)
     nodes, topologies, pod = WORLDS[world][2](chance)
     objects: list[Any] = [builders.queue("default"), *nodes]
@@ -121,8 +128,7 @@ def binds(world: str, seed: int, *, anew: bool = False) -> tuple[list[Any], list
     cluster = builders.state(objects)
     for manifest in topologies:
         cluster.upsert("Numatopology", manifest)
-    decisions = engine(world, anew=anew).decide(cluster.snapshot(), now=builders.NOON).decisions
-    return nodes, [each for each in decisions if isinstance(each, Bind)]
+    return nodes, engine(world, anew=anew).decide(cluster.snapshot(), now=builders.NOON)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -132,6 +138,20 @@ def test_kept_answers_decide_as_those_that_are_asked_anew(world: str, seed: int)
     _, anew = binds(world, seed, anew=True)
     assert kept
     assert kept == anew
+
+
+@pytest.mark.parametrize("world", ["memory", "cards", "vGPU", "packed"])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_known_of_cards_is_what_all_nodes_say_now(world: str, seed: int) -> None:
+    session = decided(world, seed)[1].session
+    plugin = next(each for each in session.plugins if isinstance(each, DeviceShare))
+    for pod in filter(None, session.view.pods.records):
+        known, (fits, scores) = plugin._answer(pod), plugin._judge(pod, slice(None))
+        assert (known.fits.tolist(), known.scores.tolist()) == (fits.tolist(), scores.tolist())
+        assert plugin._sharing is not None
+        draft = plugin._sharing.draft(pod, plugin._available(pod, slice(None)))
+        for node in range(len(fits)):
+            assert plugin._plan(pod, node) == draft.plan(node)
 
 
 @pytest.mark.parametrize("world", ["vGPU", "packed"])

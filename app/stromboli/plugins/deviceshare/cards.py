@@ -97,6 +97,10 @@ class Cards:
         there, *others = self._parts()
         return Cards(there & allowed, *others)
 
+    def written(self) -> bytes:
+        """All that is known of them; equal for cards that are alike and as full."""
+        return b"".join([part.tobytes() for part in self._parts()])
+
     def take(self, node: int, part: Slice, sign: int) -> None:
         """Count a slice, or take it off; slices of cards that are not there do not count."""
         if part.card < self.there.shape[1] and self.there[node, part.card]:

@@ -38,7 +38,7 @@ class Holders:
 
     def of(self, pod: int) -> slice:
         """The parts of a pod."""
-        return slice(*np.searchsorted(self.pods, (pod, pod + 1)))
+        return slice(*self.pods.searchsorted((pod, pod + 1)).tolist())
 
     def slices(self, parts: slice) -> tuple[Slice, ...]:
         """Some parts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -37,6 +37,8 @@ _ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
 _BINDING = int(PodState.Binding)
 #: answers that are kept up to date; one that was dropped is found anew
 _MOST_ANSWERS = 64
+#: so many nodes are looked at one by one; what is known of so many kinds of them is kept
+_FEW, _MOST_TWINS = 16, 4_096
 #: an answer that missed more than this share of the nodes is found anew
 _REFRESH_ALL = 0.25
 
@@ -188,23 +190,48 @@ class DeviceShare(Plugin):
 
     def _plan(self, pod: PodRecord, node: int) -> Plan | None:
         """The slices that a pod would get on a node now."""
-        assert self._sharing is not None
-        return self._sharing.draft(pod, self._available(pod, slice(node, node + 1))).plan(0)
+        return self._judge_node(pod, node, self._answer(pod)).plan
 
     def _answer(self, pod: PodRecord) -> _Answer:
         """What holds of all nodes for pods like this one, up to date."""
         key = pod.pod_class.id, pod.job if is_apart_from_its_group(pod) else "", self._rules(pod)
         known = self._answers.get(key)
-        changed = np.array(sorted(set(self._log[known.seen :] if known else ())), np.intp)
-        if known is None or len(changed) > _REFRESH_ALL * len(known.fits):
-            known = self._answers[key] = _Answer(*self._judge(pod, slice(None)), 0)
+        if known is None:
+            known = self._answers[key] = _Answer(*self._judge(pod, slice(None)), len(self._log))
             if len(self._answers) > _MOST_ANSWERS:
                 self._answers.popitem(last=False)
-        elif len(changed):
-            known.fits[changed], known.scores[changed] = self._judge(pod, changed)
-        known.seen = len(self._log)
+        elif known.seen < len(self._log):
+            self._catch_up(pod, known)
         self._answers.move_to_end(key)
         return known
+
+    def _catch_up(self, pod: PodRecord, known: _Answer) -> None:
+        """Look again at the nodes whose cards changed."""
+        changed = sorted(set(self._log[known.seen :]))
+        known.seen = len(self._log)
+        if len(changed) <= _FEW:
+            for node in changed:
+                twin = self._judge_node(pod, node, known)
+                known.fits[node], known.scores[node] = twin.fits, twin.score
+        elif len(changed) > _REFRESH_ALL * len(known.fits):
+            known.fits, known.scores = self._judge(pod, slice(None))
+        else:
+            rows = np.array(changed, np.intp)
+            known.fits[rows], known.scores[rows] = self._judge(pod, rows)
+
+    def _judge_node(self, pod: PodRecord, node: int, known: _Answer) -> _Twin:
+        """What a pod would get on a node now, which is what it would get wherever cards are the same and as full."""
+        assert self._sharing is not None
+        cards = self._available(pod, slice(node, node + 1))
+        state = cards.written()
+        twin = known.twins.get(state)
+        if twin is None:
+            if len(known.twins) == _MOST_TWINS:
+                known.twins.clear()
+            draft = self._sharing.draft(pod, cards)
+            score = float(draft.values[0]) if self.arguments.weight > 0 else 0.0
+            twin = known.twins[state] = _Twin(bool(draft.fits[0]), score, draft.plan(0))
+        return twin
 
     def _judge(self, pod: PodRecord, rows: Rows | slice) -> tuple[Mask, Vector]:
         """Where the cards of some nodes suffice for a pod, and how good they are, shape (nodes,)."""
@@ -263,6 +290,15 @@ class DeviceShare(Plugin):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Twin:
+    """What holds of nodes whose cards are alike and as full."""
+
+    fits: bool
+    score: float
+    plan: Plan | None
+
+
 @dataclass(slots=True)
 class _Answer:
     """Where cards suffice for pods alike, and the scores, shape (nodes,)."""
@@ -271,6 +307,8 @@ class _Answer:
     scores: Vector
     #: how many changes of nodes are in it
     seen: int
+    #: by what is written of a node's cards
+    twins: dict[bytes, _Twin] = field(default_factory=dict)
 
 
 def _sharing(arguments: DeviceShareArguments, *, repaired: bool) -> Sharing | None:
