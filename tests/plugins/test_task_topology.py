@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from stromboli.api.resources import fits
 from stromboli.discovery import discover
@@ -90,7 +91,7 @@ class PlainPlan(Plan):
 
 
 class PlainTaskTopology(TaskTopology):
-    """Counts everything anew for each pod, node by node."""
+    """Has all nodes asked anew for each pod, and counts everything anew, node by node."""
 
     def open(self, view: Any) -> None:
         super().open(view)
@@ -109,6 +110,12 @@ class PlainTaskTopology(TaskTopology):
             for row, bucket in plan.bucket_of.items():
                 if view.pods.node[row] < 0:
                     self._rows.setdefault((job, bucket.index), []).append(row)
+
+    def varies(self, pod: Any) -> bool:
+        return self.varies_on_node(pod)
+
+    def batch_node_order(self, pod: Any, nodes: Any) -> Any:
+        return None
 
     def node_order(self, pod: Any, nodes: Any) -> Any:
         plan, bucket = self._bucket(pod)
@@ -148,8 +155,9 @@ def _role(pod: Any) -> str:
     return pod.annotations.get("volcano.sh/task-spec", "")
 
 
+@pytest.mark.parametrize("others", [[], ["nodeorder", "binpack"]], ids=["alone", "with others"])
 @pytest.mark.parametrize("seed", range(8))
-def test_columns_place_pods_as_plain_loops_do(seed: int) -> None:
+def test_columns_place_pods_as_plain_loops_do(seed: int, others: list[str]) -> None:
     chance = random.Random(seed)
     roles = ["ps", "worker", "chief"]
     made: list[Any] = [node(f"n{i}", cpu=str(chance.randrange(2, 9))) for i in range(6)]
@@ -165,11 +173,12 @@ def test_columns_place_pods_as_plain_loops_do(seed: int) -> None:
             made.append(pod(f"{name}-{i}", name, cpu=cpu, node=where, annotations={"volcano.sh/task-spec": role}))
     known = discover()
     plain = Registry(known.actions, {**known.plugins, "task-topology": PlainTaskTopology})
-    by = policy("task-topology", {"task-topology.weight": 10})
+    by = yaml.safe_load(policy("task-topology", {"task-topology.weight": 10 if not others else 1}))
+    by["tiers"][0]["plugins"] += [{"name": name} for name in others]
     results = []
     for registry in (known, plain):
         cluster = builders.state(builders.queue("default"), *made)
-        session = Engine(by, registry=registry).decide(cluster.snapshot(), now=builders.NOON).session
+        session = Engine(yaml.safe_dump(by), registry=registry).decide(cluster.snapshot(), now=builders.NOON).session
         assert not session.failures
         results.append(session.bound)
     assert results[0] == results[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Matrix, Rows, Vector
+from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
@@ -253,35 +253,37 @@ class TaskTopology(Plugin):
             return plan is not None, 0, 0, (0, 0)
         return False, -len(bucket.waiting), bucket.index, plan.roles.rank(_role(pod))
 
-    def varies(self, pod: PodRecord) -> bool:
+    def varies_on_node(self, pod: PodRecord) -> bool:
         return self._bucket(pod)[1] is not None
 
-    def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
+    def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         plan, bucket = self._bucket(pod)
         if plan is None or bucket is None:
             return None
         pull = plan.pull(bucket, _role(pod), len(self._view.nodes))
-        score: Vector = pull[nodes.rows] + self._joined(bucket, pod, nodes.rows)
+        everywhere = len(nodes) == len(self._view.nodes)
+        score: Vector = (pull if everywhere else pull.take(nodes.rows)) + self._joined(bucket, pod, nodes)
         score *= self.arguments.weight * _SCORE / plan.largest
         return score
 
-    def _joined(self, bucket: Bucket, pod: PodRecord, rows: Rows) -> Vector:
-        """How many of the waiting pods of a bucket each node could take together, shape (rows,).
+    def _joined(self, bucket: Bucket, pod: PodRecord, nodes: NodeView) -> Vector | int:
+        """How many of the waiting pods of a bucket each node could take together, shape (nodes,) if not all the same.
 
         Others are left out in their order until the rest fits; the pod itself is counted in any case.
         """
-        nodes, classes = self._view.nodes, bucket.waiting.classes_without(pod)
+        waiting, classes = len(bucket.waiting), bucket.waiting.classes_without(pod)
+        if not len(classes):
+            return waiting
         requests = self._view.snapshot.requests[classes, : len(bucket.request)]
         left = bucket.request - np.concatenate([np.zeros((1, len(bucket.request))), np.cumsum(requests, axis=0)])
-        everywhere = len(rows) == len(nodes)
-
-        def room(column: int) -> Vector:
-            idle, releasing = nodes.idle[column], nodes.releasing[column]
-            found: Vector = idle + releasing if everywhere else idle[rows] + releasing[rows]
-            return found
-
-        left_out = np.minimum(_first_that_fit(left, room, len(rows)), len(classes))
-        joined: Vector = len(bucket.waiting) - left_out.astype(np.float64)
+        room = self._view.nodes.idle + self._view.nodes.releasing
+        if len(nodes) < len(self._view.nodes):
+            room = room.take(nodes.rows, axis=1)
+        joined = np.full(len(nodes), float(waiting))
+        too_small = np.flatnonzero(~fits(left[0], room))
+        if len(too_small):
+            left_out = _first_that_fit(left, room.take(too_small, axis=1))
+            joined[too_small] -= np.minimum(left_out, len(classes))
         return joined
 
     # -- accounts ------------------------------------------------------------------------------------------------
@@ -336,17 +338,17 @@ class TaskTopology(Plugin):
         return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
 
-def _first_that_fit(left: Matrix, room: Callable[[int], Vector], nodes: int) -> Rows:
+def _first_that_fit(left: Matrix, room: Matrix) -> Rows:
     """The first of amounts that become less, shape (steps, dimensions), that fits each of some nodes, shape (nodes,).
 
-    `room` says by dimension what nodes have. As many as there are steps where none of them fits.
+    `room` is what nodes have, shape (dimensions, nodes). As many as there are steps where none of them fits.
     """
-    first = np.zeros(nodes, np.intp)
+    first = np.zeros(room.shape[1], np.intp)
     for column, amounts in enumerate(left.T):
         # What nobody asks for is not compared.
         asked = len(amounts) if column in (CPU, MEMORY) else int(np.searchsorted(-amounts, 0.0))
         if asked:
-            fitting = np.searchsorted(TOLERANCE - amounts, -room(column), side="right")
+            fitting = np.searchsorted(TOLERANCE - amounts, -room[column], side="right")
             np.maximum(first, np.minimum(fitting, asked), out=first)
     return first
 
