@@ -122,8 +122,12 @@ class MountedVolumes:
 
     def of(self, row: int) -> tuple[Rows, Rows]:
         """The volumes of a pod, and their drivers."""
-        volumes, drivers, _ = self.of_all(np.array([row]))
-        return volumes, drivers
+        named = self._of_pod.item(row)
+        if named < 0:
+            return _NONE, _NONE
+        begin = self._first.item(named)
+        found = slice(begin, begin + self._size.item(named))
+        return self._volumes[found], self._drivers[found]
 
     def of_all(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
         """The volumes of some pods with their drivers, and by its index in `rows` which of the pods has each."""

@@ -71,6 +71,8 @@ class _Attached:
 
     def of(self, pod: PodRecord) -> list[tuple[int, int]]:
         """The limited volumes that a pod mounts, each with its driver."""
+        if not self._limits:
+            return []
         volumes, drivers = self._mounted.of(pod.row)
         pairs = zip(volumes.tolist(), drivers.tolist(), strict=True)
         return [(volume, driver) for volume, driver in pairs if driver in self._limits]

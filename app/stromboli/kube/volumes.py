@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
+from stromboli.framework.nodes import read_only
 from stromboli.framework.plugin import Anywhere, Filters
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
@@ -136,7 +137,7 @@ class VolumeBinding:
     def _unbound(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
         """The claims that wait for this pod, the smallest first."""
         waiting = [claim for claim in self._claims(pod) if not claim.bound]
-        return sorted(waiting, key=lambda claim: claim.requested)
+        return sorted(waiting, key=lambda claim: claim.requested) if len(waiting) > 1 else waiting
 
     def _obstacle(self, pod: PodRecord) -> str | None:
         """Why no node at all can serve the pod's claims."""
@@ -174,7 +175,7 @@ class VolumeBinding:
         out = Bindings(claims, [], [], np.ones(len(self._facts), np.bool_))
         for claim in claims:
             selected = self._made_for.get(claim.key) or claim.selected_node
-            volumes, choice = ((), self._nothing()) if selected is not None else self._choice(claim, out)
+            volumes, choice = ((), self._nothing) if selected is not None else self._choice(claim, out)
             if selected is not None:
                 out.satisfied &= self._only(selected)
             out.satisfied &= (choice >= 0) | self._can_make(claim)
@@ -186,13 +187,15 @@ class VolumeBinding:
         """The volumes for a claim, and the best of them on each node that earlier claims of the pod leave."""
         own = self._own_volume(claim)
         if own is not None:
-            choice = self._nothing()
+            choice = self._nothing.copy()
             rows = reaching(own, self._facts)
             choice[slice(None) if rows is None else rows] = 0
             return [own], choice
         free = self._volumes.free(claim.storage_class, self._storage)
         taken = [c for v, c in zip(earlier.volumes, earlier.choices, strict=True) if v is free.volumes]
         wanted = free.suiting(claim) & self._left_of(claim.storage_class)
+        if not wanted.any():
+            return free.volumes, self._nothing
         return free.volumes, reach(free, claim.storage_class, self._facts).first(wanted, taken)
 
     def _own_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
@@ -203,8 +206,10 @@ class VolumeBinding:
         ]
         return next((each for each in own if each.capacity >= claim.requested and fits(claim, each)), None)
 
+    @cached_property
     def _nothing(self) -> Rows:
-        return np.full(len(self._facts), -1, np.intp)
+        """The choice where no node reaches a volume; it must not be changed."""
+        return read_only(np.full(len(self._facts), -1, np.intp))
 
     def _can_make(self, claim: PersistentVolumeClaim) -> Mask:
         """Nodes for which the claim's class can make a volume."""
