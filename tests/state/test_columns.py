@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.state.cluster import ClusterState
+from stromboli.state.columns import Column
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 from tests import builders
@@ -57,6 +59,23 @@ def test_rows_of_a_value_are_found_whether_or_not_they_were_sorted_before(
         for value in ["a", "b", "c"] * (4 if asked else 0):
             rows = labels.rows(labels.by_value.get(value, -2)).tolist()
             assert rows == [row for row, label in enumerate(read) if label == value]
+
+
+@given(
+    st.lists(st.integers(0, 50) | st.none(), min_size=1, max_size=150),
+    st.lists(st.integers(0, 50), max_size=4, unique=True),
+    st.booleans(),
+)
+def test_rows_of_some_values_are_found_whether_or_not_they_were_sorted_before(
+    values: list[int | None], wanted: list[int], sorted_before: bool
+) -> None:
+    column = Column.read(values, lambda value: value, None, np.full(len(values), -1))
+    for _ in range(20 if sorted_before else 0):
+        column.rows(0)
+    known = [value for value in wanted if value in column.by_value]
+    rows, which = column.rows_of_any(np.array([column.by_value[value] for value in known], np.intp))
+    assert rows.tolist() == [row for row, value in enumerate(values) if value in known]
+    assert [known[each] for each in which.tolist()] == [values[row] for row in rows.tolist()]
 
 
 def test_only_pods_that_changed_are_read() -> None:

@@ -6,8 +6,9 @@ topology key. matchLabelKeys need no attention: the API server writes them into 
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -30,10 +31,12 @@ from stromboli.kube.terms import (
 )
 from stromboli.state.columns import Column, Numbers
 from stromboli.state.pods import PodRecord
-from stromboli.state.selectors import NOTHING, Selector
+from stromboli.state.selectors import NOTHING, Requirement, Selector
 
 #: terms that select a pod, by topology key, with how many pods that have them are on each node
 _Near = list[tuple[str, Vector]]
+#: so many values are looked up one by one
+_FEW_VALUES = 8
 
 
 @dataclass(slots=True)
@@ -57,8 +60,8 @@ class InterPod:
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
         #: namespaces by who names and selects them
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
-        #: by the trait that terms are of: what is known of the pod that was asked about last
-        self._asked: dict[Trait[Any], _Asked] = {}
+        #: by the trait that terms are of: what is known of the pods that were asked about last, one and who comes next
+        self._asked: defaultdict[Trait[Any], deque[_Asked]] = defaultdict(partial(deque, maxlen=2))
         #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
         self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 
@@ -131,8 +134,24 @@ class InterPod:
 
     def _nearby(self, term: Term) -> Vector | None:
         """How many pods that a term selects are in each node's domain; None when there are none."""
-        counts = self._placed.count(term, lambda: self._selected(term))
+        counts = self._counts(term)
         return None if counts is None else domain_sums(self._facts, term.topology_key, counts)
+
+    def _counts(self, term: Term) -> Vector | None:
+        """How many pods that a term selects are on each node; None when there are none."""
+        split = _as_difference(term)
+        if split is None:
+            return self._placed.count(term, lambda: self._selected(term))
+        # Of all others together it is known already what each session's pods change.
+        whole, parts = split
+        counts = self._counts(whole)
+        if counts is None:
+            return None
+        for part in parts:
+            few = self._counts(part)
+            if few is not None:
+                counts = counts - few
+        return counts
 
     def _repelling(self, pod: PodRecord) -> _Near:
         """The anti-affinity terms of placed pods that select a pod."""
@@ -141,10 +160,12 @@ class InterPod:
 
     def _selecting(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> _Near:
         """The terms of placed pods that select a pod, by topology key: the sum of their weights on each node."""
-        asked, placed = self._asked.get(trait), self._placed
-        if asked is None or asked.pod is not pod:
+        last, placed = self._asked[trait], self._placed
+        asked = next((each for each in last if each.pod is pod), None)
+        if asked is None:
             reaching = partial(self._terms_reach, trait, pod.namespace)
-            asked = self._asked[trait] = _Asked(pod, terms.selecting(pod.labels, reaching))
+            asked = _Asked(pod, terms.selecting(pod.labels, reaching))
+            last.append(asked)
         if asked.seen != placed.changes:
             asked.near, asked.seen = [], placed.changes
             for key, numbers in asked.terms:
@@ -212,6 +233,22 @@ class _NamespaceFacts:
 
     def label_values(self, key: str) -> Mapping[str, int]:
         return self.labels(key).by_value
+
+
+def _as_difference(term: Term) -> tuple[Term, list[Term]] | None:
+    """A term that leaves out a few pods: the same with them, which others may ask as well, and terms of these.
+
+    None where it selects by a value, which is sooner looked up.
+    """
+    selector = term.selector
+    if selector.single is not None:
+        return None
+    for out in selector.requirements:
+        if out.operator == "NotIn" and len(out.values) <= _FEW_VALUES:
+            whole = Selector(tuple(each for each in selector.requirements if each is not out))
+            parts = [whole.narrowed([Requirement(out.key, "In", frozenset((value,)))]) for value in out.values]
+            return replace(term, selector=whole), [replace(term, selector=part) for part in parts]
+    return None
 
 
 def _nobody(sums: list[Vector]) -> Mask:

@@ -29,7 +29,7 @@ from stromboli.state.pods import IntColumn
 T = TypeVar("T", bound=Hashable)
 
 _ON_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
-#: so many pods are counted one by one
+#: so many pods are sooner counted one by one
 _FEW = 8
 #: counts that are kept, and the pods that they count in all; one that was dropped is taken anew
 _MOST_COUNTS, _MOST_ROWS = 64, 1_000_000
@@ -64,9 +64,21 @@ class _Count:
 
     def change(self, operation: Operation, sign: int, nodes: int) -> None:
         """Pods come to a node (1) or leave it (-1); there are so many nodes."""
-        rows = np.array([pod.row for pod in operation.pods])
-        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-        where = np.array(operation.nodes)
+        if len(operation.pods) > _FEW:
+            self._change_many(operation, sign, nodes)
+            return
+        last = len(self.rows) - 1
+        for pod, node in zip(operation.pods, operation.nodes, strict=True):
+            at = min(int(self.rows.searchsorted(pod.row)), last)
+            if node >= 0 and self.rows.item(at) == pod.row:
+                if self.counts is None:
+                    self.counts = np.zeros(nodes)
+                self.counts[node] += sign if self.weights is None else sign * self.weights.item(at)
+                self.total += sign
+
+    def _change_many(self, operation: Operation, sign: int, nodes: int) -> None:
+        rows, where = np.array([pod.row for pod in operation.pods]), np.array(operation.nodes)
+        at = np.minimum(self.rows.searchsorted(rows), len(self.rows) - 1)
         known = (self.rows[at] == rows) & (where >= 0)
         if known.any():
             if self.counts is None:
@@ -147,11 +159,10 @@ class PlacedPods:
             if len(values) == 1:
                 rows, weight = column.rows(int(values[0])), float(weighing[0])
                 return rows if weight == 1 else (rows, np.full(len(rows), weight))
-            by_value = np.zeros(len(column.values) + 1)
-            by_value[values] = weighing
-            by_row = by_value[column.numbers]
-            rows = np.flatnonzero(by_row)
-            return rows, by_row[rows]
+            if not weighing.all():
+                values, weighing = values[weighing != 0], weighing[weighing != 0]
+            rows, of = column.rows_of_any(values)
+            return rows, weighing[of]
 
         return self.count((trait, key), selected)
 
@@ -189,7 +200,7 @@ class PlacedPods:
         return out
 
     def _take_few(self, out: _Count, *, terminating: bool) -> None:
-        """The same one by one, which takes less time for a few: most values of a trait are those of one pod."""
+        """The same one by one: most values of a trait are those of one pod."""
         weights = None if out.weights is None else out.weights.tolist()
         for at, row in enumerate(out.rows.tolist()):
             state, node = self._pods.state.item(row), self._pods.node.item(row)

@@ -27,6 +27,8 @@ Numbers = npt.NDArray[np.int32]
 _MOST_COLUMNS = 128
 #: values that no row has any longer, beyond as many as there are rows, until all are numbered anew
 _SLACK = 1_000
+#: rows are few when there are so many times as many
+_FEW = 16
 #: questions for the rows of a value until sorting all rows takes less time than further ones
 _SORTED_AFTER = 8
 
@@ -102,6 +104,26 @@ class Column(Generic[T]):
                 return np.flatnonzero(self.numbers == number)
             self._sorted = _Sorted(self.numbers, self._sorted)
         return self._sorted.rows(number)
+
+    def rows_of_any(self, numbers: Rows) -> tuple[Rows, Rows]:
+        """The rows that have any of some numbers, ascending, and by its index in `numbers` which each of them has."""
+        if self._sorted is not None and self._sorted.numbers is self.numbers:
+            begins, ends = self._sorted.ranges(numbers)
+            sizes = ends - begins
+            if sizes.sum() * _FEW <= len(self.numbers):
+                which = np.repeat(np.arange(len(numbers)), sizes)
+                at = np.arange(len(which)) + (begins - (np.cumsum(sizes) - sizes))[which]
+                rows = self._sorted.at(at)
+                order = rows.argsort()
+                return rows[order], which[order]
+        elif len(numbers):
+            # It counts as a question for the rows of one.
+            self.rows(int(numbers[0]))
+        by_number = np.full(len(self._values.listed) + 1, -1)
+        by_number[numbers] = np.arange(len(numbers))
+        found = by_number[self.numbers]
+        rows = np.flatnonzero(found >= 0)
+        return rows, found[rows]
 
     @property
     def distinct(self) -> bool:
@@ -204,7 +226,16 @@ class _Sorted:
     def rows(self, number: int) -> Rows:
         """The rows that have a number."""
         begin, end = self._keys.searchsorted((number << 32, (number + 1) << 32)).tolist()
-        return self._keys[begin:end] & 0xFFFFFFFF
+        return self.at(slice(begin, end))
+
+    def ranges(self, numbers: Rows) -> tuple[Rows, Rows]:
+        """Where those of some numbers begin and end."""
+        keys = numbers.astype(np.int64) << 32
+        return self._keys.searchsorted(keys), self._keys.searchsorted(keys + (1 << 32))
+
+    def at(self, places: Rows | slice) -> Rows:
+        """The rows in some places."""
+        return self._keys[places] & 0xFFFFFFFF
 
 
 _NO_ROWS: Rows = np.zeros(0, np.intp)

@@ -78,6 +78,32 @@ def _by_zone(labels: dict[str, str]) -> Fields:
     return {"labels": labels, "topologySpreadConstraints": [constraint | counted]}
 
 
+def _in_zone(number: int) -> Fields:
+    return {"labels": {_ZONE: f"zone-{number % 20}"}}
+
+
+def _near_app(number: int, how: str) -> Fields:
+    """Near the pods of one of a thousand apps, by their zone."""
+    term = {"topologyKey": _ZONE, "labelSelector": {"matchLabels": {"app": f"app-{number % 1_000}"}}}
+    terms = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "podAffinityTerm": term}],
+    }
+    return {"labels": {"app": "new"}, "affinity": {"podAffinity": {how: terms[how]}}}
+
+
+def _alone(labels: dict[str, str]) -> Fields:
+    """Far from whoever is none of its own or of those that are everywhere."""
+    others = [{"key": key, "operator": "NotIn", "values": [value, "everywhere"]} for key, value in labels.items()]
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": others}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {"labels": labels, "affinity": {"podAntiAffinity": required}}
+
+
+def _of_app(number: int) -> Fields:
+    return {"labels": {"app": f"app-{number % 1_000}"}}
+
+
 def _rather_alone(labels: dict[str, str]) -> Fields:
     """Rather far from whoever is none of its own, wherever that is."""
     others = [{"key": key, "operator": "NotIn", "values": [value]} for key, value in labels.items()]
@@ -357,6 +383,36 @@ FEATURES: Mapping[str, Feature] = {
             per_node=20,
         ),
         {"success": 0.2, "tick": 20, **_HALF_A_GIGABYTE},
+    ),
+    "kept away by those of its app": Feature(
+        Trial(pod=_of_app, placed=lambda n: _anti_affinity({"app": f"app-{n % 1_000}"}), per_node=20),
+        {"success": 0.2, "tick": 20},
+    ),
+    "far from all but its own": Feature(
+        Trial(
+            pod=lambda n: _alone({"app": f"new-{n}"}),
+            placed=lambda n: {"labels": {"app": "everywhere"}},
+            per_node=20,
+        ),
+        {"success": 0.2, "tick": 20},
+    ),
+    "near an app": Feature(
+        Trial(
+            pod=lambda n: _near_app(n, "requiredDuringSchedulingIgnoredDuringExecution"),
+            placed=_of_app,
+            node=_in_zone,
+            per_node=20,
+        ),
+        {"success": 0.2, "tick": 20},
+    ),
+    "rather near an app": Feature(
+        Trial(
+            pod=lambda n: _near_app(n, "preferredDuringSchedulingIgnoredDuringExecution"),
+            placed=_of_app,
+            node=_in_zone,
+            per_node=20,
+        ),
+        {"success": 0.2, "tick": 20},
     ),
     "spread over a label of its own": Feature(
         Trial(
