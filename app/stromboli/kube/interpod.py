@@ -60,8 +60,8 @@ class InterPod:
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
         #: namespaces by who names and selects them
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
-        #: by the trait that terms are of: what is known of the pods that were asked about last, one and who comes next
-        self._asked: defaultdict[Trait[Any], deque[_Asked]] = defaultdict(partial(deque, maxlen=2))
+        #: by the trait that terms are of: what is known of the pods that were asked about last
+        self._asked: defaultdict[Trait[Any], deque[_Asked]] = defaultdict(partial(deque, maxlen=3))
         #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
         self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 

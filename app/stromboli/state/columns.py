@@ -107,7 +107,8 @@ class Column(Generic[T]):
 
     def rows_of_any(self, numbers: Rows) -> tuple[Rows, Rows]:
         """The rows that have any of some numbers, ascending, and by its index in `numbers` which each of them has."""
-        if self._sorted is not None and self._sorted.numbers is self.numbers:
+        few = 0 < len(numbers) * _FEW <= len(self.numbers)
+        if few and self._sorted is not None and self._sorted.numbers is self.numbers:
             begins, ends = self._sorted.ranges(numbers)
             sizes = ends - begins
             if sizes.sum() * _FEW <= len(self.numbers):
@@ -116,7 +117,7 @@ class Column(Generic[T]):
                 rows = self._sorted.at(at)
                 order = rows.argsort()
                 return rows[order], which[order]
-        elif len(numbers):
+        elif few:
             # It counts as a question for the rows of one.
             self.rows(int(numbers[0]))
         by_number = np.full(len(self._values.listed) + 1, -1)
