@@ -114,6 +114,11 @@ class View:
         found: Matrix = self.snapshot.requests[self.pods.pod_class[rows], : len(self.dimensions)]
         return found
 
+    def amounts(self, rows: Rows) -> Matrix:
+        """The same by dimension, shape (dimensions, rows): for sums over many pods."""
+        found: Matrix = self.snapshot.requests[:, : len(self.dimensions)].T.take(self.pods.pod_class[rows], axis=1)
+        return found
+
     def requested(self, pods: Iterable[PodRecord]) -> Vector:
         """What some pods request together, shape (dimensions,)."""
         total = np.zeros(len(self.dimensions))

@@ -6,7 +6,7 @@ value once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -166,11 +166,11 @@ class Column(Generic[T]):
     ) -> Column[T]:
         """What a function reads of records; those with an `origin`, shape (rows,), are as they were in that row."""
         if before is None:
-            return cls._read(records, read, None, np.full(len(records), -1, np.int32), range(len(records)))
+            return cls._read(records, read, None, np.full(len(records), -1, np.int32), np.arange(len(records)))
         known = origin >= 0
         numbers = np.full(len(records), -1, np.int32)
         numbers[known] = before.numbers[origin[known]]
-        return cls._read(records, read, before._values, numbers, np.flatnonzero(~known).tolist())
+        return cls._read(records, read, before._values, numbers, np.flatnonzero(~known))
 
     @classmethod
     def updated(
@@ -179,7 +179,7 @@ class Column(Generic[T]):
         """The same with records that are as they were in their row, but for those in some rows."""
         numbers, common = np.full(len(records), -1, np.int32), min(len(records), len(before.numbers))
         numbers[:common] = before.numbers[:common]
-        out = cls._read(records, read, before._values, numbers, changed.tolist())
+        out = cls._read(records, read, before._values, numbers, changed)
         if out._values is before._values:
             out._sorted = before._sorted
         return out
@@ -191,17 +191,16 @@ class Column(Generic[T]):
         read: Callable[[R], T | None],
         values: _Values[T] | None,
         numbers: Numbers,
-        rows: Iterable[int],
+        rows: Rows,
     ) -> Column[T]:
         """Some rows read anew, the others with the numbers that they have."""
         if values is None or len(values.listed) > 2 * len(records) + _SLACK or not values.claim():
-            values, rows = _Values(), range(len(records))
+            values, rows = _Values(), np.arange(len(records))
             values.claim()
         try:
-            for row in rows:
-                record = records[row]
-                value = None if record is None else read(record)
-                numbers[row] = -1 if value is None else values.number(value)
+            found = [None if (record := records[row]) is None else read(record) for row in rows.tolist()]
+            known = {value: -1 if value is None else values.number(value) for value in dict.fromkeys(found)}
+            numbers[rows] = np.fromiter(map(known.__getitem__, found), np.int32, len(found))
         finally:
             values.leave.append(None)
         return cls(values, numbers)

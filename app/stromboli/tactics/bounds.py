@@ -33,7 +33,7 @@ class Stock:
         #: where the candidates of each node begin and end
         self.starts: Rows = np.searchsorted(self.node, np.arange(len(view.nodes) + 1))
         # Amounts are whole numbers, of which floats hold too few to add up what a large cluster has.
-        held = view.requests(self.rows).T.astype(np.int64) * holders.alive()[at]
+        held = view.amounts(self.rows).astype(np.int64) * holders.alive()[at]
         total = np.cumsum(held, axis=1)
         before = np.concatenate([np.zeros((len(held), 1), np.int64), total], axis=1)[:, self.starts]
         #: what each holds together with those before it on its node, shape (dimensions, candidates)

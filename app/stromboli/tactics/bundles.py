@@ -45,13 +45,20 @@ class Surplus:
         #: whether pending best-effort pods count as if they had a place
         self._generous = not session.rules.readiness
         self._pods = job.ready_count - job.min_available
-        held = job.held_by_role(best_effort=self._generous) if job.min_by_role else {}
-        self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
-        #: uids of the groups that are ready
+        self._roles: dict[str, int] = {}
+        #: uids of the groups that are ready, and how many of each policy are beyond its minimum
         self._ready: set[str] = set()
-        policies = job.pod_group.spec.sub_group_policy
+        self._groups: dict[str, int] = {}
+        if job.min_by_role:
+            held = job.held_by_role(best_effort=self._generous)
+            self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
+        if job.divided:
+            self._count_groups()
+
+    def _count_groups(self) -> None:
+        policies = self._job.pod_group.spec.sub_group_policy
         self._groups = {"": 0} | {policy.name: -policy.min_sub_groups for policy in policies}
-        for sub_job in job.sub_jobs.values() if job.divided else ():
+        for sub_job in self._job.sub_jobs.values():
             if self._is_ready(sub_job):
                 self._ready.add(sub_job.uid)
                 self._groups[sub_job.policy] += 1

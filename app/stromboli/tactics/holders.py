@@ -127,7 +127,7 @@ class Holders:
     @cached_property
     def requests(self) -> Matrix:
         """What they request, shape (dimensions, holders)."""
-        return np.ascontiguousarray(self._session.view.requests(self.rows).T)
+        return self._session.view.amounts(self.rows)
 
     @cached_property
     def _requests(self) -> tuple[Matrix, Matrix]:
@@ -231,8 +231,8 @@ class ByNode:
 
     def amounts(self) -> Matrix:
         """What they held at first, shape (dimensions, nodes)."""
-        nodes, held = len(self._view.nodes), self._view.requests(self.rows)
-        return np.array([np.bincount(self._node, weights=amounts, minlength=nodes) for amounts in held.T])
+        nodes, held = len(self._view.nodes), self._view.amounts(self.rows)
+        return np.array([np.bincount(self._node, weights=amounts, minlength=nodes) for amounts in held])
 
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
@@ -342,7 +342,7 @@ class _Least:
         rows = by_node.rows
         self._priority: Vector = by_node.reduced(np.minimum, holders.priority[rows])
         self._started: Vector = by_node.reduced(np.maximum, holders.began[rows])
-        self._largest: Matrix = by_node.reduced(np.maximum, session.view.requests(rows).T)
+        self._largest: Matrix = by_node.reduced(np.maximum, session.view.amounts(rows))
 
     def look_at(self, node: int, rows: Rows) -> None:
         """Look again at a node with these candidates."""

@@ -115,9 +115,9 @@ class Sellers:
         self._holders = holders
         self._stock = stock
         self._point = point
-        self._request = request
         self._columns: list[int] = np.flatnonzero(compared(request)).tolist()
-        self._wanted: list[float] = request[self._columns].tolist()
+        self._wants: Vector = request[self._columns]
+        self._wanted: list[float] = self._wants.tolist()
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
         self._known: dict[int, _Known] = {}
@@ -146,8 +146,7 @@ class Sellers:
         known = self._known.get(node)
         if known is not None and self._holds(known, node):
             return None if known.offer is None else known.offer.ask(node, left), known.jobs
-        room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
-        short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
+        short = [want - TOLERANCE - have for want, have in zip(self._wanted, self._room(node), strict=True)]
         if max(short) < 0:
             return Ask(node, (), (NOBODY, False, 0.0, 0.0)), ()
         pods = self.permitted(self._stock.on(node))
@@ -202,18 +201,23 @@ class Sellers:
 
     def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
         """For how many more pods there is room when units go."""
-        gains: dict[int, Vector] = {}
-        view = self._session.view
+        gains: dict[int, list[float]] = {}
+        node_of = self._session.view.pods.node
         for unit in units:
             for pod in unit.pods:
-                at = int(view.pods.node[pod.row])
+                at = node_of.item(pod.row)
                 if at == node or elsewhere[at]:
-                    gains[at] = gains.get(at, 0) + view.request(pod)
-        nodes = np.array(list(gains), np.intp)
-        before = view.nodes.future_idle(nodes)
-        after = before + np.array(list(gains.values())).T
-        gained = copies_that_fit(self._request, after) - copies_that_fit(self._request, before).clip(min=0)
-        return float(gained.sum())
+                    held, before = self._held(pod), gains.get(at)
+                    gains[at] = held if before is None else [a + b for a, b in zip(before, held, strict=True)]
+        before = [self._room(at) for at in gains]
+        after = [[a + b for a, b in zip(*both, strict=True)] for both in zip(before, gains.values(), strict=True)]
+        copies = copies_that_fit(self._wants, np.array(before + after).T).tolist()
+        return sum(now - max(then, 0.0) for then, now in zip(copies[: len(gains)], copies[len(gains) :], strict=True))
+
+    def _room(self, node: int) -> list[float]:
+        """What a node has of what is wanted when terminating pods have gone."""
+        found: list[float] = self._session.view.nodes.future_idle(node)[self._columns].tolist()
+        return found
 
     # -- who goes --------------------------------------------------------------------------------------------------
 
