@@ -22,14 +22,16 @@ from tests.fuzz import tried
 PRIORITIES = st.sampled_from(("low", "low", "middle", "high"))
 COOLING = {"volcano.sh/cooldown-time": "10m"}
 JUDGES = ("priority gang conformance", "gang drf", "gang conformance pdb", "gang cdp drf", "gang pdb")
-SHARES = ("proportion", "drf proportion", "fairshare")
+SHARES = ("proportion", "drf proportion", "capacity", "fairshare")
+DUES = st.sampled_from(({}, {"cpu": "1"}, {"cpu": "4", "memory": "1Gi"}, {"memory": "1Gi"}, {"pods": "2"}))
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
     """Nodes full of jobs of two queues, some with budgets, and a few jobs that want their places; and the budgets."""
     names = [f"n{number}" for number in range(draw(st.integers(3, 8)))]
-    objs: list[Any] = [queue("a"), queue("b"), *(node(name, cpu="3") for name in names)]
+    queues = [queue(name, deserved=draw(DUES), guarantee={"resource": draw(DUES)}) for name in "ab"]
+    objs: list[Any] = [*queues, *(node(name, cpu="3") for name in names)]
     for number in range(draw(st.integers(4, 9))):
         on = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4))
         least, where = draw(st.integers(0, len(on))), draw(st.sampled_from("ab"))
@@ -81,11 +83,17 @@ def test_passing_over_who_may_not_go_decides_as_asking_everybody(
 
 
 @tried(25)
-@given(clusters(), st.sampled_from(("preemptable", "reclaimable")), st.sampled_from(JUDGES), st.data())
+@given(
+    clusters(),
+    st.sampled_from(("preemptable", "reclaimable")),
+    st.sampled_from(JUDGES),
+    st.sampled_from(("proportion", "capacity")),
+    st.data(),
+)
 def test_whom_plugins_name_alone_may_go(
-    cluster: tuple[list[Any], list[Any]], point: str, judges: str, data: st.DataObject
+    cluster: tuple[list[Any], list[Any]], point: str, judges: str, shares: str, data: st.DataObject
 ) -> None:
-    text = policy(judges, "predicates proportion", actions="enqueue")
+    text = policy(judges, f"predicates {shares}", actions="enqueue")
     session: Session = decided(cluster, text).session
     view, ask = session.view, session.ask
     holders = Holders(session, HELD)

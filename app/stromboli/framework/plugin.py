@@ -239,12 +239,12 @@ class Plugin:
         """Those of the candidates that a pod of another queue may evict; None for no opinion."""
         raise NotImplementedError
 
-    def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:
+    def reclaimable_queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
         """The queues, by index, shape (queues,), of whose pods `reclaimable` names any at all for a pod.
 
-        The others have the smallest and largest requests that anybody in a queue has, shape (queues, dimensions);
-        infinite and 0 where nobody asks for something. Spares asking about the pods of the other queues; None when all
-        may be asked about.
+        The others have what everybody in a queue requests at least, and the smallest and largest requests of those who
+        ask for something, shape (queues, dimensions); smallest are infinite and largest 0 where nobody does. Spares
+        asking about the pods of the other queues; None when all may be asked about.
         """
         raise NotImplementedError
 

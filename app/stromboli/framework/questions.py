@@ -204,14 +204,14 @@ class Questions:
         masks = self._points.at_most("evictable_pods", point, rows) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None
 
-    def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:
+    def reclaimable_queues(self, pod: PodRecord, requests: tuple[Matrix, Matrix, Matrix]) -> Mask | None:
         """The queues whose pods may be evicted for a pod of another queue at most, shape (queues,); None for all.
 
-        What pods there request has the shape (queues, dimensions).
+        What pods there request, as `Plugin.reclaimable_queues` has it, has the shape (queues, dimensions).
         """
         if not self._rules.veto:
             return None
-        masks = self._points.at_most("reclaimable_queues", "reclaimable", pod, smallest, largest)
+        masks = self._points.at_most("reclaimable_queues", "reclaimable", pod, *requests)
         return np.logical_and.reduce(masks) if masks else None
 
     def by_share(self, point: str) -> bool:

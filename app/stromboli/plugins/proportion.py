@@ -133,7 +133,7 @@ class Proportion(Plugin):
                 victims.append(candidate)
         return victims
 
-    def reclaimable_queues(self, pod: PodRecord, smallest: Matrix, largest: Matrix) -> Mask | None:
+    def reclaimable_queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
         """Those that hold more than they deserve of something that the pod asks for, and keep that without somebody."""
         if not self._view.rules.served_next:
             return None

@@ -77,6 +77,8 @@ class Everywhere:
             yield from reversed(self._session.ask.in_task_order(list(equals)))
 
 
+
+
 class _Gangs:
     """What jobs give, each worked out when somebody first asks, before any of its pods has gone."""
 

@@ -130,15 +130,18 @@ class Holders:
         return self._session.view.amounts(self.rows)
 
     @cached_property
-    def _requests(self) -> tuple[Matrix, Matrix]:
-        """The smallest and the largest requests in each queue, shape (queues, dimensions)."""
+    def _requests(self) -> tuple[Matrix, Matrix, Matrix]:
+        """Of each queue what everybody requests at least, and the smallest and the largest requests, shape (queues,
+        dimensions).
+        """
         requests, starts, queues = self._distinct(self.queue)
         shape = len(self._session.view.queues), requests.shape[1]
-        smallest, largest = np.full(shape, np.inf), np.zeros(shape)
+        least, smallest, largest = np.zeros(shape), np.full(shape, np.inf), np.zeros(shape)
         if len(starts):
+            least[queues] = np.minimum.reduceat(requests, starts)
             smallest[queues] = np.minimum.reduceat(np.where(requests > 0, requests, np.inf), starts)
             largest[queues] = np.maximum.reduceat(requests, starts)
-        return smallest, largest
+        return least, smallest, largest
 
     def least_of_jobs(self) -> Matrix:
         """What anybody in each job requests at least, shape (jobs, dimensions)."""
@@ -199,7 +202,7 @@ class Holders:
 
     def giving(self, pod: PodRecord) -> Mask | None:
         """The queues that plugins let give to a pod of another one, shape (queues,); None for all."""
-        return self._session.ask.reclaimable_queues(pod, *self._requests)
+        return self._session.ask.reclaimable_queues(pod, self._requests)
 
     def outside(self, queue: Queue) -> Mask:
         """Which of them are in other queues, of which anybody may take back."""

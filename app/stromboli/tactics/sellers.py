@@ -207,12 +207,13 @@ class Sellers:
             for pod in unit.pods:
                 at = node_of.item(pod.row)
                 if at == node or elsewhere[at]:
-                    held, before = self._held(pod), gains.get(at)
-                    gains[at] = held if before is None else [a + b for a, b in zip(before, held, strict=True)]
-        before = [self._room(at) for at in gains]
-        after = [[a + b for a, b in zip(*both, strict=True)] for both in zip(before, gains.values(), strict=True)]
-        copies = copies_that_fit(self._wants, np.array(before + after).T).tolist()
-        return sum(now - max(then, 0.0) for then, now in zip(copies[: len(gains)], copies[len(gains) :], strict=True))
+                    held, others = self._held(pod), gains.get(at)
+                    gains[at] = held if others is None else [a + b for a, b in zip(others, held, strict=True)]
+        before = np.array([self._room(at) for at in gains])
+        rooms = np.concatenate([before, before + np.array(list(gains.values()))])
+        copies = copies_that_fit(self._wants, rooms.T)
+        gained: float = (copies[len(gains) :] - copies[: len(gains)].clip(min=0)).sum().item()
+        return gained
 
     def _room(self, node: int) -> list[float]:
         """What a node has of what is wanted when terminating pods have gone."""

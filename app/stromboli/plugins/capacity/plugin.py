@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import ALLOCATED_STATES
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Vector
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Vector
 from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT
@@ -35,6 +35,7 @@ from stromboli.plugins.capacity.account import (
     deserves_more,
     gives_way,
     keeps_share,
+    named,
     parting,
 )
 from stromboli.plugins.capacity.obstacles import no_devices
@@ -66,6 +67,10 @@ class Capacity(Plugin):
         self._view = view
         #: why the whole cluster stands still; only under Volcano's rules
         self._stopped: Reason | None = None
+        #: what queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
+        self._held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
+        #: `_dues`, once somebody asked
+        self._known_dues: tuple[Matrix, Matrix, Mask] | None = None
         #: of all queues, and of those that take part: with a hierarchy all, else those with jobs
         self._every = {queue.name: self._account(queue) for queue in view.queues.values()}
         self._accounts = {
@@ -169,6 +174,32 @@ class Capacity(Plugin):
 
         victims = self._surplus(own, candidates, at_stake, lambda account: self._ancestors_apart(account, own))
         return self._not_served_before(own, wanted, victims) if view.rules.served_next else victims
+
+    def reclaimable_queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
+        """Those that hold more than they are guaranteed, and more than they deserve of something that the pod asks for,
+        and keep that without somebody; or where somebody may ask for nothing that they deserve.
+        """
+        if not self._view.rules.served_next:
+            return None
+        held, (deserved, guarantee, counted) = self._held, self._dues()
+        wanted = shares.asked(self._view.request(pod))
+        above = (held > deserved + TOLERANCE) & counted & wanted
+        keeps = (held - smallest > deserved - TOLERANCE) | (largest > deserved + TOLERANCE)
+        asked = np.any((largest > 0) & wanted, axis=1)
+        undeserved = asked & ~np.any((deserved >= TOLERANCE) & (least >= TOLERANCE), axis=1)
+        spare = (guarantee < held - least + TOLERANCE).all(axis=1)
+        gives: Mask = np.any(above & keeps, axis=1) | undeserved
+        return gives & spare
+
+    def _dues(self) -> tuple[Matrix, Matrix, Mask]:
+        """What queues deserve, what they are guaranteed, and where it is said what they deserve, shape (queues,
+        dimensions).
+        """
+        if self._known_dues is None:
+            accounts = self._every.values()
+            deserved, guarantee = (np.array([getattr(a, of) for a in accounts]) for of in ("deserved", "guarantee"))
+            self._known_dues = deserved, guarantee, np.array(list(map(named, accounts)))
+        return self._known_dues
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
         """Within a queue nobody's share changes."""
@@ -415,7 +446,7 @@ class Capacity(Plugin):
             guarantee=guarantee,
             capability=capability,
             limit=capability,
-            allocated=view.vector(None),
+            allocated=self._held[queue.index],
             request=view.vector(None),
             inqueue=view.vector(None),
             elastic=view.vector(None),

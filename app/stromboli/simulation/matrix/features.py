@@ -280,6 +280,7 @@ def _evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) 
         "pod": _as_others if vain else _above_others,
         "placed": lambda number: {**_evictable(number), **({"annotations": {}} if unwilling else {})},
         "group": group,
+        "queue": lambda number: {"reclaimable": number > 0 or not unwilling},
         # It would let nobody go who has less than the newcomers get.
         "without": "drf",
         "always_vain": vain,
@@ -287,7 +288,6 @@ def _evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) 
     }
     return Trial(
         running_group=lambda _: {"priorityClassName": "low", "queue": "queue-0"},
-        queue=lambda number: {"reclaimable": number > 0 or not unwilling},
         actions=f"enqueue, allocate, {action}",
         queues=queues,
         per_node=8,
@@ -487,6 +487,17 @@ FEATURES: Mapping[str, Feature] = {
     "preempt, 1,000 budgets": Feature(_evicting("preempt", objects=_budgets, plugins={"pdb": {}}), {"success": 1}),
     "reclaim": Feature(_evicting("reclaim"), {"success": 0.5}),
     "reclaim, in vain": Feature(_evicting("reclaim", vain=True), {"vain": 1}),
+    "reclaim under capacity, in vain, a request of its own each": Feature(
+        _evicting(
+            "reclaim",
+            pod=_unlike_others,
+            queue=lambda _: {"deserved": {"cpu": "1000000"}},
+            plugins={"capacity": {}},
+            without="drf proportion",
+            always_vain=True,
+        ),
+        {"vain": 5},
+    ),
     "reclaim, 200 queues": Feature(_evicting("reclaim", queues=200), {"success": 0.5}),
     "gangpreempt": Feature(_evicting("gangpreempt"), {"success": 5 / 8}),
     "gangpreempt, in vain": Feature(_evicting("gangpreempt", vain=True), {"vain": 5}),
