@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stromboli.api import objects
 from stromboli.engine import Engine
+from stromboli.tactics import holders
 from stromboli.tactics.cheapest import Purchase
 from stromboli.tactics.sellers import Item
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
@@ -47,8 +48,15 @@ def told(items: list[Item]) -> list[tuple[Any, ...]]:
 
 
 @tried(25)
-@given(clusters(), st.sampled_from(("preempt", "gangpreempt")), st.sampled_from(("proportion", "capacity")))
-def test_looking_as_far_as_needed_decides_as_sorting_everybody(objs: list[Any], action: str, shares: str) -> None:
+@given(
+    clusters(),
+    st.sampled_from(("preempt", "gangpreempt")),
+    st.sampled_from(("proportion", "capacity")),
+    st.sampled_from((1, 1_000)),
+)
+def test_looking_as_far_as_needed_decides_as_sorting_everybody(
+    objs: list[Any], action: str, shares: str, many: int
+) -> None:
     text = policy("priority gang conformance", f"predicates {shares} nodeorder", actions=f"allocate, {action}")
     as_needed = Engine(text).decide(state(CLASSES, *objs).snapshot(), now=NOON)
 
@@ -60,5 +68,6 @@ def test_looking_as_far_as_needed_decides_as_sorting_everybody(objs: list[Any], 
     looking = Purchase._everybody
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Purchase, "_everybody", everybody)
+        patch.setattr(holders, "_MANY", many)
         at_once = Engine(text).decide(state(CLASSES, *objs).snapshot(), now=NOON)
     assert as_needed.decisions == at_once.decisions

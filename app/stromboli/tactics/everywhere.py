@@ -8,7 +8,8 @@ can do without.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from stromboli.api.pod_state import READY_STATES
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import Reversed
+from stromboli.tactics.candidates import Reversed, distinct
 from stromboli.tactics.frontier import Frontier
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.sellers import Item, Sellers
@@ -46,8 +47,8 @@ class Everywhere:
         differs = np.ones(len(alone), np.bool_)
         differs[1:] = (rank[1:] != rank[:-1]) | (began[1:] != began[:-1])
         self._ends: list[int] = [*np.flatnonzero(differs).tolist(), len(alone)]
-        #: the lots that were looked at, in order, by where they begin
-        self._sorted: dict[int, list[PodRecord]] = {}
+        #: the rows of the lots that were looked at, in order, by where they begin
+        self._sorted: dict[int, Rows] = {}
 
     def __iter__(self) -> Iterator[Item]:
         """As things stand now; whoever was told of may go meanwhile."""
@@ -61,22 +62,25 @@ class Everywhere:
                         yield item
         yield from gangs.below(None)
 
-    def _lot(self, start: int, end: int) -> list[PodRecord]:
-        found = self._sorted.get(start)
-        if found is None:
-            found = self._session.view.records(self._holders.rows[self._alone[start:end]])
-            found = self._sorted[start] = found if len(found) == 1 else list(self._in_order(found))
-        return found
+    def _lot(self, start: int, end: int) -> Iterator[PodRecord]:
+        rows = self._sorted.get(start)
+        if rows is None:
+            alone = self._alone[start:end]
+            rows = self._sorted[start] = self._holders.rows[alone if len(alone) == 1 else self._in_order(alone)]
+        return map(self._session.view.record, rows)
 
-    def _in_order(self, pods: list[PodRecord]) -> Iterator[PodRecord]:
+    def _in_order(self, alone: Rows) -> Rows:
         """Equals in the order in which they would go: of the last jobs, where these are equals, too, the last pods."""
-        jobs, sellers = self._session.view.jobs, self._sellers
-        places = {key: sellers.place(jobs[key]) for key in {pod.job: None for pod in pods}}
-        pods.sort(key=lambda pod: places[pod.job], reverse=True)
-        for _, equals in groupby(pods, lambda pod: places[pod.job]):
-            yield from reversed(self._session.ask.in_task_order(list(equals)))
-
-
+        holders, view = self._holders, self._session.view
+        jobs, of = distinct(holders.job[alone], len(view.jobs))
+        places = [self._sellers.place(view.jobs.at(job)) for job in jobs.tolist()]
+        number, numbers = 0, np.zeros(len(jobs), np.intp)
+        in_order = sorted(range(len(jobs)), key=places.__getitem__)
+        for before, job in pairwise(in_order):
+            number += places[before] != places[job]
+            numbers[job] = number
+        order: Rows = np.lexsort((holders.task_places(alone), numbers[of]))[::-1]
+        return alone[order]
 
 
 class _Gangs:
@@ -87,13 +91,14 @@ class _Gangs:
         self._jobs = session.view.jobs
         self._holders = holders
         self._sellers = sellers
-        self._candidates = candidates[holders.alive()[candidates]]
+        self._alive = holders.alive()
+        self._candidates = candidates[self._alive[candidates]]
         self._of = holders.job[self._candidates]
+        self._lowest = int(holders.rank[self._candidates].min(initial=np.iinfo(np.intp).max))
         #: by job, the items of those that may go alone, by row
         self._alone: dict[str, dict[int, Item]] = {}
         #: by job, the first pod that its gang cannot do without, and the item of the whole gang
         self._whole: dict[str, tuple[PodRecord, Item]] = {}
-        self._frontier = self._earliest()
 
     def alone(self, key: str) -> dict[int, Item]:
         """Those of a job that may go alone, by row."""
@@ -111,6 +116,8 @@ class _Gangs:
 
         An entry has the price and, once that matters, the place among equals: first at the earliest, then as it is.
         """
+        if rank is not None and rank <= self._lowest:
+            return
         frontier, sellers = self._frontier, self._sellers
         while frontier and (rank is None or frontier.first()[0] < rank):
             highest, size, began, *among, index = frontier.pop()
@@ -132,11 +139,12 @@ class _Gangs:
         start, end = np.searchsorted(self._of, (job, job + 1))
         return self._candidates[start:end]
 
-    def _earliest(self) -> Frontier:
+    @cached_property
+    def _frontier(self) -> Frontier:
         """The jobs that have candidates, by what their gangs cost at least."""
         holders, number = self._holders, len(self._jobs)
         jobs = np.unique(self._of) if self._sellers.may_go_whole else self._of[:0]
-        alive = holders.by_job[holders.alive()[holders.by_job]]
+        alive = holders.by_job[self._alive[holders.by_job]]
         of = holders.job[alive]
         starts = np.flatnonzero(np.diff(of, prepend=-1))
         highest, size, began = np.zeros(number, np.intp), np.zeros(number, np.intp), np.zeros(number)

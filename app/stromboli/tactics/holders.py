@@ -31,6 +31,9 @@ from stromboli.tactics.frontier import Frontier
 #: how many rankings of nodes are kept, each as long as there are nodes
 _MOST_RANKINGS = 8
 
+#: from so many pods on it is worth finding the places of all once
+_MANY = 256
+
 #: what victims on a node weigh at least, whether the node belongs to another shard, and its row
 Bound = tuple[Weight, bool, int]
 
@@ -109,6 +112,21 @@ class Holders:
     def began(self) -> Vector:
         """When all pods began to run, by row."""
         return beginnings(self._session.view.snapshot.pod_facts)
+
+    def task_places(self, at: Rows) -> Rows:
+        """The places of some of them in the order in which pods are tried, to be compared with each other."""
+        if len(at) > _MANY:
+            return self._task_places[at]
+        return self._in_task_order(self.rows[at])
+
+    @cached_property
+    def _task_places(self) -> Rows:
+        return self._in_task_order(self.rows)
+
+    def _in_task_order(self, rows: Rows) -> Rows:
+        pods = self._session.view.records(rows)
+        place = {pod.row: place for place, pod in enumerate(self._session.ask.in_task_order(pods))}
+        return np.array([place[pod.row] for pod in pods])
 
     @cached_property
     def _offered(self) -> Mask:
