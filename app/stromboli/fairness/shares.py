@@ -48,13 +48,15 @@ def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector,
     Dimensions that are not `named` do not count, nor those in which it has no more than it deserves already. A pod that
     is larger than all that the queue deserves has a borrowed place, and goes.
     """
-    above = asked(request) & asked(wanted) & (held > deserved + TOLERANCE)
-    if named is not None:
-        above &= named
-    keeps = (held[above] - request[above] > deserved[above] - TOLERANCE) | (
-        request[above] > deserved[above] + TOLERANCE
-    )
-    return bool(above.any() and keeps.all())
+    found = False
+    amounts = zip(held.tolist(), request.tolist(), wanted.tolist(), deserved.tolist(), strict=True)
+    for column, (have, gives, wants, due) in enumerate(amounts):
+        counts = named is None or named[column]
+        if counts and gives > 0 and wants > 0 and column != PODS and have > due + TOLERANCE:
+            if not (have - gives > due - TOLERANCE or gives > due + TOLERANCE):
+                return False
+            found = True
+    return found
 
 
 def keeps(held: Vector, request: Vector, guarantee: Vector) -> bool:

@@ -203,9 +203,12 @@ class Purchase:
 
     def settle(self, statement: Statement) -> None:
         """Add what was bought to a statement."""
-        self._promises.discard()
         for _, unit in self._gone:
             statement.merge(unit)
+        if all(promise.after_eviction == bool(self._gone) for promise in self._promises.operations):
+            statement.merge(self._promises)
+            return
+        self._promises.discard()
         for pod, node in self._placed:
             sub_job = self._session.view.sub_job_of(self._job, pod)
             statement.pipeline(sub_job, pod, node, after_eviction=bool(self._gone))
@@ -302,14 +305,13 @@ class Purchase:
 
     def _take(self, ask: Ask, pod: PodRecord) -> bool:
         """Evict who a node asks for and promise a pod the place; False, and nothing done, when that does not work."""
-        session = self._session
         gone = [(unit, self._evicted(unit)) for unit in ask.units]
         if not self._has_share(pod):
             gone += self._free_share(pod)
         if self._fits(pod, ask.node):
             self._gone += gone
             self._join()
-            self._promises.pipeline(session.view.sub_job_of(self._job, pod), pod, ask.node)
+            self._promise_place(pod, ask.node)
             self._placed.append((pod, ask.node))
             self._gave |= self._sellers.gave([unit for unit, _ in gone])
             return True
@@ -455,8 +457,12 @@ class Purchase:
             if self._session.ask.refusal(pod, node) is not None:
                 self._promises.discard()
                 return False
-            self._promises.pipeline(self._session.view.sub_job_of(self._job, pod), pod, node)
+            self._promise_place(pod, node)
         return True
+
+    def _promise_place(self, pod: PodRecord, node: int) -> None:
+        sub_job = self._session.view.sub_job_of(self._job, pod)
+        self._promises.pipeline(sub_job, pod, node, after_eviction=bool(self._gone))
 
 
 def _dear(unit: Unit) -> tuple[Any, ...]:

@@ -315,7 +315,7 @@ class Releasable:
         for node in set(log[self._seen :]):
             rows = self.on(node)
             self.counts[node] = len(rows)
-            self.amounts[:, node] = session.view.requests(rows).sum(axis=0)
+            self.amounts[:, node] = np.add.reduce(session.view.requests(rows))
             if self._least is not None:
                 self._least.look_at(node, rows)
         self._seen = len(log)
@@ -369,18 +369,19 @@ class _Least:
         """Look again at a node with these candidates."""
         if not len(rows):
             return
-        self._priority[node] = self._holders.priority[rows].min()
-        self._started[node] = self._holders.began[rows].max()
-        self._largest[:, node] = self._session.view.requests(rows).max(axis=0)
+        self._priority[node] = np.minimum.reduce(self._holders.priority[rows])
+        self._started[node] = np.maximum.reduce(self._holders.began[rows])
+        self._largest[:, node] = np.maximum.reduce(self._session.view.requests(rows))
 
     def weights(self, request: Vector, rows: Rows) -> Matrix:
         """For each of some nodes a weight that no set of victims there that makes room is below, shape (4, rows)."""
         lacks = request[:, None] - TOLERANCE - self._session.view.nodes.future_idle(rows)
         largest = self._largest[:, rows]
-        count = np.ceil(np.divide(lacks, largest, out=np.zeros_like(lacks), where=largest > 0)).max(axis=0).clip(min=0)
+        needed = np.ceil(np.divide(lacks, largest, out=np.zeros(lacks.shape), where=largest > 0))
+        count: Vector = np.maximum.reduce(needed, initial=0.0)
         priority = self._priority[rows]
         bounds = np.array([priority, count * (priority + LIFT), count, -self._started[rows]])
-        bounds[:, count == 0] = np.array(weight(()))[:, None]
+        bounds[:, count == 0] = _NO_VICTIMS
         return bounds
 
 
@@ -440,6 +441,9 @@ def _sorted(numbers: Rows) -> Rows:
     order: Rows = np.argsort(small, kind="stable")
     return order
 
+
+#: what no victims weigh, shape (4, 1)
+_NO_VICTIMS: Matrix = np.array(weight(()))[:, None]
 
 #: by the candidates and the kind, those that were asked for last at the end
 _Rankings = dict[tuple[Releasable, Hashable], _Ranking]

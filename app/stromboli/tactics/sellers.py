@@ -136,6 +136,8 @@ class Sellers:
         self.may_go_whole = may_go_whole
         self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
         self._allowed: dict[str, list[PodRecord]] = {}
+        #: by node who might go when somebody first asked, where what is said about a victim stays so
+        self._permitted: dict[int, list[PodRecord]] = {}
 
     def ask(self, node: int, left: int, elsewhere: Mask) -> tuple[Ask | None, Iterable[str]]:
         """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
@@ -149,7 +151,7 @@ class Sellers:
         short = [want - TOLERANCE - have for want, have in zip(self._wanted, self._room(node), strict=True)]
         if max(short) < 0:
             return Ask(node, (), (NOBODY, False, 0.0, 0.0)), ()
-        pods = self.permitted(self._stock.on(node))
+        pods = self._permitted_on(node)
         found, rest = self.sparable(pods)
         jobs = {pod.job: self._session.view.jobs[pod.job] for pod in pods}
         items = self._items(found, rest, short)
@@ -297,6 +299,17 @@ class Sellers:
         if any(other.taken and other.pod is None and other.job is item.job for other in items):
             return []
         return [Unit(item.job, (item.pod,), item.rank, False, item.began)]
+
+    def _permitted_on(self, node: int) -> list[PodRecord]:
+        """The candidates on a node, in the order in which they would go, with everybody's consent."""
+        known = self._permitted.get(node)
+        if known is not None:
+            held, states = self._holders.states, self._session.view.pods.state
+            return [pod for pod in known if states.item(pod.row) in held]
+        found = self.permitted(self._stock.on(node))
+        if self._steady:
+            self._permitted[node] = found
+        return found
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
         """The candidates among some holders, in the order in which they would go, with everybody's consent."""
