@@ -251,31 +251,45 @@ class Shares:
         """Bring all shares up to date."""
         if not self.changed:
             return
-        jobs = np.array(sorted(self.changed), np.intp)
-        self.changed.clear()
-        branches, rows = self._tree.branches, self._set(jobs)
+        branches = self._tree.branches
         #: by branch the rows that changed in it
         upwards: dict[int, list[int]] = {}
-        for row, at in zip(rows.tolist(), self._tree.owner[rows].tolist(), strict=True):
+        for job in sorted(self.changed):
+            row = self._set_one(job)
+            at = self._tree.owner.item(row)
             upwards.setdefault(at, []).append(row)
             above = branches[at].parent
             while above is not None and above.at not in upwards:
                 upwards[above.at] = []
                 above = above.parent
+        self.changed.clear()
         for at in sorted(upwards, reverse=True):
             branch = branches[at]
             self._compute(branch, upwards[at])
             if branch.parent is not None:
                 upwards[branch.parent.at].append(branch.row)
 
-    def _set(self, jobs: Rows) -> Rows:
-        """Note what some jobs hold; returns their rows."""
+    def _set(self, jobs: Rows) -> None:
+        """Note what some jobs hold."""
         tree = self._tree
         rows, held = tree.row_of_job[jobs], tree.allocated[jobs]
         self._held[rows], self._parts[rows] = held, _largest_shares(held, tree.total)
         self._full[rows] = self._sated(held, tree.requested[jobs])
         self._hungry[rows] = ~self._full[rows] & (self._parts[rows] > 0)
-        return rows
+
+    def _set_one(self, job: int) -> int:
+        """The same of one job, for which numbers take less time than arrays; returns its row."""
+        tree = self._tree
+        row, held = tree.row_of_job.item(job), tree.allocated[job]
+        part = self._largest_share(held)
+        amounts = zip(held.tolist(), tree.requested[job].tolist(), self._scarce.tolist(), strict=True)
+        full = any(
+            wants > 0 and ((scarce and column in (CPU, MEMORY)) or (has > 0 and (scarce or has >= wants)))
+            for column, (has, wants, scarce) in enumerate(amounts)
+        )
+        self._held[row], self._parts[row], self._full[row] = held, part, full
+        self._hungry[row] = not full and part > 0
+        return row
 
     def _sated(self, held: Matrix, requested: Matrix) -> Mask:
         """Which jobs have all they request of something, or request what is used up."""
@@ -319,9 +333,12 @@ class Shares:
         """
         rows, hungry, parts = slice(branch.first, branch.last), self._hungry, self._parts
         least = float(np.minimum.reduce(parts[rows], initial=1.0, where=hungry[rows]))
-        at = changed if least == self._least[branch.at] else rows
-        self._least[branch.at] = least
-        self._scaled[at] = self._held[at] * _scale(hungry[at], parts[at], least)
+        if least == self._least[branch.at]:
+            for row in changed:
+                self._scaled[row] = self._held[row] * (least / parts.item(row) if hungry.item(row) else 1.0)
+        else:
+            self._least[branch.at] = least
+            self._scaled[rows] = self._held[rows] * _scale(hungry[rows], parts[rows], least)
         total: Vector = np.add.reduce(self._scaled[rows])
         saturated = bool(np.logical_and.reduce(self._full[rows]))
         self.ranks[branch.at] = saturated, shares.dominant_share(total, self._tree.total) / branch.weight
