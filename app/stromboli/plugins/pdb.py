@@ -72,12 +72,19 @@ class Pdb(Plugin):
         for pod in candidates:
             if not pod.labels and not self._strict:
                 continue
-            covering = self._covers(pod)
-            least = min([left.get(number, self._allowed[number]) for number in covering], default=1)
+            covering = self._covering.get(pod.row)
+            if covering is None:
+                covering = self._covers(pod)
+            least = 1
+            for number in covering:
+                allowed = left.get(number)
+                if allowed is None:
+                    allowed = left[number] = self._allowed[number]
+                least = min(least, allowed)
             if self._strict and least < 1:
                 continue
             for number in covering:
-                left[number] = left.get(number, self._allowed[number]) - 1
+                left[number] -= 1
             if least >= 1:
                 victims.append(pod)
         return victims
