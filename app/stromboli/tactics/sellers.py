@@ -148,7 +148,8 @@ class Sellers:
         known = self._known.get(node)
         if known is not None and self._holds(known, node):
             return None if known.offer is None else known.offer.ask(node, left), known.jobs
-        short = [want - TOLERANCE - have for want, have in zip(self._wanted, self._room(node), strict=True)]
+        room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
+        short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
         if max(short) < 0:
             return Ask(node, (), (NOBODY, False, 0.0, 0.0)), ()
         pods = self._permitted_on(node)
@@ -211,16 +212,11 @@ class Sellers:
                 if at == node or elsewhere[at]:
                     held, others = self._held(pod), gains.get(at)
                     gains[at] = held if others is None else [a + b for a, b in zip(others, held, strict=True)]
-        before = np.array([self._room(at) for at in gains])
-        rooms = np.concatenate([before, before + np.array(list(gains.values()))])
-        copies = copies_that_fit(self._wants, rooms.T)
+        before = self._session.view.nodes.future_idle(np.array(list(gains), np.intp))[self._columns]
+        rooms = np.concatenate([before, before + np.array(list(gains.values())).T], axis=1)
+        copies = copies_that_fit(self._wants, rooms)
         gained: float = (copies[len(gains) :] - copies[: len(gains)].clip(min=0)).sum().item()
         return gained
-
-    def _room(self, node: int) -> list[float]:
-        """What a node has of what is wanted when terminating pods have gone."""
-        found: list[float] = self._session.view.nodes.future_idle(node)[self._columns].tolist()
-        return found
 
     # -- who goes --------------------------------------------------------------------------------------------------
 
