@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,9 +50,15 @@ def offered(slices: dict[str, dict[str, Any]]) -> list[tuple[str, str, str, str]
     return found
 
 
+@pytest.mark.parametrize("few", [0, 16])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_CHANGES, min_size=1, max_size=12))
-def test_devices_go_on_where_slices_change(changes: list[Any]) -> None:
+def test_devices_go_on_where_slices_change(few: int, changes: list[Any]) -> None:
+    with patch("stromboli.kube.dra.inventory._FEW_NEW", few):
+        go_on(changes)
+
+
+def go_on(changes: list[Any]) -> None:
     cluster = builders.state([builders.node(name) for name in _NODES])
     slices: dict[str, dict[str, Any]] = {}
     held: dict[str, tuple[str, str]] = {}

@@ -31,6 +31,10 @@ H = TypeVar("H", bound=Hashable)
 _KEPT, _COLUMNS = 256, 64
 #: numbers beyond this are made smaller before others are joined to them
 _LARGEST = 2**40
+#: a row that is no more
+_GONE = -1
+#: devices that are new are few when there are so many times as many
+_FEW_NEW = 16
 #: so many numbers may have gaps
 _FEW = 2**10
 
@@ -218,7 +222,7 @@ class Inventory:
         self._alone = devices.values("node", lambda offer: offer.node or None)
         self._shared_rows = np.flatnonzero(self._alone.numbers < 0)
         #: the devices of each node alone, filled up with the row for none, shape (nodes, most)
-        self.local: Rows = before.local if before is not None and self._places_as(before) else self._local()
+        self.local: Rows = self._local_after(before) if before is not None else self._local()
         #: which of the shared devices each node reaches, shape (shared, nodes)
         self._reached: npt.NDArray[np.bool_] = self._reaching()
 
@@ -248,11 +252,34 @@ class Inventory:
         """The nodes that reach shared devices, shape (nodes,)."""
         return np.asarray(self._reached.any(axis=0), np.bool_)
 
-    def _places_as(self, before: Inventory) -> bool:
-        """Whether each row is on the node where it was before."""
-        mine, its = self._alone, before._alone
-        same = before.facts.index is self.facts.index and mine.values is its.values
-        return same and np.array_equal(mine.numbers, its.numbers)
+    def _local_after(self, before: Inventory) -> Rows:
+        """The same as `_local` with what was known of nodes whose devices are still the same."""
+        mine, its, devices = self._alone, before._alone, self.devices
+        if before.facts.index is not self.facts.index:
+            return self._local()
+        if mine.values is its.values and np.array_equal(mine.numbers, its.numbers):
+            return before.local
+        if devices.before is not before.devices.version or len(devices.new) * _FEW_NEW > len(devices):
+            return self._local()
+        none, new = len(devices), devices.new
+        row_now = np.full(len(before.devices) + 1, _GONE)
+        kept = np.flatnonzero(devices.origin >= 0)
+        row_now[devices.origin[kept]], row_now[-1] = kept, none
+        out: Rows = row_now[before.local]
+        nodes = [self.facts.index.get(mine.value(row) or "", -1) for row in new.tolist()]
+        where = np.array(nodes, np.intp)
+        fewer = np.flatnonzero(out.ravel() == _GONE) // max(1, out.shape[1])
+        for node in {*where[where >= 0].tolist(), *fewer.tolist()}:
+            others = out[node][(out[node] != _GONE) & (out[node] < none)]
+            rows = np.sort(np.concatenate([others, new[where == node]]))
+            if len(rows) > out.shape[1]:
+                out = np.pad(out, ((0, 0), (0, len(rows) - out.shape[1])), constant_values=none)
+            out[node] = none
+            out[node, : len(rows)] = rows
+        most = out.shape[1]
+        while most and (out[:, most - 1] == none).all():
+            most -= 1
+        return out[:, :most]
 
     def _local(self) -> Rows:
         names, size = self._alone.values, len(self.facts)
