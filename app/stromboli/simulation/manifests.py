@@ -169,8 +169,7 @@ class _Reader:
         if isinstance(document, dict) and "kind" not in document and not {"objects", "config"}.isdisjoint(document):
             self.loaded.scenarios.append(document | {"source": source})
         elif isinstance(document, _List):
-            items = (read_json(bytes(item).decode()) for item in document.items or ())
-            self._list(f"{source}: document {number}", document.kind, items)
+            self._list(f"{source}: document {number}", document.kind, document.items)
         else:
             self.manifest(f"{source}: document {number}", document)
 
@@ -198,9 +197,15 @@ class _Reader:
             self._add(kind, manifest, where)
 
     def _list(self, where: str, kind: str, items: Any) -> None:
-        if not isinstance(items, list | Iterator | None):
+        if not isinstance(items, list | None):
             raise InvalidObjectError(where, "items", f"should be a list, not {shown(items)}")
         for number, item in enumerate(items or (), 1):
+            if isinstance(item, msgspec.Raw):
+                try:
+                    item = _value(bytes(item).decode())
+                except DocumentError as error:
+                    self.loaded.problems.append(f"{where}: item {number}: {error}")
+                    continue
             if isinstance(item, dict) and "kind" not in item and kind != "List":
                 item = {"kind": kind.removesuffix("List"), **item}
             self.manifest(f"{where}: item {number}", item)
@@ -237,5 +242,15 @@ def _json(text: str) -> Any:
     try:
         found = msgspec.json.decode(text, type=_List)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return _value(text)
+    return found if found.kind.endswith("List") and found.items is not None else _value(text)
+
+
+def _value(text: str) -> Any:
+    """The value of a JSON text. Of numbers that nobody can compute with YAML's reader says where they are."""
+    try:
         return read_json(text)
-    return found if found.kind.endswith("List") and found.items is not None else read_json(text)
+    except DocumentError as error:
+        if error.line:
+            raise
+        return next(read_yaml(text), None)

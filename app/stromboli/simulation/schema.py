@@ -203,6 +203,8 @@ def _quantity(value: Any) -> None:
         raise _MistakeError(str(error)) from None
     if amount < 0:
         raise _MistakeError(f"{shown(value)} is negative")
+    if amount >= 2**63:
+        raise _MistakeError(f"should be less than 2^63, not {shown(value)}")
 
 
 def _time(value: Any) -> None:
