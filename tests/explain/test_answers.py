@@ -217,6 +217,27 @@ def test_what_is_in_the_way_is_named_with_what_does_away_with_it(way: str) -> No
     assert (found.reason, [f"{each.who}: {each.change}" for each in found.remedies]) == (reason, helps)
 
 
+@pytest.mark.parametrize("held", [0, 2, 4])
+@pytest.mark.parametrize("pods", [2, 4, 5, 8])
+def test_nobody_is_told_to_wait_for_a_hyper_node_that_is_too_small(pods: int, held: int) -> None:
+    """Each of 2 racks has 2 nodes of 4 cpu, so it takes 4 pods of 2 cpu when it is empty."""
+    running = [
+        pod(f"run-{i}", "run", cpu="4", node=name) for i, name in enumerate(("r0-0", "r1-0", "r0-1", "r1-1")[:held])
+    ]
+    cluster = state(
+        *racks(2, 2, cpu="4"),
+        *(queue("default"), pod_group("run"), running),
+        pod_group("job", pods, networkTopology=TOO_NARROW),
+        gang("job", pods, cpu="2"),
+    )
+    found = why(cluster, "job default/job", TOPOLOGY)
+    if found.reason != "NoHyperNodeFits":
+        assert pods <= 4
+        return
+    assert (found.who == "wait") == (pods <= 4)
+    assert ("would have room if it were empty" in found.detail) == (pods > 4)
+
+
 @pytest.mark.parametrize("reason", CASES)
 def test_the_smallest_change_that_helps_is_found_by_trying(reason: str) -> None:
     made, with_policy, helps = CASES[reason]

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from stromboli.explain.jobs import in_jobs
+from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import set_queue
 from stromboli.state.cluster import ClusterState
@@ -57,3 +58,15 @@ def _end(state: ClusterState, jobs: Sequence[str]) -> None:
         for record in [record for record in state.pods.records if record is not None and record.job == key]:
             state.delete("Pod", record.key)
         state.delete("PodGroup", key)
+
+
+def all_gone(job: str) -> Change:
+    """Everything ends but a job."""
+
+    def change(state: ClusterState) -> None:
+        for record in [record for record in state.pods.records if record is not None and record.job != job]:
+            state.delete("Pod", record.key)
+        for group in [group for group in state.jobs.pod_groups if group is not None and group.key != job]:
+            state.delete("PodGroup", group.key)
+
+    return change
