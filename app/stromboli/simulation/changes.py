@@ -102,6 +102,8 @@ def _sort(
         out.policy = msgspec.json.encode(document).decode()
     elif not isinstance(document.get("kind", ""), str):
         out.problems.append(f"{where}: kind: should be text, not {shown(document['kind'])}")
+    elif "$patch" in document and "kind" not in document:
+        out.problems.append(f"{where}: kind: is required")
     elif "$patch" in document:
         _remove(out, document, where, state)
     else:

@@ -191,6 +191,8 @@ class _Reader:
         workload = workloads.type_of(manifest)
         if workload is not None:
             schema.check(workload, manifest, where, lenient=self._lenient)
+            if not self._lenient:
+                workloads.check_counts(manifest, where)
             for made_kind, made in self._workloads.expand(_placed(kind, manifest, where), where):
                 self._add(made_kind, made, where)
         elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):

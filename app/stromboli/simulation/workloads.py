@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from stromboli.api import objects, quantity
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.validation import field_path, shown
 from stromboli.simulation.defaults import with_requests
 from stromboli.simulation.schema import converted
 from stromboli.state.podgroups import formatted, min_resources
@@ -23,6 +24,8 @@ Manifest: TypeAlias = dict[str, Any]
 
 #: pods that the workloads of one run may become: more are a slip of the pen
 MOST_PODS = 100_000
+#: fields that number the pods of a workload, or of a part of one
+_COUNTS = frozenset(("completions", "minAvailable", "minReplicas", "numOfHosts", "parallelism", "replicas"))
 _ROLE_ANNOTATION = "volcano.sh/task-spec"
 _QUEUE_LABEL = "volcano.sh/queue-name"
 _PRIORITY_CLASS_LABEL = "ray.io/priority-class-name"
@@ -108,6 +111,16 @@ def _kind(manifest: Manifest) -> _Kind | None:
     if group == "kubeflow.org" and kind.endswith("Job"):
         return "KubeflowJob", _kubeflow_job
     return _KINDS.get((group, kind))
+
+
+def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> None:
+    """Raise InvalidObjectError at the first number of pods of a workload that is negative."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        if key in _COUNTS and isinstance(each, int) and each < 0:
+            raise InvalidObjectError(where, field_path((*path, key)), f"should be at least 0, not {shown(each)}")
+        if key not in ("template", "metadata"):
+            check_counts(each, where, (*path, key))
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
