@@ -251,3 +251,22 @@ def test_many_nodes_score_as_few_of_them_whatever_was_evicted_and_promised() -> 
     assert not result.session.failures
     assert result.session.evicted
     assert compared >= 9
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_pods_of_a_class_go_where_others_prefer_them_by_their_labels(first: str, together: bool) -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "b"}}}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    order = [first, "a" if first == "b" else "b"]
+    groups = ["g", "g"] if together else [f"g-{name}" for name in order]
+    cluster = builders.state(
+        builders.queue("default"),
+        [builders.node("near", cpu="16"), builders.node("far", cpu="16")],
+        builders.pod("shy", node="near", affinity={"podAntiAffinity": preferred}),
+        builders.pod("large", node="far", cpu="6"),
+        [builders.pod_group(name, 1 + together, created=at) for at, name in enumerate(dict.fromkeys(groups))],
+        [builders.pod(f"{g}-{at}-{n}", g, labels={"app": n}) for at, (n, g) in enumerate(zip(order, groups, strict=True))],
+    )
+    bound = builders.decide(cluster, builders.policy("gang", "predicates nodeorder")).session.bound
+    assert {pod[-1]: node for pod, node in bound.items()} == {"a": "near", "b": "far"}

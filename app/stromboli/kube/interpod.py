@@ -7,7 +7,7 @@ topology key. matchLabelKeys need no attention: the API server writes them into 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import Any
@@ -62,6 +62,8 @@ class InterPod:
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
         #: by the trait that terms are of: what is known of the pods that were asked about last
         self._asked: defaultdict[Trait[Any], deque[_Asked]] = defaultdict(partial(deque, maxlen=3))
+        #: by namespace and labels: which preferred terms select such a pod
+        self._preferring: dict[Hashable, Hashable] = {}
         #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
         self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 
@@ -90,6 +92,21 @@ class InterPod:
             return Scope.Nowhere
         apart = all(self._facts.labels(key).distinct for key in keys)
         return Scope.OnNode if apart else Scope.Anywhere
+
+    @property
+    def any_prefers(self) -> bool:
+        """Whether any pod has preferred terms."""
+        return bool(self._placed.traits(preferred_terms).values)
+
+    def preferring(self, pod: PodRecord) -> Hashable:
+        """Which preferred terms of all pods select a pod: pods with the same ones are preferred near the same nodes."""
+        who = pod.namespace, frozenset(pod.labels.items())
+        found = self._preferring.get(who)
+        if found is None:
+            terms = self._placed.traits(preferred_terms).index(PreferredTerms)
+            selecting = terms.selecting(pod.labels, partial(self._terms_reach, preferred_terms, pod.namespace))
+            found = self._preferring[who] = tuple((key, numbers.tobytes()) for key, numbers in selecting)
+        return found
 
     def prefers(self, pod: PodRecord) -> bool:
         """Whether a pod has preferred terms."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -163,6 +164,8 @@ class NodeOrder(Plugin):
         self._evenness = Evenness(view.nodes, amounts)
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
+        if not (self.arguments.pod_affinity and self._inter_pod.any_prefers):
+            self.silent = frozenset(("identity",))
         self._spread = Spread(view, self._placed)
         self._selector_spread = SelectorSpread(view, self._placed)
 
@@ -207,6 +210,10 @@ class NodeOrder(Plugin):
         if weights.selector_spread:
             total = _added(total, weights.selector_spread, self._selector_spread.scores(pod, nodes.rows))
         return total
+
+    def identity(self, pod: PodRecord) -> Hashable:
+        """Pods of a class are told apart by who prefers to be near them, or far from them."""
+        return self._inter_pod.preferring(pod)
 
     def varies_on_node(self, pod: PodRecord) -> bool:
         weights, pod_class = self.arguments, pod.pod_class
