@@ -31,8 +31,7 @@ class _Moment:
 
     snapshot: Snapshot
     whole: Whole | None
-    #: what had happened, and as it is written
-    happened: list[wire.Written]
+    #: what had happened
     written: list[wire.Change]
 
 
@@ -63,13 +62,13 @@ class RecordedState(ClusterState):
         self._happened = []
         if moment is not None:
             # Nobody ran a session on that one.
-            whole, happened = moment.whole, moment.happened + happened
+            whole, happened = moment.whole, wire.apart(moment.written) + happened
         if self.wants_whole or len(happened) > _MOST:
             whole, happened = self._whole(), []
             self._classes = {each.id: each for each in whole.classes if each is not None}
             self.wants_whole, self._keeps = False, True
         try:
-            self._moment = _Moment(snapshot, whole, happened, wire.together(happened))
+            self._moment = _Moment(snapshot, whole, wire.together(happened))
         except Exception:
             self._begin_anew()
         return snapshot

@@ -287,6 +287,11 @@ def together(changes: Sequence[Written]) -> list[Change]:
     return msgspec.Raw(encoded(changes))  # type: ignore[return-value]
 
 
+def apart(written: list[Change]) -> list[Written]:
+    """Changes that were encoded, to encode them with others."""
+    return [tuple(each) for each in msgspec.msgpack.decode(written)]  # type: ignore[call-overload]
+
+
 def item(entry: Entry) -> bytes:
     """An item of a frame."""
     content = encoded(entry)
