@@ -266,7 +266,10 @@ def test_pods_of_a_class_go_where_others_prefer_them_by_their_labels(first: str,
         builders.pod("shy", node="near", affinity={"podAntiAffinity": preferred}),
         builders.pod("large", node="far", cpu="6"),
         [builders.pod_group(name, 1 + together, created=at) for at, name in enumerate(dict.fromkeys(groups))],
-        [builders.pod(f"{g}-{at}-{n}", g, labels={"app": n}) for at, (n, g) in enumerate(zip(order, groups, strict=True))],
+        [
+            builders.pod(f"{g}-{at}-{n}", g, labels={"app": n})
+            for at, (n, g) in enumerate(zip(order, groups, strict=True))
+        ],
     )
     bound = builders.decide(cluster, builders.policy("gang", "predicates nodeorder")).session.bound
     assert {pod[-1]: node for pod, node in bound.items()} == {"a": "near", "b": "far"}

@@ -162,6 +162,12 @@ def test_fields_that_do_not_go_together_are_named(kind: str, name: str, spec: di
     assert not read(document, lenient=True).problems
 
 
+def test_expressions_that_are_not_valid_are_named() -> None:
+    path = ("spec", "members", _MANY, "selector", "regexMatch", "pattern")
+    (problem,) = read(manifest("HyperNode", path, "(")).problems
+    assert "HyperNode a: spec.members[0].selector.regexMatch.pattern: the pattern '(' is not valid" in problem
+
+
 def test_each_rule_of_the_definitions_is_known_to_files() -> None:
     about = {rule["message"] for rules in crd_schema.RULES.values() for rule in rules}
     assert about == {

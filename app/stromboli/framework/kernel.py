@@ -291,7 +291,10 @@ class _LocalBoard(Board):
         self._fits_future = self._copies = self._scores = self._heap = None
 
     def _score_all(self) -> Vector:
-        kernel, rows = self._kernel, np.flatnonzero(self._passes)
+        kernel = self._kernel
+        if self._passes.all():
+            return super()._score_all()
+        rows = np.flatnonzero(self._passes)
         scores = np.full(len(self.rows), -np.inf)
         scores[rows] = kernel.score(self.pod, kernel.nodes.view(rows))
         return scores
@@ -620,9 +623,10 @@ class Kernel:
         """The best of some nodes; None when a plugin scores all of them minus infinity: it could not score."""
         if len(at) == 1:
             return int(board.rows[at[0]])
-        scores = board.scores[at]
-        offsets = self.set_scores(pod, board.rows[at]) if board.relative else None
+        everywhere = len(at) == len(board.rows)
+        rows, scores = (board.rows, board.scores) if everywhere else (board.rows[at], board.scores[at])
+        offsets = self.set_scores(pod, rows) if board.relative else None
         if offsets is not None:
             scores = scores + offsets
-        best = int(np.argmax(scores))
-        return int(board.rows[at[best]]) if scores[best] > -np.inf else None
+        best = int(scores.argmax())
+        return int(rows[best]) if scores[best] > -np.inf else None

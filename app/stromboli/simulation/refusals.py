@@ -12,6 +12,7 @@ from typing import Any
 
 from stromboli.api import crd_schema, crds
 from stromboli.api.errors import InvalidObjectError
+from stromboli.api.patterns import compiled
 from stromboli.api.resources import ResourceAmounts, amount, told_quantity
 from stromboli.api.structural import Schema, problems
 from stromboli.api.validation import field_path
@@ -78,4 +79,19 @@ def _of_pod_group(group: crds.PodGroup) -> Iterator[tuple[str, str]]:
             yield path, "only one of highestTierAllowed and highestTierName may be given"
 
 
-_RULES: Mapping[str, Callable[[Any], Iterator[tuple[str, str]]]] = {"Queue": _of_queue, "PodGroup": _of_pod_group}
+def _of_hyper_node(hyper_node: crds.HyperNode) -> Iterator[tuple[str, str]]:
+    for number, member in enumerate(hyper_node.spec.members):
+        match = member.selector.regex_match
+        if match is None:
+            continue
+        try:
+            compiled(match.pattern)
+        except ValueError as error:
+            yield f"spec.members[{number}].selector.regexMatch.pattern", str(error)
+
+
+_RULES: Mapping[str, Callable[[Any], Iterator[tuple[str, str]]]] = {
+    "Queue": _of_queue,
+    "PodGroup": _of_pod_group,
+    "HyperNode": _of_hyper_node,
+}

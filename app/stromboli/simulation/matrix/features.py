@@ -186,6 +186,12 @@ def _own_size(number: int) -> Fields:
     return {"containers": [container({"cpu": f"{500 + number % 1_500}m", "memory": f"{512 + number}Mi"})]}
 
 
+def _of_five_sizes(number: int) -> Fields:
+    """A pod of one of a hundred jobs, of which every fifth has the same size."""
+    size = 1 + number // 10 % 5
+    return {"containers": [container({"cpu": f"{500 * size}m", "memory": f"{size}Gi"})]}
+
+
 def _larger_than_is_left(number: int) -> Fields:
     return {"containers": [container({"cpu": f"{5_000 + number}m"})]}
 
@@ -320,6 +326,9 @@ FEATURES: Mapping[str, Feature] = {
         Trial(pod=_larger_than_is_left, placed=lambda _: _FULL, per_node=7, always_vain=True), {"vain": 0.5}
     ),
     "default, elastic": Feature(Trial(pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}),
+    "default, elastic, five sizes": Feature(
+        Trial(pod=_of_five_sizes, pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}
+    ),
     "best effort": Feature(Trial(pod=lambda _: {"containers": [{"name": "main"}]}), {}),
     "local volumes, one a node": Feature(claims.LOCAL, {"success": 1}),
     "WaitForFirstConsumer, 10,000 bound volumes of the class": Feature(claims.BOUND, {"success": 0.2}),
