@@ -292,6 +292,10 @@ class Cluster:
         with self.client() as api:
             program.wait_until(lambda: api.get(f"https://127.0.0.1:{port}/readyz").is_success)
 
+    def stop_scheduler(self) -> None:
+        """Stop kube-scheduler: from then on pods that are nobody's business stay where they are."""
+        self._programs["kube-scheduler"].stop()
+
     def start_kwok(self) -> None:
         """Let kwok play every node: it is Ready, and the pods bound to it run, complete and go."""
         port = free_port()

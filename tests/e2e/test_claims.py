@@ -215,7 +215,10 @@ def test_allocations_are_those_of_kube_scheduler(world: World, devices: Devices,
         devices.claim(name, *(of_class(each, name) for each in requests), **more)
 
     world.cluster.start_scheduler()
-    theirs = allocations(devices, names, "default-scheduler")
+    try:
+        theirs = allocations(devices, names, "default-scheduler")
+    finally:
+        world.cluster.stop_scheduler()
     start()
     ours = allocations(devices, names, "stromboli")
     assert set(theirs) == set(names)
