@@ -62,8 +62,8 @@ class InterPod:
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
         #: by the trait that terms are of: what is known of the pods that were asked about last
         self._asked: defaultdict[Trait[Any], deque[_Asked]] = defaultdict(partial(deque, maxlen=3))
-        #: by namespace and labels: which preferred terms select such a pod
-        self._preferring: dict[Hashable, Hashable] = {}
+        #: by the trait that terms are of, and by namespace and labels: those that select such a pod
+        self._known_terms: dict[Hashable, list[tuple[str, Rows]]] = {}
         #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
         self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 
@@ -100,13 +100,8 @@ class InterPod:
 
     def preferring(self, pod: PodRecord) -> Hashable:
         """Which preferred terms of all pods select a pod: pods with the same ones are preferred near the same nodes."""
-        who = pod.namespace, frozenset(pod.labels.items())
-        found = self._preferring.get(who)
-        if found is None:
-            terms = self._placed.traits(preferred_terms).index(PreferredTerms)
-            selecting = terms.selecting(pod.labels, partial(self._terms_reach, preferred_terms, pod.namespace))
-            found = self._preferring[who] = tuple((key, numbers.tobytes()) for key, numbers in selecting)
-        return found
+        terms = self._terms(preferred_terms, self._placed.traits(preferred_terms).index(PreferredTerms), pod)
+        return tuple([(key, numbers.tobytes()) for key, numbers in terms])
 
     def prefers(self, pod: PodRecord) -> bool:
         """Whether a pod has preferred terms."""
@@ -180,8 +175,7 @@ class InterPod:
         last, placed = self._asked[trait], self._placed
         asked = next((each for each in last if each.pod is pod), None)
         if asked is None:
-            reaching = partial(self._terms_reach, trait, pod.namespace)
-            asked = _Asked(pod, terms.selecting(pod.labels, reaching))
+            asked = _Asked(pod, self._terms(trait, terms, pod))
             last.append(asked)
         if asked.seen != placed.changes:
             asked.near, asked.seen = [], placed.changes
@@ -191,6 +185,15 @@ class InterPod:
                 if counts is not None:
                     asked.near.append((key, counts))
         return asked.near
+
+    def _terms(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> list[tuple[str, Rows]]:
+        """The numbers of the terms that select a pod, by topology key."""
+        who = trait, pod.namespace, frozenset(pod.labels.items())
+        found = self._known_terms.get(who)
+        if found is None:
+            reaching = partial(self._terms_reach, trait, pod.namespace)
+            found = self._known_terms[who] = terms.selecting(pod.labels, reaching)
+        return found
 
     def _selected(self, term: Term) -> Rows:
         """The rows of the pods that a term selects."""
