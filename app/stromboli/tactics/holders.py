@@ -285,6 +285,8 @@ class Releasable:
         self._by_node = by_node
         self.states = by_node.states
         self._rankings = rankings
+        #: whether the last who looked for victims among them found some
+        self.fruitful = False
         #: kinds of pods that nodes were ranked for once
         self._ranked: set[Hashable] = set()
         #: the rows of the candidates that are still on a node

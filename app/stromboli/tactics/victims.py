@@ -95,11 +95,13 @@ class Search:
         self._request: Vector = session.view.request(pod)
         self._releasable = releasable
         self._varies = session.kernel.varies(pod)
-        given = releasable.holders.given(releasable, pod, way.point)
-        #: the nodes that would have room if all went who may go at all, shape (nodes,), and whether there is one
-        self._able: Mask = given.sufficient(self._request)
-        self._hope = bool(self._able.any())
+        #: the nodes that would have room if all went who may go at all, shape (nodes,); None while nobody asked
+        self._able: Mask | None = None
+        #: whether there may be one
+        self._hope = True
         self._patience = Patience()
+        if not releasable.fruitful:
+            self._rule_out()
         #: what was worked out of the order of victims, by job since the log had some length, and by row
         self._keyed = -1
         self._keys: dict[str, tuple[object, ...]] = {}
@@ -109,6 +111,7 @@ class Search:
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds no place."""
         plan = self._lightest() if self._way.cheaply else self._first_choices()
+        self._releasable.fruitful = plan is not None
         if plan is None:
             return False
         statement.recover(plan.evictions)
@@ -139,17 +142,26 @@ class Search:
 
     def _try(self, node: int) -> _Plan | None:
         """The plan for a node, if those who may go could make room there at all."""
-        if not self._able[node]:
+        if self._able is not None and not self._able[node]:
             return None
         plan = self._plan(node)
-        if plan is None and self._session.rules.veto and self._patience.is_over():
-            among = self._releasable
+        if plan is None:
+            self._rule_out()
+        return plan
+
+    def _rule_out(self) -> None:
+        """Find out which nodes need not be tried; the more were tried in vain, the closer."""
+        if not self._session.rules.veto:
+            return
+        among = self._releasable
+        if self._able is None:
+            self._able = among.holders.given(among, self._pod, self._way.point).sufficient(self._request)
+        elif self._patience.is_over():
             consent = Consent(self._session, among.holders, among.candidates, self._pod, self._way.point)
             before = int(self._able.sum())
             self._able &= consent.nodes(self._request)
             self._patience.renew(before - int(self._able.sum()))
-            self._hope = bool(self._able.any())
-        return plan
+        self._hope = bool(self._able.any())
 
     def _ranked(self) -> Iterator[Bound]:
         """The nodes to try, where victims weigh least at least first."""
