@@ -175,6 +175,8 @@ class Evictions:
         self._held: dict[str, Vector] | None = None
         #: by victim's job and class, and beneficiary
         self._known: dict[tuple[str, int, str, str], str] = {}
+        #: by queue and columns
+        self._known_shares: dict[tuple[str, tuple[int, ...]], str] = {}
 
     def why(self, pod: PodRecord, action: str, beneficiary: str) -> str:
         """Why an action evicts a pod for a PodGroup; empty where the action's name says it all."""
@@ -192,11 +194,15 @@ class Evictions:
             return f"pods of PodGroup {job.key} that go before it need its place"
         if job.queue is other.queue:
             return f"priority {other.priority} goes before {job.priority} in queue {job.queue.name}"
-        columns = [c for c in np.flatnonzero(view.request(pod)).tolist() if c != PODS]
-        sides = (self._share_of(queue, columns) for queue in (job.queue.name, other.queue.name))
+        columns = tuple(c for c in np.flatnonzero(view.request(pod)).tolist() if c != PODS)
+        sides = []
+        for queue in (job.queue.name, other.queue.name):
+            if (queue, columns) not in self._known_shares:
+                self._known_shares[queue, columns] = self._share_of(queue, columns)
+            sides.append(self._known_shares[queue, columns])
         return f"shares of queues: {'; '.join(sides)}"
 
-    def _share_of(self, queue: str, columns: list[int]) -> str:
+    def _share_of(self, queue: str, columns: tuple[int, ...]) -> str:
         """`q0 holds cpu 4 and deserves 8, memory ...`, as far as somebody worked out what it deserves."""
         view = self._session.view
         if self._held is None:
