@@ -59,6 +59,18 @@ def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector,
     return found
 
 
+def may_give(held: Matrix, deserved: Matrix, counted: Mask, smallest: Matrix, largest: Matrix) -> Mask:
+    """Of which queues `stays_above` may say so of anybody, shape (queues,).
+
+    What they hold, what they deserve, and the smallest and largest requests there have the shape (queues, dimensions),
+    what counts has that of one or all of them.
+    """
+    above = (held > deserved + TOLERANCE) & counted
+    stays = (held - smallest > deserved - TOLERANCE) | (largest > deserved + TOLERANCE)
+    found: Mask = np.any(above & stays, axis=1)
+    return found
+
+
 def keeps(held: Vector, request: Vector, guarantee: Vector) -> bool:
     """Whether a queue that gives `request` keeps what it is guaranteed. A pod larger than that has a borrowed place."""
     guaranteed = asked(request) & (guarantee > 0)

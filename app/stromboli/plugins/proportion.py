@@ -137,12 +137,9 @@ class Proportion(Plugin):
         """Those that hold more than they deserve of something that the pod asks for, and keep that without somebody."""
         if not self._view.rules.served_next:
             return None
-        held, deserved = self._allocated, self._deserved
-        above = (held > deserved + TOLERANCE) & shares.asked(self._view.request(pod))
-        keeps = held - smallest[self._index] > deserved - TOLERANCE
-        borrowed = largest[self._index] > deserved + TOLERANCE
         gives = np.zeros(len(self._view.queues), np.bool_)
-        gives[self._index] = (above & (keeps | borrowed)).any(axis=1)
+        wanted, of = shares.asked(self._view.request(pod)), self._index
+        gives[of] = shares.may_give(self._allocated, self._deserved, wanted, smallest[of], largest[of])
         return gives
 
     def _surplus(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:

@@ -71,8 +71,6 @@ class Capacity(Plugin):
         self._held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
         #: `_dues`, once somebody asked
         self._known_dues: tuple[Matrix, Matrix, Mask] | None = None
-        #: `_undeserved`, by class and by what everybody requests at least
-        self._known_undeserved: dict[tuple[int, int], tuple[Mask, Matrix]] = {}
         #: of all queues, and of those that take part: with a hierarchy all, else those with jobs
         self._every = {queue.name: self._account(queue) for queue in view.queues.values()}
         self._accounts = {
@@ -183,31 +181,14 @@ class Capacity(Plugin):
         """
         if not self._view.rules.served_next:
             return None
-        deserved, guarantee, counted = self._dues()
+        held, (deserved, guarantee, counted) = self._held, self._dues()
         wanted = shares.asked(self._view.request(pod))
-        undeserved = self._undeserved(pod, wanted, least, largest)
-        gives: Mask = np.zeros(len(deserved), np.bool_)
-        # Of many queues few hold more than they deserve.
-        over = ((self._held > deserved + TOLERANCE) & counted & wanted).ravel().nonzero()[0] // len(wanted)
-        rows = np.union1d(over, undeserved.nonzero()[0]) if undeserved.any() else np.unique(over)
-        held, deserved = self._held[rows], deserved[rows]
-        above = (held > deserved + TOLERANCE) & counted[rows] & wanted
-        keeps = (held - smallest[rows] > deserved - TOLERANCE) | (largest[rows] > deserved + TOLERANCE)
-        spare = (guarantee[rows] < held - least[rows] + TOLERANCE).all(axis=1)
-        gives[rows] = (np.any(above & keeps, axis=1) | undeserved[rows]) & spare
+        keep = shares.may_give(held, deserved, counted & wanted, smallest, largest)
+        asked = np.any((largest > 0) & wanted, axis=1)
+        undeserved = asked & ~np.any((deserved >= TOLERANCE) & (least >= TOLERANCE), axis=1)
+        spare = np.all(guarantee < held - least + TOLERANCE, axis=1)
+        gives: Mask = (keep | undeserved) & spare
         return gives
-
-    def _undeserved(self, pod: PodRecord, wanted: Mask, least: Matrix, largest: Matrix) -> Mask:
-        """In which queues somebody may ask for nothing that they deserve, but for something that a pod asks for."""
-        key = pod.pod_class.id, id(least)
-        found = self._known_undeserved.get(key)
-        if found is None:
-            deserved, *_ = self._dues()
-            asked = np.logical_or.reduce((largest.T > 0) & wanted[:, None], axis=0)
-            mask: Mask = asked & ~np.logical_or.reduce((deserved.T >= TOLERANCE) & (least.T >= TOLERANCE), axis=0)
-            # The matrix is kept with it, so that no other has its identity.
-            found = self._known_undeserved[key] = mask, least
-        return found[0]
 
     def _dues(self) -> tuple[Matrix, Matrix, Mask]:
         """What queues deserve, what they are guaranteed, and where it is said what they deserve, shape (queues,
