@@ -33,11 +33,15 @@ class Stock:
         #: where the candidates of each node begin and end
         self.starts: Rows = np.searchsorted(self.node, np.arange(len(view.nodes) + 1))
         # Amounts are whole numbers, of which floats hold too few to add up what a large cluster has.
-        held = view.amounts(self.rows).astype(np.int64) * holders.alive()[at]
-        total = np.cumsum(held, axis=1)
-        before = np.concatenate([np.zeros((len(held), 1), np.int64), total], axis=1)[:, self.starts]
+        held = view.amounts(self.rows).astype(np.int64)
+        alive = holders.alive()[at]
+        if not alive.all():
+            held *= alive
+        total = np.zeros((len(held), len(at) + 1), np.int64)
+        np.cumsum(held, axis=1, out=total[:, 1:])
+        before = total.take(self.starts, axis=1)
         #: what each holds together with those before it on its node, shape (dimensions, candidates)
-        self.sums: Matrix = (total - np.repeat(before[:, :-1], np.diff(self.starts), axis=1)).astype(np.float64)
+        self.sums: Matrix = np.subtract(total[:, 1:], before.take(self.node, axis=1)).astype(np.float64)
         #: what all hold, and the most that one does, shape (dimensions, nodes)
         self.amounts: Matrix = np.diff(before, axis=1).astype(np.float64)
         self.largest: Matrix = np.zeros_like(self.amounts)
@@ -55,6 +59,14 @@ class Stock:
                 self.sums[:, part] = held.cumsum(axis=1)
                 self.amounts[:, node] = self.sums[:, part.stop - 1]
                 self.largest[:, node] = held.max(axis=1)
+
+    def candidates(self, nodes: Rows) -> tuple[Rows | slice, Rows]:
+        """Where the candidates on some nodes are, node by node, and at which of these nodes each is."""
+        if len(nodes) == len(self._view.nodes):
+            return slice(None), self.node
+        starts, counts = self.starts[nodes], self.starts[nodes + 1] - self.starts[nodes]
+        of = np.repeat(np.arange(len(nodes)), counts)
+        return np.arange(len(of)) + (starts - np.cumsum(counts) + counts)[of], of
 
     def on(self, node: int) -> Rows:
         """The rows of the candidates that are still on a node."""
@@ -98,26 +110,25 @@ class Bounds:
     def _look_at(self, nodes: Rows) -> None:
         """Work out anew what places cost on some nodes."""
         stock, room = self._stock, self._nodes.future_idle(nodes)
-        starts, ends = stock.starts[nodes], stock.starts[nodes + 1]
-        #: the candidates on these nodes, and at which of these nodes each is
-        of = np.repeat(np.arange(len(nodes)), ends - starts)
-        at = np.arange(len(of)) + (starts - np.cumsum(ends - starts) + (ends - starts))[of]
+        at, of = stock.candidates(nodes)
         enough = np.ones(len(of), np.bool_)
         least = np.zeros(len(nodes))
         for column in self._asked:
             wanted = self._request[column]
-            enough &= room[column][of] + stock.sums[column][at] > wanted - TOLERANCE
-            largest, lacks = stock.largest[column][nodes], wanted - room[column]
+            lacks = wanted - room[column]
+            enough &= stock.sums[column][at] > (lacks - TOLERANCE)[of]
+            largest = stock.largest[column][nodes]
             few = np.divide(lacks, largest, out=np.zeros(len(nodes)), where=largest > 0)
             np.maximum(least, few, out=least)
         level = np.full(len(nodes), _NEVER)
-        first = np.flatnonzero(enough)
-        first = first[np.diff(of[first], prepend=-1) > 0]
-        level[of[first]] = stock.rank[at[first]]
+        # With those that were enough whoever comes after them on the node is, too.
+        first = enough.copy()
+        first[1:] &= ~enough[:-1] | (of[1:] != of[:-1])
+        level[of[first]] = stock.rank[at][first]
         fitting = fits(self._request, room)
         level[fitting], least[fitting] = NOBODY, 0
         self.level[nodes], self._least[nodes] = level, least
-        self._most[nodes] = copies_that_fit(self._request, room + stock.amounts[:, nodes])
+        self._most[nodes] = copies_that_fit(self._request, room + stock.amounts.take(nodes, axis=1))
 
     def frontier(self, rows: Rows, place: Vector, count: int) -> tuple[Frontier, Vector]:
         """Those of some nodes that may have places, the least price that they can have first, then place among equals.
