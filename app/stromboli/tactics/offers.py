@@ -50,14 +50,9 @@ class Offers:
         self._candidates = candidates
         #: the jobs of which anybody may go, once nobody of those that come first did
         self._giving: frozenset[int] | None = None
-        willing = candidates & within[holders.node] & holders.alive() & holders.willing
-        #: the candidates job by job, the jobs in ascending order, and where those of each begin and the last ones end
-        rows = holders.by_job[willing[holders.by_job]]
-        self._rows = holders.rows[rows]
-        of = holders.job[rows]
-        starts = np.flatnonzero(np.diff(of, prepend=-1))
-        self._jobs = of[starts]
-        self._ends = np.append(starts, len(of))
+        #: which of the holders may go at all, and of which jobs they are, ascending
+        self._willing: Mask = candidates & within[holders.node] & holders.alive() & holders.willing
+        self._jobs: Rows = np.flatnonzero(np.bincount(holders.job[self._willing]))
         self._in_order = self._sorted(order)
 
     def blocks(self, job: Job, first: PodRecord) -> Iterator[list[Bundle]]:
@@ -111,5 +106,5 @@ class Offers:
         return bundles(self._session, view.jobs.at(job), view.records(self._rows_of(job)))
 
     def _rows_of(self, job: int) -> Rows:
-        at = int(np.searchsorted(self._jobs, job))
-        return self._rows[self._ends[at] : self._ends[at + 1]]
+        at = self._holders.of_job(job)
+        return self._holders.rows[at[self._willing[at]]]
