@@ -8,7 +8,7 @@ object is made of a job that is selected or asked for by key; only such a job ca
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TypeVar
 
 import numpy as np
@@ -49,6 +49,8 @@ class Jobs(Mapping[str, Job]):
         #: index of the queue of each
         self.queue: Rows = queue[self.rows]
         self._queues = len(queues)
+        #: the number of what each PodGroup says, by what that is
+        self._said: dict[Hashable, Rows] = {}
         self.membership = Membership(snapshot, self.rows)
         #: whether jobs lay claim to their minResources; None for all
         self.claims: Mask | None = None
@@ -142,7 +144,9 @@ class Jobs(Mapping[str, Job]):
     def said(self, key: Hashable, read: Callable[[PodGroup], T]) -> tuple[Sequence[T], Rows]:
         """What a function reads of PodGroups: the distinct values, which may become more, and each job's number."""
         column = self._snapshot.group_facts.column(key, read)
-        numbers: Rows = column.numbers[self.rows].astype(np.intp)
+        numbers = self._said.get(key)
+        if numbers is None:
+            numbers = self._said[key] = column.numbers[self.rows].astype(np.intp)
         return column.values, numbers
 
     def holds(self, key: Hashable, read: Callable[[PodGroup], bool]) -> Mask:
@@ -159,8 +163,8 @@ class Jobs(Mapping[str, Job]):
 
     def count(self, *states: PodState) -> Rows:
         """The number of pods in some states."""
-        counts: Rows = self.membership.counts[list(states)].sum(axis=0)
-        return counts
+        counts = self.membership.counts
+        return reduce(np.add, (counts[state] for state in states))
 
     def now(self, column: Rows, read: Callable[[Job], int]) -> Rows:
         """A column with what holds now of the jobs that anybody asked for."""

@@ -142,12 +142,14 @@ class _Judge:
     def _doubtful(self) -> Mask:
         """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""
         jobs = self._view.jobs
-        limited = [self._ceilings.get(name) is not None for name in self._view.queues]
+        doubtful: Mask = jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
+        waiting = np.flatnonzero(doubtful)
+        limited = np.array([self._ceilings.get(name) is not None for name in self._view.queues], np.bool_)
         large = np.zeros(len(jobs), np.bool_)
         large[[jobs[key].index for key in self._own]] = True
         large[self._job_of[~self._fits[self._class]]] = True
-        large |= (jobs.min_available > 1) | jobs.has_min_resources | np.array(limited, np.bool_)[jobs.queue]
-        doubtful: Mask = large & jobs.in_phase(*_WAITING) & (jobs.count(*_BEGUN) == 0)
+        gangs, minima = jobs.min_available[waiting] > 1, jobs.has_min_resources[waiting]
+        doubtful[waiting] = large[waiting] | gangs | minima | limited[jobs.queue[waiting]]
         return doubtful
 
     def _requested(self, never: Mask) -> Matrix:

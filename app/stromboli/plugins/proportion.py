@@ -38,9 +38,10 @@ class Proportion(Plugin):
         self._row = {queue.name: row for row, queue in enumerate(queues)}
         #: the index of the queue of each row
         self._index: Rows = np.array([queue.index for queue in queues], np.intp)
-        self._allocated = self._per_queue(queues, view.job_allocated)
-        self._request = self._per_queue(queues, view.job_requested)
-        self._keep_guarantees(queues)
+        held = view.jobs.by_queue(view.job_allocated)
+        self._allocated = held[self._index]
+        self._request = self._per_queue(view.job_requested)
+        self._keep_guarantees(held)
         self._limit = self._real_capability(queues)
         self._inqueue, self._elastic = self._reservations(queues)
         self._weight = np.array([queue.spec.weight for queue in queues], dtype=np.float64)
@@ -273,19 +274,21 @@ class Proportion(Plugin):
                 capability[row] = shares.capability(self._view, queue)
         return capability
 
-    def _keep_guarantees(self, queues: list[Queue]) -> None:
-        """Find out what is kept for all queues, and of that for those with jobs; and where it is less than promised."""
+    def _keep_guarantees(self, held: Matrix) -> None:
+        """Find out what is kept for all queues, and of that for those with jobs; and where it is less than promised.
+
+        What all queues hold has the shape (queues, dimensions).
+        """
         view, every = self._view, list(self._view.queues.values())
         self._kept = self._amounts(every, lambda queue: queue.spec.guarantee.resource, 0.0)
         self._clipped = np.zeros(self._kept.shape, np.bool_)
-        held, own = view.jobs.by_queue(view.job_allocated), [queue.index for queue in queues]
         # Nobody can use what is guaranteed to a closed queue, beyond what it holds.
         self._kept[view.closed] = np.minimum(self._kept, held)[view.closed]
         if view.rules.clipped_guarantees and len(view.nodes) and self._kept.any():
             asked = np.zeros_like(self._kept)
-            asked[own] = self._request
+            asked[self._index] = self._request
             self._kept, self._clipped = guarantees.clip(self._kept, self._capabilities(every), view.total, asked)
-        self._guarantee = self._kept[own]
+        self._guarantee = self._kept[self._index]
 
     def _pools_of_queues(self) -> list[guarantees.Pool]:
         """What guarantees leave to each queue with jobs."""
@@ -296,8 +299,8 @@ class Proportion(Plugin):
             pool.change(held)
         return pools
 
-    def _per_queue(self, queues: list[Queue], per_job: Matrix) -> Matrix:
-        return self._view.jobs.by_queue(per_job)[[queue.index for queue in queues]]
+    def _per_queue(self, per_job: Matrix) -> Matrix:
+        return self._view.jobs.by_queue(per_job)[self._index]
 
     def _reservations(self, queues: list[Queue]) -> tuple[Matrix, Matrix]:
         """What admitted jobs lay claim to, and what jobs hold above their minResources."""
@@ -306,4 +309,4 @@ class Proportion(Plugin):
         for job in shares.claimants(view):
             inqueue[self._row[job.queue.name]] += shares.reserved(view, job, beyond_allocated=True)
         elastic = np.maximum(view.job_allocated - view.jobs.min_resources, 0)
-        return inqueue, self._per_queue(queues, elastic)
+        return inqueue, self._per_queue(elastic)
