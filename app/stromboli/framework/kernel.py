@@ -61,6 +61,7 @@ class Board:
         "_seen",
         "_singles",
         "_streak",
+        "_told_by_amounts",
         "_twins",
         "fits_idle",
         "pod",
@@ -86,6 +87,8 @@ class Board:
         self._streak = 0
         #: by the amounts of a node: whether it has room for the pod, and its score
         self._twins: dict[Hashable, tuple[bool, float]] = {}
+        #: whether plugins say that these tell the score; None until they are asked
+        self._told_by_amounts: bool | None = None
         self.fits_idle: Mask
         self._scores: Vector | None
         self._fits_future: Mask | None
@@ -104,18 +107,22 @@ class Board:
         log = self._kernel.nodes.log
         if self._seen == len(log):
             return
-        dirty = np.array(sorted(set(log[self._seen :])), dtype=np.intp)
+        changed = sorted(set(log[self._seen :]))
         self._seen = len(log)
-        at = dirty if self._full else np.searchsorted(self.rows, dirty)
-        if not self._full:
-            known = at < len(self.rows)
-            known[known] = self.rows[at[known]] == dirty[known]
-            at, dirty = at[known], dirty[known]
+        at, rows = (changed, changed) if self._full else self._known(changed)
         self._kernel.nodes_rescored += len(at)
         if len(at) > _REFRESH_ALL * len(self.rows):
             self._compute()
-        elif len(at):
-            self._update(at, dirty)
+        elif at:
+            self._update(at, rows)
+
+    def _known(self, changed: list[int]) -> tuple[list[int], list[int]]:
+        """The nodes on the board among some that are given in order: their indices, and their rows."""
+        if not len(self.rows):
+            return [], []
+        at = np.searchsorted(self.rows, changed)
+        known = self.rows.take(at, mode="clip") == changed
+        return at[known].tolist(), np.array(changed)[known].tolist()
 
     def next(self) -> int | None:
         """The best node with room now for one pod, None when there is none; the board need not be up to date."""
@@ -129,9 +136,9 @@ class Board:
             chosen = self._kernel.in_one_pass(self, np.flatnonzero(self.fits_idle), min(self._streak, _MOST_AHEAD))
         else:
             top = self._top()
-            chosen = [] if top is None else [int(self.rows[top])]
-        if not chosen or self._singles == 1:
-            # Nothing is known yet of others of the class.
+            chosen = [] if top is None else [self.rows.item(top)]
+        if not chosen or self._singles == 1 or self._by_amounts():
+            # Nothing is known yet of others of the class, or what it does to a node is known anyway.
             self._ahead = None
             return chosen[0] if chosen else None
         self._ahead = ahead = _Ahead(self._kernel.nodes, self, chosen)
@@ -194,51 +201,67 @@ class Board:
         now, later = nodes.idle[:, rows], nodes.future_idle(rows)
         return np.maximum(copies_that_fit(self.request, now), copies_that_fit(self.request, later))
 
-    def _update(self, at: Rows, dirty: Rows) -> None:
-        nodes = self._kernel.nodes
-        if len(at) <= _MOST_TWINS and self._update_as_twins(at.tolist(), dirty):
-            return
-        self.fits_idle[at] = fits(self.request, nodes.room(dirty))
-        if self._fits_future is not None:
-            self._fits_future[at] = fits(self.request, nodes.future_idle(dirty))
-        if self._copies is not None:
-            self._copies[at] = self._count_copies(dirty)
-        self._score_again(at, dirty)
+    def _update(self, at: list[int], rows: list[int]) -> None:
+        """Look again at some nodes, by their indices and rows."""
+        if len(at) > _MOST_TWINS or not self._update_as_twins(at, rows):
+            self._update_in_arrays(np.array(at), np.array(rows))
 
-    def _update_as_twins(self, at: list[int], dirty: Rows) -> bool:
+    def _update_in_arrays(self, at: Rows, rows: Rows) -> None:
+        nodes = self._kernel.nodes
+        self.fits_idle[at] = fits(self.request, nodes.room(rows))
+        if self._fits_future is not None:
+            self._fits_future[at] = fits(self.request, nodes.future_idle(rows))
+        if self._copies is not None:
+            self._copies[at] = self._count_copies(rows)
+        if self._scores is not None:
+            self._scores[at] = scores = self._kernel.score(self.pod, nodes.view(rows))
+            for index, score, fit in zip(at.tolist(), scores.tolist(), self.fits_idle[at].tolist(), strict=True):
+                if fit:
+                    self._enter(index, score)
+
+    def _update_as_twins(self, at: list[int], rows: list[int]) -> bool:
         """Update by what is known of nodes with the same amounts; False, and nothing done, where that is not enough."""
         nodes, scores = self._kernel.nodes, self._scores
-        if scores is None or self._fits_future is not None or self._copies is not None:
+        if scores is None or self._fits_future is not None or self._copies is not None or not self._by_amounts():
             return False
-        amounts = [nodes.amounts(row) for row in dirty.tolist()]
-        if None in amounts or not self._kernel.by_amounts(self.pod):
-            return False
-        known = self._twins
-        new = [i for i, key in enumerate(amounts) if key not in known]
-        if len(known) + len(new) > _MOST_AMOUNTS:
+        amounts, known = [nodes.amounts(row) for row in rows], self._twins
+        if len(known) > _MOST_AMOUNTS:
             known.clear()
-            new = list(range(len(amounts)))
-        if new:
-            rows = dirty[new]
-            room, found = fits(self.request, nodes.room(rows)), self._kernel.score(self.pod, nodes.view(rows))
-            for i, fit, score in zip(new, room.tolist(), found.tolist(), strict=True):
-                known[amounts[i]] = fit, score
+        unknown = [row for row, key in zip(rows, amounts, strict=True) if key not in known]
+        if unknown:
+            self._ask_for_twins(unknown)
         for index, key in zip(at, amounts, strict=True):
             fit, score = known[key]
             self.fits_idle[index], scores[index] = fit, score
-            if fit and self._heap is not None:
-                heapq.heappush(self._heap, (-score, index))
+            if fit:
+                self._enter(index, score)
         return True
 
-    def _score_again(self, at: Rows, dirty: Rows) -> None:
-        """Score nodes that changed, and let those with room take part again."""
-        if self._scores is None:
+    def _by_amounts(self) -> bool:
+        """Whether nodes with the same amounts have the same score, and room for as many."""
+        if not self._kernel.nodes.plain:
+            return False
+        if self._told_by_amounts is None:
+            self._told_by_amounts = self._kernel.by_amounts(self.pod)
+        return self._told_by_amounts
+
+    def _ask_for_twins(self, rows: list[int]) -> None:
+        """Find out what holds of some nodes and of all that have the same amounts."""
+        nodes, at = self._kernel.nodes, np.array(rows)
+        room, scores = fits(self.request, nodes.room(at)), self._kernel.score(self.pod, nodes.view(at))
+        for row, fit, score in zip(rows, room.tolist(), scores.tolist(), strict=True):
+            self._twins[nodes.amounts(row)] = fit, score
+
+    def _enter(self, index: int, score: float) -> None:
+        """Let a node with room take part in the choice, with its new score."""
+        heap = self._heap
+        if heap is None:
             return
-        self._scores[at] = scores = self._kernel.score(self.pod, self._kernel.nodes.view(dirty))
-        if self._heap is not None:
-            for index, score, fit in zip(at.tolist(), scores.tolist(), self.fits_idle[at].tolist(), strict=True):
-                if fit:
-                    heapq.heappush(self._heap, (-score, index))
+        if heap and heap[0][1] == index:
+            # What was chosen last, nearly always.
+            heapq.heapreplace(heap, (-score, index))
+        else:
+            heapq.heappush(heap, (-score, index))
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
@@ -273,16 +296,15 @@ class _LocalBoard(Board):
     def places(self) -> Mask:
         return super().places() & self._passes
 
-    def _update(self, at: Rows, dirty: Rows) -> None:
-        kernel, nodes = self._kernel, self._kernel.nodes
-        self._passes[at] = passes = kernel.passing(self.pod, nodes.view(dirty))
-        if self._fits_future is not None:
-            self._fits_future[at] = passes & fits(self.request, nodes.future_idle(dirty))
+    def _update(self, at: list[int], rows: list[int]) -> None:
+        passes = self._kernel.passing(self.pod, self._kernel.nodes.view(np.array(rows)))
+        self._passes[at] = passes
         self.fits_idle[at] = False
-        at = at[passes]
-        if len(at):
-            self.fits_idle[at] = fits(self.request, nodes.room(at))
-            self._score_again(at, at)
+        if self._fits_future is not None:
+            self._fits_future[at] = False
+        passing = [row for row, passed in zip(rows, passes.tolist(), strict=True) if passed]
+        if passing:
+            super()._update(passing, passing)
 
     def _compute(self) -> None:
         kernel, nodes = self._kernel, self._kernel.nodes

@@ -114,12 +114,14 @@ class Nodes:
     """
 
     __slots__ = (
+        "_amounts",
         "_promised",
         "allocatable",
         "facts",
         "idle",
         "log",
         "pipelined",
+        "plain",
         "releasing",
         "rows",
         "scoring",
@@ -136,7 +138,11 @@ class Nodes:
         self.scoring: Matrix
         self.rows: Rows = read_only(np.arange(len(facts)))
         self.log: list[int] = []
+        #: whether nobody was evicted so far, or promised a place
+        self.plain = True
         self._promised = False
+        #: by row, as far as somebody asked since it changed
+        self._amounts: dict[int, tuple[bytes, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -156,11 +162,17 @@ class Nodes:
         idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
 
-    def amounts(self, row: int) -> tuple[bytes, ...] | None:
-        """Equal for nodes that have the same amounts; None once places were promised, which is not told in them."""
-        if self._promised:
-            return None
-        return tuple([matrix[:, row].tobytes() for matrix in (self.allocatable, self.used, self.scoring)])
+    def amounts(self, row: int) -> tuple[bytes, ...]:
+        """Equal for nodes that have the same amounts, which say all while nodes are `plain`."""
+        found = self._amounts.get(row)
+        if found is None:
+            matrices = self.allocatable, self.used, self.scoring
+            found = self._amounts[row] = tuple([matrix[:, row].tobytes() for matrix in matrices])
+        return found
+
+    def _changed(self, row: int) -> None:
+        self._amounts.pop(row, None)
+        self.log.append(row)
 
     def _of(self, matrix: Matrix, rows: Rows | int | slice) -> Matrix:
         """A matrix of some nodes, not to be changed; that of all is not copied, and an index is slower than `take`."""
@@ -213,20 +225,21 @@ class NodeLedger:
         self._used[:, row] += amount
         self._scoring[0, row] += scoring[0] * count
         self._scoring[1, row] += scoring[1] * count
-        self.nodes.log.append(row)
+        self.nodes._changed(row)
 
     def promise(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
         """Reserve what terminating pods leave on a node; a negative count gives it back."""
-        self.nodes._promised = True
+        self.nodes._promised, self.nodes.plain = True, False
         self._pipelined[:, row] += request * count
         self._scoring[0, row] += scoring[0] * count
         self._scoring[1, row] += scoring[1] * count
-        self.nodes.log.append(row)
+        self.nodes._changed(row)
 
     def release(self, row: int, request: Vector, count: int) -> None:
         """Mark pods on a node as terminating; a negative count takes that back."""
         self._releasing[:, row] += request * count
-        self.nodes.log.append(row)
+        self.nodes.plain = False
+        self.nodes._changed(row)
 
 
 def part_requested(used: Matrix, allocatable: Matrix, cpu: float, memory: float) -> Matrix:
