@@ -143,7 +143,7 @@ def take(ledger: NodeLedger, node: int, pod: PodRecord, request: Vector, other: 
     own, same, larger = (node, 1, pod.pod_class.scoring_request), (node, 1, (7.0, 7.0)), (node, 2, (0.0, 0.0))
     elsewhere = (0, 3, (0.0, 0.0))
     for at, pods, scoring in [own] if other is None else ([same], [larger], [], [own, larger], [elsewhere, own])[other]:
-        ledger.occupy(at, pods * request, scoring, 1)
+        ledger.occupy(at, ledger.taken(pods * request, scoring), 1)
 
 
 def in_batches(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, request: Vector, count: int) -> list[int]:
@@ -157,7 +157,7 @@ def in_batches(plugins: list[Plugin], ledger: NodeLedger, pod: PodRecord, reques
         if not batch:
             break
         for row in batch:
-            ledger.occupy(row, request, pod.pod_class.scoring_request, 1)
+            ledger.occupy(row, ledger.taken(request, pod.pod_class.scoring_request), 1)
         placed += batch
     return placed
 
@@ -268,10 +268,11 @@ def test_a_board_sees_what_others_placed() -> None:
     assert b is not None
     assert kernel.best(a) == (0, True)
     assert kernel.best(b) == (0, True)
-    ledger.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), 2)
+    taken = ledger.taken(snapshot.requests[b.pod_class.id], (0, 0))
+    ledger.occupy(0, taken, 2)
     assert kernel.best(a) == (1, True)
     assert kernel.best(b) == (1, True)
-    ledger.occupy(0, snapshot.requests[b.pod_class.id], (0, 0), -2)
+    ledger.occupy(0, taken, -2)
     assert kernel.best(a) == (0, True)
 
 

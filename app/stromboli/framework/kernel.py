@@ -44,7 +44,7 @@ _REFRESH_ALL = 0.25
 #: nodes on all boards that are kept, at 17 bytes each; a dropped board is made anew when its class is asked for
 _MOST_KEPT = 8_000_000
 #: so many nodes that changed are looked up by their amounts, and of so many amounts the answers are kept
-_MOST_TWINS, _MOST_AMOUNTS = 16, 4096
+_MOST_TWINS, _MOST_AMOUNTS = 64, 4096
 
 
 class Board:
@@ -150,20 +150,21 @@ class Board:
 
     def _top(self) -> int | None:
         """The index in `rows` of the best node with room now, None when there is none."""
-        if self._heap is None:
-            if not self.fits_idle.any():
+        heap, fits_idle = self._heap, self.fits_idle
+        if heap is None:
+            if not fits_idle.any():
                 return None
             self._singles += 1
             if self._singles < _HEAP_AFTER:
-                return first_best(self.scores, self.fits_idle)
-            at = np.flatnonzero(self.fits_idle)
-            self._heap = list(zip((-self.scores[at]).tolist(), at.tolist(), strict=True))
-            heapq.heapify(self._heap)
-        heap = self._heap
+                return first_best(self.scores, fits_idle)
+            at = np.flatnonzero(fits_idle)
+            self._heap = heap = list(zip((-self.scores[at]).tolist(), at.tolist(), strict=True))
+            heapq.heapify(heap)
+        scores = self.scores
         while heap:
-            score, at_best = heap[0]
-            if self.fits_idle[at_best] and self.scores[at_best] == -score:
-                return at_best
+            score, best = heap[0]
+            if fits_idle[best] and scores[best] == -score:
+                return best
             heapq.heappop(heap)
         return None
 
@@ -216,25 +217,24 @@ class Board:
         if self._scores is not None:
             self._scores[at] = scores = self._kernel.score(self.pod, nodes.view(rows))
             for index, score, fit in zip(at.tolist(), scores.tolist(), self.fits_idle[at].tolist(), strict=True):
-                if fit:
-                    self._enter(index, score)
+                if fit and self._heap is not None:
+                    _enter(self._heap, -score, index)
 
     def _update_as_twins(self, at: list[int], rows: list[int]) -> bool:
         """Update by what is known of nodes with the same amounts; False, and nothing done, where that is not enough."""
         nodes, scores = self._kernel.nodes, self._scores
         if scores is None or self._fits_future is not None or self._copies is not None or not self._by_amounts():
             return False
-        amounts, known = [nodes.amounts(row) for row in rows], self._twins
+        amounts, known, heap = nodes.amounts, self._twins, self._heap
         if len(known) > _MOST_AMOUNTS:
             known.clear()
-        unknown = [row for row, key in zip(rows, amounts, strict=True) if key not in known]
+        unknown = [row for row in rows if amounts[row] not in known]
         if unknown:
             self._ask_for_twins(unknown)
-        for index, key in zip(at, amounts, strict=True):
-            fit, score = known[key]
-            self.fits_idle[index], scores[index] = fit, score
-            if fit:
-                self._enter(index, score)
+        for index, row in zip(at, rows, strict=True):
+            self.fits_idle[index], scores[index] = fit, score = known[amounts[row]]
+            if fit and heap is not None:
+                _enter(heap, -score, index)
         return True
 
     def _by_amounts(self) -> bool:
@@ -250,23 +250,20 @@ class Board:
         nodes, at = self._kernel.nodes, np.array(rows)
         room, scores = fits(self.request, nodes.room(at)), self._kernel.score(self.pod, nodes.view(at))
         for row, fit, score in zip(rows, room.tolist(), scores.tolist(), strict=True):
-            self._twins[nodes.amounts(row)] = fit, score
-
-    def _enter(self, index: int, score: float) -> None:
-        """Let a node with room take part in the choice, with its new score."""
-        heap = self._heap
-        if heap is None:
-            return
-        if heap and heap[0][1] == index:
-            # What was chosen last, nearly always.
-            heapq.heapreplace(heap, (-score, index))
-        else:
-            heapq.heappush(heap, (-score, index))
+            self._twins[nodes.amounts[row]] = fit, score
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle = fits(self.request, nodes.room(rows))
         self._fits_future = self._copies = self._scores = self._heap = None
+
+
+def _enter(heap: list[tuple[float, int]], score: float, index: int) -> None:
+    """Let a node take part in the choice with its new score, in its place when it was chosen last."""
+    if heap and heap[0][1] == index:
+        heapq.heapreplace(heap, (score, index))
+    else:
+        heapq.heappush(heap, (score, index))
 
 
 class _LocalBoard(Board):

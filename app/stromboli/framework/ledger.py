@@ -13,13 +13,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Vector
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.points import Points
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import PodColumns
-
-_TARGET = {Kind.Allocate: PodState.Allocated, Kind.Pipeline: PodState.Pipelined}
 
 
 class PluginLeftError(Exception):
@@ -32,7 +31,7 @@ class PluginLeftError(Exception):
 class Ledger:
     """See the module's docstring."""
 
-    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "left", "tried")
+    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "_taken_by", "left", "tried")
 
     def __init__(
         self,
@@ -46,6 +45,8 @@ class Ledger:
         self._nodes = nodes
         self._points = points
         self._on_failure = on_failure
+        #: what a pod takes on its node, by class
+        self._taken_by: dict[int, Vector] = {}
         #: whether a plugin failed since somebody last raised that
         self.left = False
         #: the last discarded try of each pod, by row
@@ -58,7 +59,7 @@ class Ledger:
             self._release(operation, +1)
             self.tell("on_deallocate", operation)
             return
-        self._move(operation, _before(operation), _TARGET[operation.kind])
+        self._move(operation, _before(operation), _after(operation))
         _set(self._pods.node, operation.pods, operation.nodes[0] if len(operation.pods) == 1 else operation.nodes)
         self._count_on_nodes(operation, +1)
         self.tell("on_allocate", operation)
@@ -70,7 +71,7 @@ class Ledger:
             self._release(operation, -1)
             self.tell("on_allocate", operation)
             return
-        self._move(operation, _TARGET[operation.kind], _before(operation))
+        self._move(operation, _after(operation), _before(operation))
         _set(self._pods.node, operation.pods, operation.origin)
         self._count_on_nodes(operation, -1)
         self.tell("on_deallocate", operation)
@@ -109,13 +110,24 @@ class Ledger:
             self._nodes.release(operation.nodes[0], operation.request, sign)
 
     def _count_on_nodes(self, operation: Operation, sign: int) -> None:
-        change = self._nodes.occupy if operation.kind is Kind.Allocate else self._nodes.promise
-        scoring = operation.pods[0].pod_class.scoring_request
-        if len(operation.nodes) == 1:
-            change(operation.nodes[0], operation.request, scoring, sign)
-            return
-        for node, count in Counter(operation.nodes).items():
-            change(node, operation.request, scoring, sign * count)
+        if operation.kind is Kind.Pipeline:
+            scoring = operation.pods[0].pod_class.scoring_request
+            for node in operation.nodes:
+                self._nodes.promise(node, operation.request, scoring, sign)
+        elif len(operation.nodes) == 1:
+            self._nodes.occupy(operation.nodes[0], self._taken(operation), sign)
+        else:
+            for node, count in Counter(operation.nodes).items():
+                self._nodes.occupy(node, self._taken(operation), sign * count)
+
+    def _taken(self, operation: Operation) -> Vector:
+        """What each pod of an operation takes on its node."""
+        pod_class = operation.pods[0].pod_class
+        taken = self._taken_by.get(pod_class.id)
+        if taken is None:
+            taken = self._nodes.taken(operation.request, pod_class.scoring_request)
+            self._taken_by[pod_class.id] = taken
+        return taken
 
 
 def _set(column: NDArray[Any], pods: Sequence[PodRecord], value: int | Sequence[int]) -> None:
@@ -130,3 +142,8 @@ def _set(column: NDArray[Any], pods: Sequence[PodRecord], value: int | Sequence[
 def _before(operation: Operation) -> PodState:
     """What pods are before they get a place."""
     return PodState.Pending if operation.origin < 0 else PodState.Releasing
+
+
+def _after(operation: Operation) -> PodState:
+    """What pods are when they have got it."""
+    return PodState.Allocated if operation.kind is Kind.Allocate else PodState.Pipelined

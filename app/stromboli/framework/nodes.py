@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -114,9 +115,9 @@ class Nodes:
     """
 
     __slots__ = (
-        "_amounts",
         "_promised",
         "allocatable",
+        "amounts",
         "facts",
         "idle",
         "log",
@@ -141,8 +142,8 @@ class Nodes:
         #: whether nobody was evicted so far, or promised a place
         self.plain = True
         self._promised = False
-        #: by row, as far as somebody asked since it changed
-        self._amounts: dict[int, tuple[bytes, ...]] = {}
+        #: by row: equal for nodes that have the same amounts, which say all while nodes are `plain`
+        self.amounts: Mapping[int, bytes]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -161,18 +162,6 @@ class Nodes:
         """What pods can have now: what is idle, less what others were promised beyond what terminating pods leave."""
         idle = self._of(self.idle, rows)
         return np.minimum(idle, self.future_idle(rows)) if self._promised else idle
-
-    def amounts(self, row: int) -> tuple[bytes, ...]:
-        """Equal for nodes that have the same amounts, which say all while nodes are `plain`."""
-        found = self._amounts.get(row)
-        if found is None:
-            matrices = self.allocatable, self.used, self.scoring
-            found = self._amounts[row] = tuple([matrix[:, row].tobytes() for matrix in matrices])
-        return found
-
-    def _changed(self, row: int) -> None:
-        self._amounts.pop(row, None)
-        self.log.append(row)
 
     def _of(self, matrix: Matrix, rows: Rows | int | slice) -> Matrix:
         """A matrix of some nodes, not to be changed; that of all is not copied, and an index is slower than `take`."""
@@ -201,31 +190,47 @@ class Changes:
         return set(log[since:])
 
 
+class _Amounts(dict[int, bytes]):
+    """What was read of columns, shape (dimensions, nodes), by row; whoever changes a row takes it out."""
+
+    def __init__(self, columns: Matrix) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __missing__(self, row: int) -> bytes:
+        self[row] = amounts = self._columns[:, row].tobytes()
+        return amounts
+
+
 class NodeLedger:
     """The same amounts for whoever may change them: copies that operations change and take back."""
 
-    __slots__ = ("_idle", "_pipelined", "_releasing", "_scoring", "_used", "nodes")
+    __slots__ = ("_amounts", "_changing", "_pipelined", "_releasing", "_scoring", "nodes")
 
     def __init__(self, columns: NodeColumns) -> None:
-        self._used = columns.used
-        self._idle: Matrix = columns.allocatable - columns.used
+        size = len(columns.used)
+        #: idle, used and scoring, one below the other, since pods that come or go change them together
+        self._changing: Matrix = np.concatenate([columns.allocatable - columns.used, columns.used, columns.scoring])
+        self._amounts = _Amounts(self._changing)
         self._releasing = columns.releasing
         self._pipelined: Matrix = np.zeros_like(columns.used)
-        self._scoring = columns.scoring
+        self._scoring = self._changing[2 * size :]
         #: what everybody may read
         self.nodes = nodes = Nodes(columns.facts, columns.allocatable)
-        nodes.used, nodes.idle = read_only(self._used), read_only(self._idle)
+        nodes.idle, nodes.used = read_only(self._changing[:size]), read_only(self._changing[size : 2 * size])
         nodes.releasing, nodes.pipelined = read_only(self._releasing), read_only(self._pipelined)
-        nodes.scoring = read_only(self._scoring)
+        nodes.scoring, nodes.amounts = read_only(self._scoring), self._amounts
 
-    def occupy(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
+    @staticmethod
+    def taken(request: Vector, scoring: tuple[float, float]) -> Vector:
+        """What a pod takes on its node, for `occupy`."""
+        return np.concatenate([-request, request, scoring])
+
+    def occupy(self, row: int, taken: Vector, count: int) -> None:
         """Put `count` pods on a node; a negative count takes them off."""
-        amount = request if count == 1 else request * count
-        self._idle[:, row] -= amount
-        self._used[:, row] += amount
-        self._scoring[0, row] += scoring[0] * count
-        self._scoring[1, row] += scoring[1] * count
-        self.nodes._changed(row)
+        node = self._changing[:, row]
+        node += taken if count == 1 else taken * count
+        self._changed(row)
 
     def promise(self, row: int, request: Vector, scoring: tuple[float, float], count: int) -> None:
         """Reserve what terminating pods leave on a node; a negative count gives it back."""
@@ -233,13 +238,17 @@ class NodeLedger:
         self._pipelined[:, row] += request * count
         self._scoring[0, row] += scoring[0] * count
         self._scoring[1, row] += scoring[1] * count
-        self.nodes._changed(row)
+        self._changed(row)
 
     def release(self, row: int, request: Vector, count: int) -> None:
         """Mark pods on a node as terminating; a negative count takes that back."""
         self._releasing[:, row] += request * count
         self.nodes.plain = False
-        self.nodes._changed(row)
+        self._changed(row)
+
+    def _changed(self, row: int) -> None:
+        self._amounts.pop(row, None)
+        self.nodes.log.append(row)
 
 
 def part_requested(used: Matrix, allocatable: Matrix, cpu: float, memory: float) -> Matrix:
