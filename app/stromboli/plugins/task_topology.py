@@ -61,9 +61,8 @@ class Roles:
 
     def attraction(self, role: str, there: Counter[str]) -> int:
         """How many pods that are there attract a role, less those that repel it."""
-        return sum(count * ((role, other) in self.together) for other, count in there.items()) - self.repulsion(
-            role, there
-        )
+        together, apart = self.together, self.apart
+        return sum(count * (((role, other) in together) - ((role, other) in apart)) for other, count in there.items())
 
     def repulsion(self, role: str, there: Counter[str]) -> int:
         """How many pods that are there repel a role."""
@@ -140,8 +139,9 @@ class Bucket:
     @property
     def load(self) -> float:
         """Its waiting requests as one number, in which a core, a Gi and a device weigh about the same."""
-        others = np.delete(self.request, (CPU, MEMORY, PODS)).sum()
-        return float(self.request[CPU] + self.request[MEMORY] / 2**20 + self.request[PODS] + others)
+        amounts: list[float] = self.request.tolist()
+        amounts[MEMORY] /= 2**20
+        return sum(amounts)
 
     @property
     def size(self) -> int:
@@ -260,9 +260,10 @@ class TaskTopology(Plugin):
         plan, bucket = self._bucket(pod)
         if plan is None or bucket is None:
             return None
-        pull = plan.pull(bucket, _role(pod), len(self._view.nodes))
-        everywhere = len(nodes) == len(self._view.nodes)
-        score: Vector = (pull if everywhere else pull.take(nodes.rows)) + self._joined(bucket, pod, nodes)
+        score = plan.pull(bucket, _role(pod), len(self._view.nodes))
+        if len(nodes) < len(self._view.nodes):
+            score = score.take(nodes.rows)
+        score += self._joined(bucket, pod, nodes)
         score *= self.arguments.weight * _SCORE / plan.largest
         return score
 
@@ -276,14 +277,16 @@ class TaskTopology(Plugin):
             return waiting
         requests = self._view.snapshot.requests[classes, : len(bucket.request)]
         left = bucket.request - np.concatenate([np.zeros((1, len(bucket.request))), np.cumsum(requests, axis=0)])
-        room = self._view.nodes.idle + self._view.nodes.releasing
+        idle, releasing = self._view.nodes.idle, self._view.nodes.releasing
         if len(nodes) < len(self._view.nodes):
-            room = room.take(nodes.rows, axis=1)
+            idle, releasing = idle.take(nodes.rows, axis=1), releasing.take(nodes.rows, axis=1)
+        # Where what is idle takes all of them, what terminating pods leave adds nothing.
+        short = np.flatnonzero(~fits(left[0], idle))
+        if not len(short):
+            return waiting
         joined = np.full(len(nodes), float(waiting))
-        too_small = np.flatnonzero(~fits(left[0], room))
-        if len(too_small):
-            left_out = _first_that_fit(left, room.take(too_small, axis=1))
-            joined[too_small] -= np.minimum(left_out, len(classes))
+        left_out = _first_that_fit(left, idle.take(short, axis=1) + releasing.take(short, axis=1))
+        joined[short] -= np.minimum(left_out, len(classes))
         return joined
 
     # -- accounts ------------------------------------------------------------------------------------------------
