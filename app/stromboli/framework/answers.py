@@ -80,8 +80,12 @@ def room(method: Method, answer: Any, most: int) -> tuple[int, Reason | None]:
     """How many pods, and why not all of `most`."""
     if type(answer) is not tuple or len(answer) != 2:
         raise AnswerError(method, "a number of pods and a Reason or None", answer)
-    number = answer[0] if type(answer[0]) is int else count(method, answer[0])
-    return min(max(number, 0), most), None if answer[1] is None else reason(method, answer[1])
+    number, why = answer
+    if type(number) is not int:
+        number = count(method, number)
+    if number == most and why is None:
+        return number, None
+    return min(max(number, 0), most), reason(method, why)
 
 
 def flag(method: Method, answer: Any) -> bool:

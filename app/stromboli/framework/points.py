@@ -6,8 +6,9 @@ tier; the functions below combine their answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import ne
 from types import MethodType, TracebackType
 from typing import Any, TypeAlias, cast
 
@@ -78,16 +79,30 @@ class Voices:
     deciding: tuple[tuple[Method, ...], ...]
 
 
+class _Flat(dict[str, tuple[Method, ...]]):
+    """The methods of each point in order, found when somebody first asks."""
+
+    def __init__(self, tiers: Callable[[str], tuple[tuple[Method, ...], ...]]) -> None:
+        super().__init__()
+        self._tiers = tiers
+
+    def __missing__(self, point: str) -> tuple[Method, ...]:
+        self[point] = methods = tuple(method for tier in self._tiers(point) for method in tier)
+        return methods
+
+
 class Points:
     """The methods that take part in each extension point, tier by tier."""
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
         self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
-        self._flat: dict[str, tuple[Method, ...]] = {}
+        self._flat = _Flat(self.tiers)
         self._voices: dict[str, Voices] = {}
         #: by point, the family of the keys of each method: those of one must compare with each other
         self._families: dict[str, list[object]] = {}
+        #: by point, the types of its last keys, where all of them were plain numbers
+        self._numbers: dict[str, list[type]] = {}
 
     def __contains__(self, plugin: Plugin) -> bool:
         return any(p is plugin for tier in self._tiers for p, _ in tier)
@@ -103,6 +118,7 @@ class Points:
         self._flat.clear()
         self._voices.clear()
         self._families.clear()
+        self._numbers.clear()
 
     @property
     def plugins(self) -> list[Plugin]:
@@ -123,10 +139,7 @@ class Points:
 
     def all(self, point: str) -> tuple[Method, ...]:
         """The methods of a point in order."""
-        flat = self._flat.get(point)
-        if flat is None:
-            flat = self._flat[point] = tuple(method for tier in self.tiers(point) for method in tier)
-        return flat
+        return self._flat[point]
 
     def culprit(self, error: BaseException) -> Plugin | None:
         """The plugin in whose code an error arose, the innermost of them; None when none had a part in it.
@@ -151,7 +164,7 @@ class Points:
 
     def key(self, point: str, *subject: Any) -> tuple[Any, ...]:
         """Concatenate: what an earlier plugin says outweighs all later ones."""
-        methods = self._flat.get(point) or self.all(point)
+        methods = self._flat[point]
         return self._checked(point, methods, [method(*subject) for method in methods])
 
     def keys(self, point: str, subjects: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -168,15 +181,14 @@ class Points:
 
     def _checked(self, point: str, methods: Sequence[Method], keys: Sequence[Any]) -> tuple[Any, ...]:
         """What the methods of a point answered, once it is known to compare with what they answered before."""
-        families = self._families.get(point)
-        if families is None:
-            return tuple(self._comparable(point, methods, keys))
-        for key, family in zip(keys, families, strict=True):
-            # Plain numbers, which most keys are, need no call.
-            if type(key) in answers.NUMBERS and family is float and key == key:
-                continue
-            if not answers.belongs(key, family):
-                return tuple(self._comparable(point, methods, keys))
+        types = [*map(type, keys)]
+        # Plain numbers, which most keys are, are seen at one glance; NaN is not what it is.
+        if types != self._numbers.get(point) or any(map(ne, keys, keys)):
+            families = self._families.get(point)
+            if families is None or not all(map(answers.belongs, keys, families)):
+                keys = self._comparable(point, methods, keys)
+            elif answers.NUMBERS.issuperset(types):
+                self._numbers[point] = types
         return tuple(keys)
 
     def _comparable(self, point: str, methods: Sequence[Method], found: Sequence[Any]) -> list[Any]:
@@ -191,7 +203,7 @@ class Points:
 
     def objection(self, point: str, *subject: Any) -> Reason | None:
         """The first reason against."""
-        for method in self._flat.get(point) or self.all(point):
+        for method in self._flat[point]:
             answer = method(*subject)
             if answer is not None:
                 return answers.reason(method, answer)
@@ -200,7 +212,7 @@ class Points:
     def largest(self, point: str, *subject: Any) -> int:
         """The largest number, 0 when nobody names one."""
         largest: int | None = None
-        for method in self._flat.get(point) or self.all(point):
+        for method in self._flat[point]:
             answer = method(*subject)
             number = answer if type(answer) is int else answers.count(method, answer)
             if largest is None or number > largest:
@@ -242,7 +254,7 @@ class Points:
 
     def anybody(self, point: str, *subject: Any) -> bool:
         """Whether any plugin says yes."""
-        for method in self._flat.get(point) or self.all(point):
+        for method in self._flat[point]:
             answer = method(*subject)
             # Asked for every pod, and nearly always a plain no.
             if answer is not False and answers.flag(method, answer):
