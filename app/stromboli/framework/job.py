@@ -320,9 +320,12 @@ class Job:
     def move(self, sub_job: SubJob, old: int, new: int, pods: Sequence[PodRecord]) -> None:
         """Account for pods of one class that change their state."""
         count = len(pods)
-        for counts in (self.counts, sub_job.counts):
-            counts[old] -= count
-            counts[new] += count
+        own, group = self.counts, sub_job.counts
+        own[old] -= count
+        own[new] += count
+        if group is not own:
+            group[old] -= count
+            group[new] += count
         if pods[0].pod_class.best_effort:
             delta = count * ((new == PodState.Pending) - (old == PodState.Pending))
             self.pending_best_effort += delta

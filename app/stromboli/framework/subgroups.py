@@ -21,10 +21,13 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def make_sub_jobs(job: Job) -> Iterator[tuple[SubJob, list[int]]]:
-    """The groups of a job, each with the rows of its pods (none for the only group of a job without policies)."""
+    """The groups of a job, each with the rows of its pods.
+
+    The only group of a job without policies has no rows, and shares the job's counts.
+    """
     policies = job.pod_group.spec.sub_group_policy
     if not policies:
-        yield _default(job, job.counts.copy(), job.pending_best_effort, job.min_available), []
+        yield _default(job, job.counts, job.pending_best_effort, job.min_available), []
         return
     selectors = [_selector(policy) for policy in policies]
     groups: defaultdict[tuple[int, tuple[str, ...]], list[PodRecord]] = defaultdict(list)
