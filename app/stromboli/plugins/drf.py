@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce, total_ordering
+from operator import truediv
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class Drf(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         self._total = view.total
+        #: what there is of each dimension, infinite where nothing is
+        self._wholes = np.where(view.total < TOLERANCE, np.inf, view.total).tolist()
         self._allocated = view.job_allocated.copy()
         whole = shares.share(self._allocated, self._total)
         #: by column, of which there are few
@@ -99,26 +102,26 @@ class Drf(Plugin):
         return victims
 
     def on_allocate(self, operation: Operation) -> None:
-        if operation.job is not None:
-            self._change(operation.job, operation, +1)
+        self._change(operation, operation.total)
 
     def on_deallocate(self, operation: Operation) -> None:
-        if operation.job is not None:
-            self._change(operation.job, operation, -1)
+        self._change(operation, -operation.total)
 
     def _share_with(self, pod: PodRecord) -> float:
         """The share of a pod's job once the pod has its place."""
         held = self._allocated[self._view.jobs[pod.job].index]
         return shares.dominant_share(held + self._view.request(pod), self._total)
 
-    def _change(self, job: Job, operation: Operation, sign: int) -> None:
-        self._asking = None
-        self._hold(job, operation.total if sign > 0 else -operation.total)
+    def _change(self, operation: Operation, amount: Vector) -> None:
+        if operation.job is not None:
+            self._asking = None
+            self._hold(operation.job, amount)
 
     def _hold(self, job: Job, amount: Vector) -> None:
         """Let a job hold more, or less."""
-        self._allocated[job.index] += amount
-        self._share[job.index] = shares.dominant_share(self._allocated[job.index], self._total)
+        held = self._allocated[job.index]
+        held += amount
+        self._share[job.index] = max(map(truediv, held.tolist(), self._wholes))
         if self._tree is not None:
             self._tree.changed(job.index, amount)
 

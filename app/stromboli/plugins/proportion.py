@@ -199,9 +199,11 @@ class Proportion(Plugin):
     def _change(self, operation: Operation, amount: Vector) -> None:
         if operation.job is not None:
             queue = operation.job.queue.name
-            self._allocated[self._row[queue]] += amount
+            row = self._row[queue]
+            held = self._allocated[row]
+            held += amount
             if self._pools:
-                self._pools[self._row[queue]].change(amount)
+                self._pools[row].change(amount)
             self._changed.add(queue)
 
     def close(self, report: Report) -> None:
