@@ -126,23 +126,33 @@ class Board:
 
     def next(self) -> int | None:
         """The best node with room now for one pod, None when there is none; the board need not be up to date."""
-        ahead = self._ahead
-        stands = ahead is not None and ahead.stands()
-        if ahead is not None and stands and ahead.left:
+        if self._ahead is not None:
+            return self._next_ahead(self._ahead)
+        self.refresh()
+        top = self._top()
+        if top is None:
+            return None
+        node: int = self.rows.item(top)
+        # Before the second pod nothing is known of others of the class, and by amounts a choice takes few steps anyway.
+        if self._singles > 1 and not self._by_amounts():
+            self._ahead, self._streak = _Ahead(self._kernel.nodes, self, [node]), 0
+            self._ahead.take()
+        return node
+
+    def _next_ahead(self, ahead: _Ahead) -> int | None:
+        """The same from choices that are made ahead when some were taken before with nothing else in between."""
+        stands = ahead.stands()
+        if stands and ahead.left:
             return ahead.take()
         self.refresh()
-        self._streak = self._streak + ahead.length if ahead is not None and stands else 0
+        self._streak = self._streak + ahead.length if stands else 0
         if self._streak >= _AHEAD_AFTER and self._foresees():
             chosen = self._kernel.in_one_pass(self, np.flatnonzero(self.fits_idle), min(self._streak, _MOST_AHEAD))
         else:
             top = self._top()
             chosen = [] if top is None else [self.rows.item(top)]
-        if not chosen or self._singles == 1 or self._by_amounts():
-            # Nothing is known yet of others of the class, or what it does to a node is known anyway.
-            self._ahead = None
-            return chosen[0] if chosen else None
-        self._ahead = ahead = _Ahead(self._kernel.nodes, self, chosen)
-        return ahead.take()
+        self._ahead = _Ahead(self._kernel.nodes, self, chosen) if chosen else None
+        return self._ahead.take() if self._ahead else None
 
     def _foresees(self) -> bool:
         """Whether it is known what a placement of the class does to the score of its node."""
@@ -204,8 +214,12 @@ class Board:
 
     def _update(self, at: list[int], rows: list[int]) -> None:
         """Look again at some nodes, by their indices and rows."""
-        if len(at) > _MOST_TWINS or not self._update_as_twins(at, rows):
+        scores = self._scores
+        beside = self._fits_future is not None or self._copies is not None
+        if scores is None or beside or len(at) > _MOST_TWINS or not self._by_amounts():
             self._update_in_arrays(np.array(at), np.array(rows))
+        else:
+            self._update_as_twins(at, rows, scores)
 
     def _update_in_arrays(self, at: Rows, rows: Rows) -> None:
         nodes = self._kernel.nodes
@@ -220,12 +234,9 @@ class Board:
                 if fit and self._heap is not None:
                     _enter(self._heap, -score, index)
 
-    def _update_as_twins(self, at: list[int], rows: list[int]) -> bool:
-        """Update by what is known of nodes with the same amounts; False, and nothing done, where that is not enough."""
-        nodes, scores = self._kernel.nodes, self._scores
-        if scores is None or self._fits_future is not None or self._copies is not None or not self._by_amounts():
-            return False
-        amounts, known, heap = nodes.amounts, self._twins, self._heap
+    def _update_as_twins(self, at: list[int], rows: list[int], scores: Vector) -> None:
+        """Update by what is known of nodes with the same amounts."""
+        amounts, known, heap = self._kernel.nodes.amounts, self._twins, self._heap
         if len(known) > _MOST_AMOUNTS:
             known.clear()
         unknown = [row for row in rows if amounts[row] not in known]
@@ -235,7 +246,6 @@ class Board:
             self.fits_idle[index], scores[index] = fit, score = known[amounts[row]]
             if fit and heap is not None:
                 _enter(heap, -score, index)
-        return True
 
     def _by_amounts(self) -> bool:
         """Whether nodes with the same amounts have the same score, and room for as many."""
