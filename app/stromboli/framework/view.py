@@ -47,6 +47,8 @@ class View:
         #: whether more was asked than the snapshot and the environment: the time, or somebody else
         self.volatile = False
         self.dimensions = snapshot.dimensions
+        #: by class, shape (classes, dimensions)
+        self._requests: Matrix = snapshot.requests[:, : len(self.dimensions)]
         self._columns = {name: column for column, name in enumerate(self.dimensions)}
         self.pods = _shown(snapshot.pods)
         self.nodes = nodes
@@ -106,17 +108,17 @@ class View:
 
     def request(self, pod: PodRecord) -> Vector:
         """What a pod requests, shape (dimensions,)."""
-        row: Vector = self.snapshot.requests[pod.pod_class.id, : len(self.dimensions)]
+        row: Vector = self._requests[pod.pod_class.id]
         return row
 
     def requests(self, rows: Rows | Mask) -> Matrix:
         """What the pods in some rows request, shape (rows, dimensions)."""
-        found: Matrix = self.snapshot.requests[self.pods.pod_class[rows], : len(self.dimensions)]
+        found: Matrix = self._requests[self.pods.pod_class[rows]]
         return found
 
     def amounts(self, rows: Rows) -> Matrix:
         """The same by dimension, shape (dimensions, rows): for sums over many pods."""
-        found: Matrix = self.snapshot.requests[:, : len(self.dimensions)].T.take(self.pods.pod_class[rows], axis=1)
+        found: Matrix = self._requests.T.take(self.pods.pod_class[rows], axis=1)
         return found
 
     def requested(self, pods: Iterable[PodRecord]) -> Vector:
