@@ -144,7 +144,7 @@ class Allocate(Action):
             statement = place_as_nominated(session, group)
         statement = statement or place_group(session, group, session.view.topology.top)
         sheet.push(group)
-        if statement is None or group.missing > 0:
+        if statement is None or group.missing:
             return False
         statement.commit()
         group.sub_job.nominated_hyper_node = NOWHERE

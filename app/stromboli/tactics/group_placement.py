@@ -48,7 +48,7 @@ def place_as_nominated(session: Session, sheet: Worksheet) -> Statement | None:
         else:
             statement.pipeline(sub_job, pod, node)
     sheet.take(len(sheet.left()))
-    sheet.missing = session.ask.sub_job_missing(sub_job)
+    sheet.missing = max(0, session.ask.sub_job_missing(sub_job))
     return statement
 
 
@@ -70,14 +70,14 @@ class _GroupPlacement:
     def run(self) -> Statement | None:
         session, sheet = self._session, self._sheet
         sub_job = sheet.sub_job
-        missing = session.ask.sub_job_missing(sub_job)
+        missing = session.ask.sub_job_missing(sub_job) if sheet.missing is None else sheet.missing
         while sheet:
             if not self._next(max(1, missing)):
                 break
             missing = session.ask.sub_job_missing(sub_job)
             if self._statement and missing <= 0:
                 break
-        sheet.missing = missing
+        sheet.missing = max(0, missing)
         if missing <= 0 or session.ask.sub_job_pipelined(sub_job):
             return self._statement
         self._statement.discard()

@@ -24,8 +24,8 @@ class Worksheet:
         self.sub_job = sub_job
         self.pods = pods
         self.at = at
-        #: how many pods the group still needed after it was tried last, at least; 0 or less when it was ready
-        self.missing = 0
+        #: how many pods the group still needed after it was tried last, at least, 0 when it was ready; None before
+        self.missing: int | None = None
 
     def __bool__(self) -> bool:
         return self.at < len(self.pods)
