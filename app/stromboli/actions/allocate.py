@@ -138,12 +138,13 @@ class Allocate(Action):
             statement.commit()
 
     def _place_anywhere(self, session: Session, sheet: JobWorksheet) -> bool:
-        group = sheet.pop()
+        group = sheet.first
         statement = None
         if group.sub_job.nominated_hyper_node != NOWHERE:
             statement = place_as_nominated(session, group)
         statement = statement or place_group(session, group, session.view.topology.top)
-        sheet.push(group)
+        if not group:
+            sheet.pop()
         if statement is None or group.missing:
             return False
         statement.commit()

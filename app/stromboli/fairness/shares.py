@@ -80,9 +80,12 @@ def keeps(held: Vector, request: Vector, guarantee: Vector) -> bool:
 
 def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:
     """How many copies of `request`, up to `count`, can be added to `used` without going above `limit`."""
-    columns = zip(limit.tolist(), used.tolist(), request.tolist(), strict=True)
-    for column, (top, have, want) in enumerate(columns):
-        if want <= 0 or column == PODS or have + count * want <= top:
+    tops, amounts = limit.tolist(), used.tolist()
+    for column, want in enumerate(request.tolist()):
+        if want <= 0 or column == PODS:
+            continue
+        top, have = tops[column], amounts[column]
+        if have + count * want <= top:
             continue
         # The division may round either way; the comparison is what counts.
         count = max(0, min(count, int((top - have) // want) + 1))

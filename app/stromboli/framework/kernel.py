@@ -232,7 +232,7 @@ class Board:
             self._scores[at] = scores = self._kernel.score(self.pod, nodes.view(rows))
             for index, score, fit in zip(at.tolist(), scores.tolist(), self.fits_idle[at].tolist(), strict=True):
                 if fit and self._heap is not None:
-                    _enter(self._heap, -score, index)
+                    heapq.heappush(self._heap, (-score, index))
 
     def _update_as_twins(self, at: list[int], rows: list[int], scores: Vector) -> None:
         """Update by what is known of nodes with the same amounts."""
@@ -244,8 +244,13 @@ class Board:
             self._ask_for_twins(unknown)
         for index, row in zip(at, rows, strict=True):
             self.fits_idle[index], scores[index] = fit, score = known[amounts[row]]
-            if fit and heap is not None:
-                _enter(heap, -score, index)
+            if not fit or heap is None:
+                continue
+            if heap and heap[0][1] == index:
+                # It was chosen last.
+                heapq.heapreplace(heap, (-score, index))
+            else:
+                heapq.heappush(heap, (-score, index))
 
     def _by_amounts(self) -> bool:
         """Whether nodes with the same amounts have the same score, and room for as many."""
@@ -266,14 +271,6 @@ class Board:
         nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle = fits(self.request, nodes.room(rows))
         self._fits_future = self._copies = self._scores = self._heap = None
-
-
-def _enter(heap: list[tuple[float, int]], score: float, index: int) -> None:
-    """Let a node take part in the choice with its new score, in its place when it was chosen last."""
-    if heap and heap[0][1] == index:
-        heapq.heapreplace(heap, (score, index))
-    else:
-        heapq.heappush(heap, (score, index))
 
 
 class _LocalBoard(Board):

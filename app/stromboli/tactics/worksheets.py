@@ -91,6 +91,11 @@ class JobWorksheet:
         if sheet:
             heapq.heappush(self._heap, (self._key(sheet.sub_job), sheet))
 
+    @property
+    def first(self) -> Worksheet:
+        """The next group."""
+        return self._heap[0][1]
+
     def pop(self) -> Worksheet:
         """Take the next group out."""
         return heapq.heappop(self._heap)[1]
