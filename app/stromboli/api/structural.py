@@ -137,15 +137,10 @@ def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
             yield f"{body} should be at least {schema['minLength']} chars long"
         if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
             yield f"{body} should match '{schema['pattern'].replace('{', '{{').replace('}', '}}')}'"
-    elif isinstance(value, dict):
-        if len(value) < schema.get("minProperties", 0):
-            least = schema["minProperties"]
-            yield f"Invalid value: {len(value)}: {{path}} in body should have at least {least} properties"
-        if len(value) > schema.get("maxProperties", len(value)):
-            yield f"Too many: {len(value)}: must have at most {schema['maxProperties']} items"
-    elif isinstance(value, list):
-        if len(value) < schema.get("minItems", 0):
-            least = schema["minItems"]
-            yield f"Invalid value: {len(value)}: {{path}} in body should have at least {least} items"
-        if len(value) > schema.get("maxItems", len(value)):
-            yield f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
+    elif isinstance(value, (dict, list)):
+        entries = "Properties" if isinstance(value, dict) else "Items"
+        least, most = schema.get(f"min{entries}", 0), schema.get(f"max{entries}", len(value))
+        if len(value) < least:
+            yield f"Invalid value: {len(value)}: {{path}} in body should have at least {least} {entries.lower()}"
+        if len(value) > most:
+            yield f"Too many: {len(value)}: must have at most {most} items"
