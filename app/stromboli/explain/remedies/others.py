@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -50,23 +49,21 @@ def ends(case: Case) -> Iterator[Candidate]:
     groups += [named[:count] for count in range(2, len(named) + 1)]
     for group in groups:
         words = f"{' and '.join(group)} {'ends' if len(group) == 1 else 'end'}"
-        yield Candidate(f"wait until {words}", "wait", partial(_end, jobs=group), jobs=group)
-
-
-def _end(state: ClusterState, jobs: Sequence[str]) -> None:
-    for key in jobs:
-        for record in [record for record in state.pods.records if record is not None and record.job == key]:
-            state.delete("Pod", record.key)
-        state.delete("PodGroup", key)
+        yield Candidate(f"wait until {words}", "wait", _without(set(group).__contains__), jobs=group)
 
 
 def all_gone(job: str) -> Change:
     """Everything ends but a job."""
+    return _without(lambda key: key != job)
+
+
+def _without(ended: Callable[[str], bool]) -> Change:
+    """Jobs whose keys are such end, with their pods."""
 
     def change(state: ClusterState) -> None:
-        for record in [record for record in state.pods.records if record is not None and record.job != job]:
-            state.delete("Pod", record.key)
-        for group in [group for group in state.jobs.pod_groups if group is not None and group.key != job]:
-            state.delete("PodGroup", group.key)
+        for pod in [pod.key for pod in state.pods.records if pod is not None and ended(pod.job)]:
+            state.delete("Pod", pod)
+        for group in [group.key for group in state.jobs.pod_groups if group is not None and ended(group.key)]:
+            state.delete("PodGroup", group)
 
     return change
