@@ -35,6 +35,8 @@ _ANNOTATIONS = frozenset(
     )
 )
 _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp", "labels")
+#: the fields of the models' metadata by what manifests call them
+_FIELDS = {info.alias or name: name for name, info in Metadata.model_fields.items()}
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller")
 _PARTS = ("spec", "status")
 #: what of a policy's `metrics` is no secret
@@ -72,19 +74,7 @@ class Redaction:
         return {**found, "metadata": self._metadata(found.get("metadata") or {})}
 
     def _metadata_of(self, given: Metadata) -> dict[str, Any]:
-        kept = {
-            "name": given.name,
-            "namespace": given.namespace,
-            "uid": given.uid,
-            "generation": given.generation,
-            "creationTimestamp": given.creation_timestamp,
-            "deletionTimestamp": given.deletion_timestamp,
-            "labels": given.labels,
-            "annotations": self.annotations(given.annotations),
-        }
-        if given.owner_references:
-            kept["ownerReferences"] = _owners(given.owner_references)
-        return kept
+        return self._metadata({key: getattr(given, name) for key, name in _FIELDS.items()})
 
     def _metadata(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kept = {key: given[key] for key in _METADATA if given.get(key) is not None}
