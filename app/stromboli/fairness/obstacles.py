@@ -24,28 +24,22 @@ def not_a_leaf(queue: Queue) -> Reason:
 
 def no_root() -> Reason:
     """A tree needs its root."""
-    return Reason(Stage.Admission, "QueueMisconfigured", "there is no queue root", Actionable.Admin)
+    return _misconfigured("there is no queue root")
 
 
 def unknown_parent(queue: Queue) -> Reason:
     """It names a parent that is not there."""
-    return Reason(
-        Stage.Admission,
-        "QueueMisconfigured",
-        f"the parent of queue {queue.name}, {queue.parent}, does not exist",
-        Actionable.Admin,
-    )
+    return _misconfigured(f"the parent of queue {queue.name}, {queue.parent}, does not exist")
 
 
 def cycle(queue: Queue) -> Reason:
     """Following the parents leads back to it."""
-    return Reason(Stage.Admission, "QueueMisconfigured", f"queue {queue.name} is its own ancestor", Actionable.Admin)
+    return _misconfigured(f"queue {queue.name} is its own ancestor")
 
 
 def too_deep(queue: Queue) -> Reason:
     """There are more queues above it than anybody means to have."""
-    message = f"queue {queue.name} has more than {MOST_LEVELS} queues above it"
-    return Reason(Stage.Admission, "QueueMisconfigured", message, Actionable.Admin)
+    return _misconfigured(f"queue {queue.name} has more than {MOST_LEVELS} queues above it")
 
 
 def detached(queue: Queue, queues: Mapping[str, Queue]) -> Reason | None:
@@ -66,4 +60,8 @@ def detached(queue: Queue, queues: Mapping[str, Queue]) -> Reason | None:
 
 def misconfigured(queue: Queue, problem: str) -> Reason:
     """It says something of its share that cannot be read."""
-    return Reason(Stage.Admission, "QueueMisconfigured", f"queue {queue.name}: {problem}", Actionable.Admin)
+    return _misconfigured(f"queue {queue.name}: {problem}")
+
+
+def _misconfigured(message: str) -> Reason:
+    return Reason(Stage.Admission, "QueueMisconfigured", message, Actionable.Admin)
