@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import make_app
+from stromboli.simulation.manifests import load
 from tests.api.test_documents import BOMB
 
 POD = "kind: Pod\nmetadata: {name: a}\n"
@@ -139,6 +141,30 @@ def test_a_file_is_read_up_to_a_size(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (2, f"{tmp_path}/large.yaml: larger than 1,048,576 bytes\n")
     result = invoke("config", "check", str(tmp_path / "large.yaml"))
     assert result.stderr == f"{tmp_path}/large.yaml: larger than 1,048,576 bytes\n"
+
+
+def test_a_folder_is_read_with_those_below_it(tmp_path: Path) -> None:
+    for number, place in enumerate(
+        ["n.yaml", "a/n.yml", "a/b/n.json", "z/n.yaml", ".git/n.yaml", "a/.old/n.yaml", "README"]
+    ):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"kind": "Node", "metadata": {"name": f"n{number}"}}))
+    (tmp_path / "a" / ".link").symlink_to(tmp_path)
+    found = load([str(tmp_path)], io.BytesIO())
+    assert [obj.metadata.name for _, obj in found.objects] == ["n2", "n1", "n0", "n3"]
+    assert found.problems == []
+
+
+def test_what_of_a_folder_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a" / "empty").mkdir(parents=True)
+    assert load([str(tmp_path)], io.BytesIO()).problems == [f"{tmp_path}: no .yaml, .yml or .json files in this folder"]
+    (tmp_path / "a" / "around").symlink_to(tmp_path)
+    (tmp_path / "a" / "gone.yaml").symlink_to("nowhere")
+    assert load([str(tmp_path)], io.BytesIO()).problems == [
+        f"{tmp_path}/a/around: Is a directory",
+        f"{tmp_path}/a/gone.yaml: No such file or directory",
+    ]
 
 
 def test_nothing_to_simulate_is_said() -> None:

@@ -59,7 +59,7 @@ def simulate(
 ) -> None:
     """Run the scheduler on objects from files and print what it would decide.
 
-    PATHs hold Kubernetes manifests, or scenarios that bring their own policy.
+    PATHs hold Kubernetes manifests, or scenarios that bring their own policy. A folder is read with all below it.
 
     Example: stromboli simulate cluster.yaml jobs/ --policy volcano-scheduler.conf --explain
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -43,14 +44,28 @@ def bounded_text(source: str, file: BinaryIO, largest: int) -> str:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The manifests in a folder in order of name, or the file itself. Raises UnreadableFileError."""
+    """The manifests in a folder and in those below it, in order of path, or the file itself.
+
+    Hidden folders are passed over. Raises UnreadableFileError.
+    """
     try:
         if not path.is_dir():
             yield path
             return
-        found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
+        found = sorted(_within(path))
     except (OSError, ValueError) as error:
         raise UnreadableFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if not found:
         raise UnreadableFileError(f"{path}: no .yaml, .yml or .json files in this folder")
     yield from found
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path, hidden = Path(entry.path), entry.name.startswith(".")
+            if entry.is_dir(follow_symlinks=False):
+                yield from () if hidden else _within(path)
+            # A link to a folder may lead around in circles: it is read as a file, and told to be none.
+            elif path.suffix in _SUFFIXES or (entry.is_dir() and not hidden):
+                yield path

@@ -20,6 +20,7 @@ from stromboli.api.errors import DocumentError, InvalidObjectError
 from stromboli.api.validation import did_you_mean, readable, shown
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
+from stromboli.state.cluster import object_key
 
 #: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
@@ -57,6 +58,8 @@ class Loaded:
     objects: list[tuple[str, Any]] = field(default_factory=list)
     scenarios: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    #: where each object and workload was read, and what was, by type and key
+    places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -146,8 +149,8 @@ class _Reader:
 
     def __init__(self, lenient: bool, most_pods: int) -> None:
         self._lenient = lenient
-        self._workloads = workloads.Expansion(most_pods)
-        self.loaded = Loaded(owners=self._workloads.owners)
+        self.loaded = Loaded()
+        self._workloads = workloads.Expansion(self.loaded.owners, self._is_taken, most_pods)
 
     def read_file(self, path: Path, largest: int) -> None:
         try:
@@ -187,16 +190,11 @@ class _Reader:
         if kind == "List" or (kind.endswith("List") and "items" in manifest):
             self._list(where, kind, manifest.get("items"))
             return
-        where = f"{where}: {describe(kind, manifest)}"
         workload = workloads.type_of(manifest)
         if workload is not None:
-            schema.check(workload, manifest, where, lenient=self._lenient)
-            if not self._lenient:
-                workloads.check_counts(manifest, where)
-            for made_kind, made in self._workloads.expand(_placed(kind, manifest, where), where):
-                self._add(made_kind, made, where)
+            self._expand(workload, manifest, where)
         elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):
-            self._add(kind, manifest, where)
+            self._add(kind, manifest, where, describe(kind, manifest))
 
     def _list(self, where: str, kind: str, items: Any) -> None:
         if not isinstance(items, list | None):
@@ -212,11 +210,44 @@ class _Reader:
                 item = {"kind": kind.removesuffix("List"), **item}
             self.manifest(f"{where}: item {number}", item)
 
-    def _add(self, kind: str, manifest: dict[str, Any], where: str) -> None:
+    def _expand(self, workload: str, manifest: dict[str, Any], place: str) -> None:
+        kind = manifest["kind"]
+        named = describe(kind, manifest)
+        where = f"{place}: {named}"
+        schema.check(workload, manifest, where, lenient=self._lenient)
+        if not self._lenient:
+            workloads.check_counts(manifest, where)
+        placed = _placed(kind, manifest, where)
+        if self._is_new(f"{workload} {kind}", placed, place, named):
+            for made_kind, made in self._workloads.expand(placed, where):
+                self._add(made_kind, made, place, named)
+
+    def _add(self, kind: str, manifest: dict[str, Any], place: str, named: str) -> None:
+        """Read an object; `named` is it in messages, or the workload that it is of."""
+        where = f"{place}: {named}"
         obj = decode(kind, manifest, where, lenient=self._lenient)
         if not self._lenient:
             refusals.check(kind, manifest, obj, where)
-        self.loaded.objects.append((kind, obj))
+        if self._is_new(kind, obj, place, named):
+            self.loaded.objects.append((kind, obj))
+
+    def _is_new(self, type_: str, obj: Any, place: str, named: str) -> bool:
+        """Whether nothing of its type and name was read before. Dumps may overlap: what is the same is no mistake.
+
+        Raises InvalidObjectError for another of the same name.
+        """
+        key = object_key(obj)
+        first, known = self.loaded.places.setdefault((type_, key), (place, obj))
+        if known is obj:
+            return True
+        if self._lenient and known == obj:
+            return False
+        problem = f"{type_.rpartition(' ')[2]} {readable(key)} is given twice, first in {first}"
+        raise InvalidObjectError(f"{place}: {named}", "metadata.name", problem)
+
+    def _is_taken(self, key: str) -> bool:
+        """Whether a pod has this key."""
+        return ("Pod", key) in self.loaded.places
 
 
 class _List(msgspec.Struct):

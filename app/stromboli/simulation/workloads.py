@@ -6,8 +6,9 @@ seen (it has a uid) has its pods beside it and becomes none.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -70,10 +71,12 @@ class Parts:
 class Expansion:
     """Makes the objects of workloads, not too many all in all."""
 
+    #: the workloads whose pods were made, by uid
+    owners: dict[str, Manifest]
+    #: whether there is a pod of such a key
+    is_taken: Callable[[str], bool]
     most: int = MOST_PODS
     pods: int = 0
-    #: the workloads whose pods were made, by uid
-    owners: dict[str, Manifest] = field(default_factory=dict)
 
     def expand(self, manifest: Manifest, where: str) -> Iterator[tuple[str, Manifest]]:
         """The PodGroup and the pods of a workload, as (kind, manifest). Raises InvalidObjectError."""
@@ -93,7 +96,10 @@ class Expansion:
         if parts.gang is not None:
             yield "PodGroup", _pod_group(manifest, parts.gang, parts.roles, owner, where)
         for role in parts.roles:
-            for number in range(role.count):
+            # A Deployment and a StatefulSet may have one name: what stands for a drawn name is not the other's.
+            prefix = f"{manifest['metadata']['namespace']}/{role.prefix}"
+            free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
+            for number in itertools.islice(free, role.count):
                 yield "Pod", _pod(manifest, parts, role, number, owner)
 
 
