@@ -210,7 +210,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         try:
             text = body.decode()
             return as_json(
-                await questions.ask(lambda rehearsal: try_changes("the request", text, rehearsal, source.engine))
+                await questions.ask(lambda rehearsal: try_changes({"the request": text}, rehearsal, source.engine))
             )
         except (UnicodeDecodeError, StromboliError) as error:
             raise HTTPException(400, str(error)) from None

@@ -150,7 +150,7 @@ def test_objects_are_added_removed_and_another_policy_is_tried(files: Path) -> N
     wrong = stromboli("whatif", "-f", "-", "--on", files, stdin=typo)
     assert (wrong.exit_code, len(wrong.output.splitlines())) == (2, 1)
     assert "did you mean 'weight'?" in wrong.output
-    assert (missing.exit_code, missing.output) == (2, "-: document 1: there is no Node m to remove\n")
+    assert (missing.exit_code, missing.output) == (2, "standard input: document 1: there is no Node m to remove\n")
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,9 @@ def test_objects_are_added_removed_and_another_policy_is_tried(files: Path) -> N
         ("{kind: [Queue], metadata: {name: a}}", "document 1: kind: should be text, not ['Queue']"),
         ("{kind: Queue, $patch: delete}", "document 1: Queue: metadata.name: is required"),
         ("actions: nope\ntiers: []", "actions: unknown action 'nope'"),
+        ('{"kind": "Queue"\n "spec": {}}', "line 2, column 2: not valid JSON: Expecting ',' delimiter"),
+        ("{kind: Queue\n spec: {}}", "line 2, column 6: not valid YAML: did not find expected ',' or '}'"),
+        ('{"kind": "PodList", "items": [{"spec": {}}]}', "document 1: item 1: Pod: metadata.name: is required"),
     ],
 )
 def test_what_is_wrong_with_a_change_is_a_line_that_names_its_file(tmp_path: Path, change: str, says: str) -> None:
@@ -169,6 +172,29 @@ def test_what_is_wrong_with_a_change_is_a_line_that_names_its_file(tmp_path: Pat
     told = stromboli("whatif", "-f", path, "--on", cluster)
     assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
     assert told.stderr.startswith(f"{path}: {says}")
+
+
+@pytest.mark.parametrize("ending", ["json", "yaml"])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [('{"kind": "Queue",\n "spec": {]}', 2), ('{"kind": "Queue"}\n{"kind": "Queue"}', 2), ('{"kind', 1)],
+)
+def test_broken_json_is_said_to_be_json_wherever_it_is(files: Path, ending: str, text: str, line: int) -> None:
+    """Also before a service is asked, which would not know the file."""
+    good, change = files.with_name("good.json"), files.with_name(f"change.{ending}")
+    good.write_text('{"kind": "Queue", "metadata": {"name": "a"}}')
+    change.write_text(text)
+    for command in (["simulate"], ["whatif", "-f", good, "-f"], ["whatif", "--on", files, "-f", good, "-f"]):
+        told = stromboli(*command, change)
+        assert (told.exit_code, told.stdout.count("not valid")) == (2, 0)
+        assert f"{change}: line {line}, column " in told.stderr
+        assert ": not valid JSON: " in told.stderr
+
+
+def test_a_second_policy_to_try_is_refused(files: Path) -> None:
+    policy = "actions: allocate\ntiers: []\n"
+    told = stromboli("whatif", "-f", "-", "--on", files, stdin=f"{policy}---\n{policy}")
+    assert (told.exit_code, told.stderr) == (2, "standard input: document 2: a second policy: only one can be tried\n")
 
 
 def test_pods_that_would_wait_fail_a_gate(files: Path) -> None:

@@ -25,7 +25,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     "binary": (bytes(range(256)), "not text: byte 128 is not UTF-8"),
     "null bytes": ("kind: \0", "not valid YAML: unacceptable character"),
     "UTF-16 without a mark": ("kind: Pod".encode("utf-16-le"), "not valid YAML"),
-    "duplicate key": ("kind: Pod\nkind: Pod", "line 2, column 1: 'kind' is given twice"),
+    "duplicate key": ("kind: Pod\nkind: Pod", "line 2, column 1: Pod: 'kind' is given twice"),
     "tab": ("kind:\n\tPod", "line 2, column 1: not valid YAML"),
     "year 0": (
         "kind: Pod\nmetadata: {name: a, creationTimestamp: 0000-01-01T00:00:00Z}",

@@ -77,7 +77,7 @@ def test_changes_to_a_cluster(changes: list[Change]) -> None:
     hostile = {"kind": "List", "items": [changed(MANIFESTS, changes), {**REMOVAL, **changed(REMOVAL, changes)}]}
     for document in (changed(MANIFESTS, changes), changed(REMOVAL, changes), hostile):
         with suppress(StromboliError):
-            found = read_changes("change", json.dumps(document), known)
+            found = read_changes({"change": json.dumps(document)}, known)
             assert all(len(problem) < 1500 and "\n" not in problem for problem in found.problems)
             found.apply(known.fork())
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from stromboli.api.documents import read_yaml
-from stromboli.simulation.manifests import CLUSTER_KINDS, Loaded, describe, load
+from stromboli.api.validation import describe
+from stromboli.simulation.manifests import CLUSTER_KINDS, Loaded, load
 from tests.cli.conftest import stromboli
 
 (_EVERYTHING,) = read_yaml(Path(__file__).with_name("everything.yaml").read_text())

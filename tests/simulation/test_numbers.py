@@ -58,6 +58,24 @@ def test_a_number_that_json_cannot_have_is_named_by_its_item(tmp_path: Path) -> 
     assert "status.allocatable.cpu: " in result.stderr
 
 
+@pytest.mark.parametrize("number", [".inf", "-.Inf", ".nan", "9" * 70, "1.0e+999", "!!int x"])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: %s}}\n", 3),
+        ("kind: NodeList\nitems:\n- kind: Node\n  metadata: {name: n}\n  status: {allocatable: {cpu: %s}}\n", 5),
+        ("config: ''\nobjects:\n- {kind: Node, metadata: {name: n}, status: {allocatable: {cpu: %s}}}\n", 3),
+    ],
+)
+def test_a_number_that_yaml_can_have_is_named_by_its_object(tmp_path: Path, text: str, line: int, number: str) -> None:
+    (tmp_path / "file.yaml").write_text(text % number)
+    result = stromboli("simulate", tmp_path / "file.yaml")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"file.yaml: line {line}, column " in result.stderr
+    assert ": Node n: " in result.stderr
+    assert "status.allocatable.cpu: " in result.stderr
+
+
 @pytest.mark.parametrize("wrong", ["spec: {weight: -1}", "spec: [1]", "metadata: {name: B}"])
 def test_an_object_of_a_change_is_named_by_its_own_document(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "cluster.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n")

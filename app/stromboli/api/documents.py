@@ -11,7 +11,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ import yaml
 from yaml import events
 
 from stromboli.api.errors import DocumentError
-from stromboli.api.validation import field_path, readable, shown
+from stromboli.api.validation import describe, field_path, readable, shown
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -31,6 +31,10 @@ _DEEPEST = 100
 _MOST_ALIASED = 100_000
 #: digits of a number that is worth converting
 _LONGEST_NUMBER = 64
+
+_FLOW_STYLE = re.compile(r"\s*[{\[]")
+#: what hardly anybody writes who does not mean JSON
+_QUOTED_KEY = re.compile(r'[\s\[]*{\s*"')
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE_KEY = "<<"
@@ -75,6 +79,19 @@ def read_json(text: str) -> Any:
         raise DocumentError(f"not valid JSON: {error}") from None
 
 
+def read_value(text: str) -> Any:
+    """The value of a JSON text. Of numbers that nobody can compute with YAML's reader says where they are.
+
+    Raises DocumentError.
+    """
+    try:
+        return read_json(text)
+    except DocumentError as error:
+        if error.line:
+            raise
+        return next(read_yaml(text), None)
+
+
 def read_yaml(text: str) -> Iterator[Any]:
     """The documents of a YAML stream, one by one; None for an empty one. Raises DocumentError.
 
@@ -92,6 +109,29 @@ def read_yaml(text: str) -> Iterator[Any]:
         raise DocumentError(f"not valid YAML: {' '.join(str(error).split())}") from None
     finally:
         loader.dispose()
+
+
+def read_either(text: str, *, json: bool = False, of_json: Callable[[str], Any] = read_value) -> Iterator[Any]:
+    """The documents of a text: of one in JSON what `of_json` makes of it, else those of a YAML stream.
+
+    What is written in YAML's flow style may be either, unless it is said to be `json`. Raises DocumentError.
+    """
+    if not (json or _FLOW_STYLE.match(text)):
+        yield from read_yaml(text)
+        return
+    try:
+        yield of_json(text)
+    except DocumentError as error:
+        if json:
+            raise
+        if "\n---" in text or not _QUOTED_KEY.match(text):
+            yield from read_yaml(text)
+            return
+        try:
+            documents = list(read_yaml(text))
+        except DocumentError:
+            raise error from None
+        yield from documents
 
 
 class _Node:
@@ -244,6 +284,14 @@ class _Document:
                 for key, value in mapping.items():
                     node.value.setdefault(key, value)  # type: ignore[union-attr]
 
+    def _object(self) -> str:
+        """The object that is read, as far as it was: its kind and key, or nothing. Lists are none."""
+        for node in self._stack:
+            value = node.value
+            if isinstance(value, dict) and isinstance(value.get("kind"), str) and not value["kind"].endswith("List"):
+                return describe(value["kind"], value)
+        return ""
+
     def _position(self) -> int | str | None:
         """Where in the innermost container the next value comes; None where a key does."""
         node = self._stack[-1] if self._stack else None
@@ -255,7 +303,8 @@ class _Document:
         """An error at the last event, with the path of what is read."""
         keys = (*(node.at for node in self._stack[1:]), self._position())
         path = readable(field_path(key for key in keys if key is not None))
-        return DocumentError(f"{path}: {problem}" if path else problem, *_place(self._event.start_mark))
+        parts = (self._object(), path, problem)
+        return DocumentError(": ".join(part for part in parts if part), *_place(self._event.start_mark))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from typing import Any
 
 from pydantic_core import ErrorDetails
 
@@ -32,6 +33,14 @@ def readable(name: object) -> str:
     if not (isinstance(name, str) and name.isprintable()):
         return shown(name)
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+
+
+def describe(kind: str, manifest: Mapping[str, Any]) -> str:
+    """An object for messages: its kind and key."""
+    metadata = manifest.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    key = "/".join(readable(metadata[k]) for k in ("namespace", "name") if metadata.get(k))
+    return " ".join([readable(kind), key]).strip()
 
 
 def listed(names: Collection[object]) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from stromboli.api.documents import read_either
+from stromboli.api.errors import DocumentError, StromboliError
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Context, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
 from stromboli.cli.output import Format, Output, show
 from stromboli.cli.problems import quit_with
 from stromboli.engine import Engine
 from stromboli.explain.whatif import WhatIf, lines
-from stromboli.simulation.changes import try_changes
+from stromboli.simulation.changes import Texts, try_changes
 from stromboli.simulation.files import LARGEST_FILE, bounded_text, read_text
 
 #: the exit code when pods of the change would wait and that is not wanted
@@ -51,16 +53,15 @@ def whatif(
 
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """
-    text = "\n---\n".join(_text(path) for path in change)
+    texts = dict(map(_text, change))
     known = clusters.known_from(on, kubeconfig, context, policy, scheduler_name)
     if known is None:
         answer = msgspec.convert(
-            clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=text.encode()), WhatIf
+            clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=_joined(texts)), WhatIf
         )
     else:
-        source = ", ".join(map(str, change))
-        engine_of = partial(Engine, registry=known.engine.registry, source=source)
-        answer = try_changes(source, text, known.rehearsal(), engine_of)
+        engine_of = partial(Engine, registry=known.engine.registry, source=", ".join(texts))
+        answer = try_changes(texts, known.rehearsal(), engine_of)
     show(answer, output, lines(answer))
     if answer.problems:
         quit_with(answer.problems)
@@ -68,5 +69,19 @@ def whatif(
         raise typer.Exit(PENDING)
 
 
-def _text(path: Path) -> str:
-    return bounded_text("standard input", sys.stdin.buffer, LARGEST_FILE) if str(path) == "-" else read_text(path)
+def _text(path: Path) -> tuple[str, str]:
+    """Where a change is from, and the change."""
+    if str(path) == "-":
+        return "standard input", bounded_text("standard input", sys.stdin.buffer, LARGEST_FILE)
+    return str(path), read_text(path)
+
+
+def _joined(texts: Texts) -> bytes:
+    """What is in several texts as one. Raises StromboliError for what cannot be read, while it is known where it is."""
+    documents: list[Any] = []
+    for source, text in texts.items():
+        try:
+            documents += read_either(text, json=source.endswith(".json"))
+        except DocumentError as error:
+            raise StromboliError(f"{source}: {error}") from None
+    return b"\n---\n".join(msgspec.json.encode(each) for each in documents if each is not None)

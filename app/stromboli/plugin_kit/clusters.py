@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
+from stromboli.api.validation import describe
 from stromboli.plugin_kit.surroundings import SCHEDULER
-from stromboli.simulation.manifests import decode, describe
+from stromboli.simulation.manifests import decode
 from stromboli.state.reads import Reads
 
 _VALUES = ("red", "blue", "true", "false", "1", "2")

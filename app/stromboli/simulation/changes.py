@@ -6,13 +6,13 @@ A document is an object, which is added or, where one of its name is there, laid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from stromboli.api.documents import read_yaml
+from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, MistakesError
 from stromboli.api.objects import PodStatus
 from stromboli.api.validation import readable, shown
@@ -20,8 +20,11 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load_each
+from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key
+
+#: what was written, by where it is from
+Texts: TypeAlias = Mapping[str, str]
 
 _DELETE = "delete"
 #: objects, and as many pods of workloads
@@ -51,12 +54,12 @@ class Changes:
         return [object_key(obj) for kind, obj in self.objects if kind == "Pod"]
 
 
-def try_changes(source: str, text: str, rehearsal: Rehearsal, engine: Callable[[str], Engine]) -> WhatIf:
-    """What would be otherwise after the changes in a text; what of it cannot be used is among the problems.
+def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engine]) -> WhatIf:
+    """What would be otherwise after the changes in some texts; what of it cannot be used is among the problems.
 
-    `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the text can be used.
+    `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the texts can be used.
     """
-    changes = read_changes(source, text, rehearsal.state)
+    changes = read_changes(texts, rehearsal.state)
     if changes.problems and not (changes.objects or changes.removed or changes.policy):
         raise MistakesError(changes.problems)
     other = None if changes.policy is None else engine(changes.policy)
@@ -64,17 +67,19 @@ def try_changes(source: str, text: str, rehearsal: Rehearsal, engine: Callable[[
     return msgspec.structs.replace(found, problems=[*changes.problems, *found.problems])
 
 
-def read_changes(source: str, text: str, state: ClusterState) -> Changes:
-    """Read changes to a state from a text of YAML or JSON; what is wrong is in `problems`."""
+def read_changes(texts: Texts, state: ClusterState) -> Changes:
+    """Read changes to a state from texts of YAML or JSON; what is wrong is in `problems`."""
     out = Changes()
     manifests: list[tuple[str, dict[str, Any]]] = []
-    try:
-        for number, document in enumerate(read_yaml(text), 1):
-            where = f"{source}: document {number}"
-            for place, each in _flat(document, where, out.problems):
-                _sort(out, manifests, each, place, state)
-    except DocumentError as error:
-        out.problems.append(f"{source}: {error}")
+    for source, text in texts.items():
+        try:
+            for number, document in enumerate(read_either(text, json=source.endswith(".json")), 1):
+                where = f"{source}: document {number}"
+                for place, each in _flat(document, where, out.problems):
+                    _sort(out, manifests, each, place, state)
+        except DocumentError as error:
+            out.problems.append(f"{source}: {error}")
+    source = ", ".join(texts)
     _decode(out, manifests, source, state)
     if not (out.objects or out.removed or out.policy or out.problems):
         out.problems.append(f"{source}: no changes")
@@ -83,11 +88,12 @@ def read_changes(source: str, text: str, state: ClusterState) -> Changes:
 
 def _flat(document: Any, where: str, problems: list[str]) -> Iterable[tuple[str, Any]]:
     """The objects of a document, each after where it is."""
-    if not isinstance(document, dict) or document.get("kind") != "List":
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not (kind == "List" or (isinstance(kind, str) and kind.endswith("List") and "items" in document)):
         return () if document is None else ((where, document),)
     items = document.get("items") or []
     if isinstance(items, list):
-        return [(f"{where}: item {number}", item) for number, item in enumerate(items, 1)]
+        return [(f"{where}: item {number}", of_list(kind, item)) for number, item in enumerate(items, 1)]
     problems.append(f"{where}: items: should be a list, not {shown(items)}")
     return ()
 
@@ -98,6 +104,9 @@ def _sort(
     if not isinstance(document, dict):
         out.problems.append(f"{where}: an object or a policy is needed, not {shown(document)}")
     elif "kind" not in document and not {"actions", "tiers"}.isdisjoint(document):
+        if out.policy is not None:
+            out.problems.append(f"{where}: a second policy: only one can be tried")
+            return
         # JSON is YAML, and what is read from it again is the same.
         out.policy = msgspec.json.encode(document).decode()
     elif not isinstance(document.get("kind", ""), str):

@@ -6,7 +6,7 @@ Whatever is wrong is said in one line with file, document, object, field and val
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,9 +15,9 @@ import msgspec
 
 from stromboli import gate
 from stromboli.api import crds, objects
-from stromboli.api.documents import read_json, read_yaml
+from stromboli.api.documents import read_either, read_value
 from stromboli.api.errors import DocumentError, InvalidObjectError
-from stromboli.api.validation import did_you_mean, readable, shown
+from stromboli.api.validation import describe, did_you_mean, readable, shown
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.state.cluster import object_key
@@ -36,7 +36,6 @@ CLUSTER_KINDS = frozenset(
     )
 )
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")
-_FLOW_STYLE = re.compile(r"\s*[{\[]")
 #: the order in which objects are fed, as recorded scenarios expect
 _FEED_ORDER = (
     "Node",
@@ -136,12 +135,10 @@ def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or "default"}}
 
 
-def describe(kind: str, manifest: Mapping[str, Any]) -> str:
-    """An object for messages: its kind and key."""
-    metadata = manifest.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    key = "/".join(readable(metadata[k]) for k in ("namespace", "name") if metadata.get(k))
-    return " ".join([readable(kind), key]).strip()
+def of_list(kind: str, item: Any) -> Any:
+    """An item with its kind, which that of its list says where it says none itself: a PodList has Pods."""
+    named = not isinstance(item, dict) or "kind" in item or kind == "List"
+    return item if named else {"kind": kind.removesuffix("List"), **item}
 
 
 class _Reader:
@@ -161,7 +158,7 @@ class _Reader:
     def read(self, source: str, text: str) -> None:
         """Read all documents of a text."""
         try:
-            for number, document in enumerate(_documents(text, json=source.endswith(".json")), 1):
+            for number, document in enumerate(read_either(text, json=source.endswith(".json"), of_json=_json), 1):
                 self._document(source, number, document)
         except DocumentError as error:
             self.loaded.problems.append(f"{source}: {error}")
@@ -202,13 +199,11 @@ class _Reader:
         for number, item in enumerate(items or (), 1):
             if isinstance(item, msgspec.Raw):
                 try:
-                    item = _value(bytes(item).decode())
+                    item = read_value(bytes(item).decode())
                 except DocumentError as error:
                     self.loaded.problems.append(f"{where}: item {number}: {error}")
                     continue
-            if isinstance(item, dict) and "kind" not in item and kind != "List":
-                item = {"kind": kind.removesuffix("List"), **item}
-            self.manifest(f"{where}: item {number}", item)
+            self.manifest(f"{where}: item {number}", of_list(kind, item))
 
     def _expand(self, workload: str, manifest: dict[str, Any], place: str) -> None:
         kind = manifest["kind"]
@@ -257,33 +252,10 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-def _documents(text: str, *, json: bool) -> Iterator[Any]:
-    """The documents of a text in JSON or YAML; what is written in YAML's flow style may be either."""
-    if json or _FLOW_STYLE.match(text):
-        try:
-            yield _json(text)
-        except DocumentError:
-            if json:
-                raise
-        else:
-            return
-    yield from read_yaml(text)
-
-
 def _json(text: str) -> Any:
     """The document of a JSON text, item by item where it is a list: items take ten times the room of their text."""
     try:
         found = msgspec.json.decode(text, type=_List)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return _value(text)
-    return found if found.kind.endswith("List") and found.items is not None else _value(text)
-
-
-def _value(text: str) -> Any:
-    """The value of a JSON text. Of numbers that nobody can compute with YAML's reader says where they are."""
-    try:
-        return read_json(text)
-    except DocumentError as error:
-        if error.line:
-            raise
-        return next(read_yaml(text), None)
+        return read_value(text)
+    return found if found.kind.endswith("List") and found.items is not None else read_value(text)

@@ -13,12 +13,12 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from stromboli.api.errors import InvalidObjectError
-from stromboli.api.validation import did_you_mean, field_path, problem, readable, shown
+from stromboli.api.validation import describe, did_you_mean, field_path, problem, readable, shown
 from stromboli.engine import Engine
 from stromboli.framework.environment import Environment, NodeUsage, Sharding
 from stromboli.framework.registry import Registry
 from stromboli.policy.rules import Compatibility
-from stromboli.simulation.manifests import decode, describe
+from stromboli.simulation.manifests import decode
 from stromboli.simulation.run import Run, feed, run
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState
