@@ -180,7 +180,8 @@ async def test_a_change_is_tried_and_not_made() -> None:
         assert [(each["pod"], each["node"]) for each in answer["bound"]] == [("research/waits-0", "n")]
         assert "default/runs-0" in known.pods.by_key
         objects = "---\nkind: Node\nmetadata: {name: n}\n" * 10_001
-        pods = "kind: Deployment\nmetadata: {name: d}\nspec: {replicas: 10001}\n"
+        template = "{spec: {containers: [{name: c}]}}"
+        pods = f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: 10001, template: {template}}}\n"
         for body, problem in (
             (objects, "the request: changes 10,001 objects, more than 10,000"),
             (pods, "spec: would be pod number 10,000 and more"),

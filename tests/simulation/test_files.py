@@ -72,7 +72,8 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
         "Job j: spec.minAvalable: unknown field, with the value 3, did you mean 'minAvailable'?",
     ),
     "too many pods": (
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {replicas: 2000000000}",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n"
+        "spec: {replicas: 2000000000, template: {spec: {containers: [{name: c}]}}}",
         "Deployment d: spec: would be pod number 100,000 and more",
     ),
     "objects of another type": ("objects: 5\nconfig: x", "objects: input should be a valid list, not 5"),

@@ -56,7 +56,7 @@ def test_dumps_may_overlap_and_may_not_contradict_each_other(tmp_path: Path, kin
 
 
 def test_one_name_may_stand_in_several_namespaces_and_for_several_kinds(tmp_path: Path) -> None:
-    for number, kind in enumerate(("Pod", "PodGroup", "Queue", "Node", "PersistentVolumeClaim")):
+    for number, kind in enumerate(("Pod", "PodGroup", "Queue", "Node", "ResourceQuota")):
         spaces = [None] if kind in CLUSTER_KINDS else ["default", "other"]
         for space in spaces:
             spec = TEMPLATE["spec"] if kind == "Pod" else {}

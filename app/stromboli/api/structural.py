@@ -118,25 +118,21 @@ def _json_type(value: Any) -> str:
 
 def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
     """What is wrong with a value of the right type; `{path}` stands for its field path."""
-    text = json.dumps(value, ensure_ascii=False)[1:-1] if isinstance(value, str) else str(value)
-    shown = text.replace("{", "{{").replace("}", "}}")
     if "enum" in schema and value not in schema["enum"]:
         listed = ", ".join(f'"{choice}"' for choice in schema["enum"])
-        yield f'Unsupported value: "{shown}": supported values: {listed}'
+        yield f'Unsupported value: "{_shown(value)}": supported values: {listed}'
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        body = f"Invalid value: {shown}: {{path}} in body"
         if "minimum" in schema and value < schema["minimum"]:
-            yield f"{body} should be greater than or equal to {schema['minimum']}"
+            yield f"{_invalid(value)} should be greater than or equal to {schema['minimum']}"
         if "maximum" in schema and value > schema["maximum"]:
-            yield f"{body} should be less than or equal to {schema['maximum']}"
+            yield f"{_invalid(value)} should be less than or equal to {schema['maximum']}"
     elif isinstance(value, str):
-        body = f'Invalid value: "{shown}": {{path}} in body'
         if len(value) > schema.get("maxLength", len(value)):
             yield f"Too long: may not be more than {schema['maxLength']} bytes"
         if len(value) < schema.get("minLength", 0):
-            yield f"{body} should be at least {schema['minLength']} chars long"
+            yield f"{_invalid(value)} should be at least {schema['minLength']} chars long"
         if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
-            yield f"{body} should match '{schema['pattern'].replace('{', '{{').replace('}', '}}')}'"
+            yield f"{_invalid(value)} should match '{schema['pattern'].replace('{', '{{').replace('}', '}}')}'"
     elif isinstance(value, (dict, list)):
         entries = "Properties" if isinstance(value, dict) else "Items"
         least, most = schema.get(f"min{entries}", 0), schema.get(f"max{entries}", len(value))
@@ -144,3 +140,14 @@ def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
             yield f"Invalid value: {len(value)}: {{path}} in body should have at least {least} {entries.lower()}"
         if len(value) > most:
             yield f"Too many: {len(value)}: must have at most {most} items"
+
+
+def _invalid(value: Any) -> str:
+    quote = '"' if isinstance(value, str) else ""
+    return f"Invalid value: {quote}{_shown(value)}{quote}: {{path}} in body"
+
+
+def _shown(value: Any) -> str:
+    """A value in a text that is formatted later."""
+    text = json.dumps(value, ensure_ascii=False)[1:-1] if isinstance(value, str) else str(value)
+    return text.replace("{", "{{").replace("}", "}}")

@@ -14,15 +14,13 @@ from msgspec.structs import replace
 from stromboli.api import crds, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
-from stromboli.simulation.defaults import with_requests
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_requests
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.podgroups import is_bare, pod_group_for
 from stromboli.state.pods import GROUP_ANNOTATION
 
 _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
-#: the classes that every cluster has
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def admit(loaded: Loaded, scheduler_names: Collection[str]) -> list[tuple[str, Any]]:
@@ -48,7 +46,7 @@ class _Priorities:
     """The priorities of pods, by the name of their class."""
 
     def __init__(self, classes: Iterator[objects.PriorityClass]) -> None:
-        self._values: dict[str, int] = dict(_SYSTEM_PRIORITIES)
+        self._values: dict[str, int] = dict(SYSTEM_PRIORITIES)
         self._default: int | None = None
         for each in classes:
             self._values[each.metadata.name] = each.value

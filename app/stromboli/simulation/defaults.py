@@ -1,10 +1,13 @@
-"""Defaults that the API server gives to pods."""
+"""What the API server has or fills in without being told."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from stromboli.api import objects
+
+#: the priority classes that every cluster has, and their values
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 def with_requests(spec: objects.PodSpec) -> objects.PodSpec:

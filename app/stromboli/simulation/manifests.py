@@ -210,9 +210,10 @@ class _Reader:
         named = describe(kind, manifest)
         where = f"{place}: {named}"
         schema.check(workload, manifest, where, lenient=self._lenient)
+        placed = _placed(kind, manifest, where)
         if not self._lenient:
             workloads.check_counts(manifest, where)
-        placed = _placed(kind, manifest, where)
+            refusals.check(workload, placed, placed, where)
         if self._is_new(f"{workload} {kind}", placed, place, named):
             for made_kind, made in self._workloads.expand(placed, where):
                 self._add(made_kind, made, place, named)

@@ -1,52 +1,88 @@
-"""What the API server would refuse of our custom resources: values out of bounds, and fields that do not go together.
+"""What the API server would refuse: values out of bounds, and fields that are missing or do not go together.
 
 The models read what is there, also in clusters with other definitions; a manifest that nobody has admitted yet is held
-to the generated CustomResourceDefinitions.
+to the generated CustomResourceDefinitions, and to what Kubernetes and the webhooks of controllers refuse of the fields
+that scheduling reads.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from importlib import resources
+from typing import Any, TypeAlias
 
-from stromboli.api import crd_schema, crds
+from stromboli.api import crd_schema, crds, quantity
+from stromboli.api.documents import read_yaml
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.patterns import compiled
 from stromboli.api.resources import ResourceAmounts, amount, told_quantity
 from stromboli.api.structural import Schema, problems
-from stromboli.api.validation import field_path
+from stromboli.api.validation import field_path, shown
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES
+
+#: pairs of a field path and what is wrong there
+Problems: TypeAlias = Iterator[tuple[str, str]]
 
 _ROOT = "root"
+#: the most that a PriorityClass may have which is not the system's
+_MOST_PRIORITY = 1_000_000_000
+_DATA = resources.files(__package__).joinpath("kubernetes_bounds.yaml")
+_KUBERNETES: Mapping[str, Schema] = next(read_yaml(_DATA.read_text()))["kinds"]
+#: resources of containers without a domain
+_NATIVE = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_QUALIFIED = re.compile(rf"(?!requests\.){_DOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 
 
-def check(kind: str, manifest: dict[str, Any], obj: Any, where: str) -> None:
-    """Raise InvalidObjectError for the first thing that the API server would refuse of a manifest that was read."""
-    if kind not in crds.KINDS:
-        return
-    for path, problem in problems(_present(manifest), _schema(kind)):
-        raise InvalidObjectError(where, path, problem.replace(f"{path} in body ", ""))
-    for path, problem in _RULES.get(kind, _no_rules)(obj):
+def check(type_: str, manifest: dict[str, Any], obj: Any, where: str) -> None:
+    """Raise InvalidObjectError for the first thing that the API server would refuse of a manifest.
+
+    `type_` is its kind, or for workloads the type in the schema; `obj` what was read of a custom resource.
+    """
+    for path, problem in _found(type_, manifest, obj):
         raise InvalidObjectError(where, path, problem)
 
 
+def _found(type_: str, manifest: dict[str, Any], obj: Any) -> Problems:
+    schema = _schema(type_)
+    if schema is None:
+        return
+    for path, problem in problems(_present(manifest, schema), schema):
+        yield path, problem.replace(f"{path} in body ", "")
+    yield from _RULES.get(type_, _no_rules)(obj if type_ in crds.KINDS else manifest)
+    if type_ not in crds.KINDS:
+        whole = manifest.get("spec") or {}
+        for path, spec in [("spec", whole)] if type_ == "Pod" else _within(whole, "spec"):
+            if "containers" in spec:
+                yield from _of_pod_spec(spec, path)
+
+
 @cache
-def _schema(kind: str) -> Schema:
-    return crd_schema.open_api_schema(crds.KINDS[kind])
+def _schema(type_: str) -> Schema | None:
+    return crd_schema.open_api_schema(crds.KINDS[type_]) if type_ in crds.KINDS else _KUBERNETES.get(type_)
 
 
-def _present(value: Any) -> Any:
-    """A manifest without nulls, which mean absence."""
-    if isinstance(value, dict):
-        return {key: _present(item) for key, item in value.items() if item is not None}
-    return [_present(item) for item in value] if isinstance(value, list) else value
+def _present(value: Any, schema: Schema) -> Any:
+    """What of a manifest a schema is about, without nulls, which mean absence."""
+    if isinstance(value, list) and "items" in schema:
+        return [_present(item, schema["items"]) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known = {key: {} for key in schema.get("required", ())} | schema.get("properties", {})
+    others = schema.get("additionalProperties")
+    schemas = {key: known.get(key, others) for key, item in value.items() if item is not None}
+    return {key: _present(value[key], inner) for key, inner in schemas.items() if isinstance(inner, dict)}
 
 
-def _no_rules(_: Any) -> Iterator[tuple[str, str]]:
+def _no_rules(_: Any) -> Problems:
     return iter(())
 
 
-def _of_queue(queue: crds.Queue) -> Iterator[tuple[str, str]]:
+def _of_queue(queue: crds.Queue) -> Problems:
     spec = queue.spec
     if spec.parent == queue.metadata.name:
         yield "spec.parent", "a queue cannot be its own parent"
@@ -58,9 +94,7 @@ def _of_queue(queue: crds.Queue) -> Iterator[tuple[str, str]]:
     yield from _above("spec.guarantee.resource", guarantee, "capability", spec.capability)
 
 
-def _above(
-    path: str, amounts: ResourceAmounts | None, limit: str, limits: ResourceAmounts | None
-) -> Iterator[tuple[str, str]]:
+def _above(path: str, amounts: ResourceAmounts | None, limit: str, limits: ResourceAmounts | None) -> Problems:
     """Amounts that are above the limit of the same resource, where there is one."""
     for name, value in (amounts or {}).items():
         most = (limits or {}).get(name)
@@ -69,7 +103,7 @@ def _above(
             yield field_path((name,), path), f"must not be above {limit}, but {told[0]} is above {told[1]}"
 
 
-def _of_pod_group(group: crds.PodGroup) -> Iterator[tuple[str, str]]:
+def _of_pod_group(group: crds.PodGroup) -> Problems:
     spec = group.spec
     topologies = [("spec.networkTopology", spec.network_topology)]
     for number, policy in enumerate(spec.sub_group_policy):
@@ -79,7 +113,7 @@ def _of_pod_group(group: crds.PodGroup) -> Iterator[tuple[str, str]]:
             yield path, "only one of highestTierAllowed and highestTierName may be given"
 
 
-def _of_hyper_node(hyper_node: crds.HyperNode) -> Iterator[tuple[str, str]]:
+def _of_hyper_node(hyper_node: crds.HyperNode) -> Problems:
     for number, member in enumerate(hyper_node.spec.members):
         match = member.selector.regex_match
         if match is None:
@@ -90,8 +124,98 @@ def _of_hyper_node(hyper_node: crds.HyperNode) -> Iterator[tuple[str, str]]:
             yield f"spec.members[{number}].selector.regexMatch.pattern", str(error)
 
 
-_RULES: Mapping[str, Callable[[Any], Iterator[tuple[str, str]]]] = {
+def _of_priority_class(manifest: dict[str, Any]) -> Problems:
+    name, value = manifest["metadata"]["name"], manifest.get("value") or 0
+    known = SYSTEM_PRIORITIES.get(name)
+    if known is None and name.startswith("system-"):
+        yield "metadata.name", f"names that begin with system- are Kubernetes' own, not {name!r}"
+    elif known is None and value > _MOST_PRIORITY:
+        yield "value", f"must not be above {_MOST_PRIORITY}, but is {value}"
+    elif known is not None and value != known:
+        yield "value", f"should be {known} in this class, not {value}"
+
+
+def _of_budget(manifest: dict[str, Any]) -> Problems:
+    spec = manifest.get("spec") or {}
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        yield "spec", "only one of minAvailable and maxUnavailable may be given"
+
+
+def _of_volcano_job(manifest: dict[str, Any]) -> Problems:
+    spec = manifest.get("spec") or {}
+    tasks = spec.get("tasks") or ()
+    pods = [1 if task.get("replicas") is None else task["replicas"] for task in tasks]
+    needed = [("spec", spec, sum(pods)), *((f"spec.tasks[{at}]", task, pods[at]) for at, task in enumerate(tasks))]
+    for path, part, most in needed:
+        if (part.get("minAvailable") or 0) > most:
+            yield f"{path}.minAvailable", f"must not be above replicas, but {part['minAvailable']} is above {most}"
+    names = Counter(task["name"] for task in tasks if task.get("name"))
+    for name, times in names.items():
+        if times > 1:
+            yield "spec.tasks", f"{times} tasks have the name {shown(name)}"
+
+
+def _of_kubeflow_job(manifest: dict[str, Any]) -> Problems:
+    if not any(key.endswith("ReplicaSpecs") for key in manifest.get("spec") or ()):
+        yield "spec", "needs the replicas of its roles, such as pytorchReplicaSpecs"
+
+
+_RULES: Mapping[str, Callable[[Any], Problems]] = {
     "Queue": _of_queue,
     "PodGroup": _of_pod_group,
     "HyperNode": _of_hyper_node,
+    "PriorityClass": _of_priority_class,
+    "PodDisruptionBudget": _of_budget,
+    "VolcanoJob": _of_volcano_job,
+    "KubeflowJob": _of_kubeflow_job,
 }
+
+
+# -- pods ------------------------------------------------------------------------------------------------------------
+
+
+def _within(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A value and all in it that are mappings, each after its path."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _within(item, f"{path}[{number}]")
+    elif isinstance(value, dict):
+        yield path, value
+        for key, item in value.items():
+            if isinstance(item, (dict, list)):
+                yield from _within(item, field_path((key,), path))
+
+
+def _of_pod_spec(spec: dict[str, Any], path: str) -> Problems:
+    for kind in ("containers", "initContainers"):
+        for number, container in enumerate(spec.get(kind) or ()):
+            yield from _of_resources(container.get("resources") or {}, f"{path}.{kind}[{number}].resources")
+    for number, toleration in enumerate(spec.get("tolerations") or ()):
+        if not toleration.get("key") and toleration.get("operator") != "Exists":
+            yield f"{path}.tolerations[{number}].operator", "should be Exists where no key is given"
+    for kind in ("affinity", "topologySpreadConstraints"):
+        for place, each in _within(spec.get(kind), f"{path}.{kind}"):
+            yield from _of_requirement(each.get("operator"), each.get("values") or [], place)
+
+
+def _of_requirement(operator: str | None, values: list[str], path: str) -> Problems:
+    """What is wrong with the values of a requirement of a selector."""
+    if operator in ("In", "NotIn") and not values:
+        yield f"{path}.values", f"{operator} needs some"
+    elif operator in ("Exists", "DoesNotExist") and values:
+        yield f"{path}.values", f"{operator} takes none, not {shown(values)}"
+    elif operator in ("Gt", "Lt") and not (len(values) == 1 and _INTEGER.fullmatch(values[0])):
+        yield f"{path}.values", f"{operator} needs one whole number, not {shown(values)}"
+
+
+def _of_resources(given: dict[str, Any], path: str) -> Problems:
+    for what in ("limits", "requests"):
+        for name, value in (given.get(what) or {}).items():
+            at = field_path((name,), f"{path}.{what}")
+            if _NATIVE.fullmatch(name):
+                continue
+            if not _QUALIFIED.fullmatch(name):
+                yield at, f"{shown(name)} is no resource: others than cpu, memory, ... have a domain, as nvidia.com/gpu"
+            elif "kubernetes.io/" not in name and quantity.parse(value).denominator != 1:
+                yield at, f"should be a whole number, not {shown(value)}"
+    yield from _above(f"{path}.requests", given.get("requests"), "limits", given.get("limits"))
