@@ -6,9 +6,8 @@ topology key. matchLabelKeys need no attention: the API server writes them into 
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -35,20 +34,10 @@ from stromboli.state.selectors import NOTHING, Requirement, Selector
 
 #: terms that select a pod, by topology key, with how many pods that have them are on each node
 _Near = list[tuple[str, Vector]]
+#: a topology key, the numbers of terms that have it, and something to tell them apart by
+_Terms = tuple[str, Rows, bytes]
 #: so many values are looked up one by one
 _FEW_VALUES = 8
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A pod, and the terms of placed pods that select it."""
-
-    pod: PodRecord
-    #: their numbers by topology key
-    terms: list[tuple[str, Rows]]
-    #: where they are, after so many changes
-    near: _Near = field(default_factory=list)
-    seen: int = -1
 
 
 class InterPod:
@@ -60,10 +49,8 @@ class InterPod:
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
         #: namespaces by who names and selects them
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
-        #: by the trait that terms are of: what is known of the pods that were asked about last
-        self._asked: defaultdict[Trait[Any], deque[_Asked]] = defaultdict(partial(deque, maxlen=3))
         #: by the trait that terms are of, and by namespace and labels: those that select such a pod
-        self._known_terms: dict[Hashable, list[tuple[str, Rows]]] = {}
+        self._known_terms: dict[Hashable, list[_Terms]] = {}
         #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
         self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 
@@ -101,7 +88,7 @@ class InterPod:
     def preferring(self, pod: PodRecord) -> Hashable:
         """Which preferred terms of all pods select a pod: pods with the same ones are preferred near the same nodes."""
         terms = self._terms(preferred_terms, self._placed.traits(preferred_terms).index(PreferredTerms), pod)
-        return tuple([(key, numbers.tobytes()) for key, numbers in terms])
+        return tuple([which for _, _, which in terms])
 
     def prefers(self, pod: PodRecord) -> bool:
         """Whether a pod has preferred terms."""
@@ -172,27 +159,21 @@ class InterPod:
 
     def _selecting(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> _Near:
         """The terms of placed pods that select a pod, by topology key: the sum of their weights on each node."""
-        last, placed = self._asked[trait], self._placed
-        asked = next((each for each in last if each.pod is pod), None)
-        if asked is None:
-            asked = _Asked(pod, self._terms(trait, terms, pod))
-            last.append(asked)
-        if asked.seen != placed.changes:
-            asked.near, asked.seen = [], placed.changes
-            for key, numbers in asked.terms:
-                weights = partial(terms.weights, numbers)
-                counts = placed.with_traits(trait, (key, numbers.tobytes()), weights)
-                if counts is not None:
-                    asked.near.append((key, counts))
-        return asked.near
+        near = []
+        for key, numbers, which in self._terms(trait, terms, pod):
+            counts = self._placed.with_traits(trait, which, partial(terms.weights, numbers))
+            if counts is not None:
+                near.append((key, counts))
+        return near
 
-    def _terms(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> list[tuple[str, Rows]]:
-        """The numbers of the terms that select a pod, by topology key."""
+    def _terms(self, trait: Trait[Any], terms: TermIndex, pod: PodRecord) -> list[_Terms]:
+        """The terms that select a pod."""
         who = trait, pod.namespace, frozenset(pod.labels.items())
         found = self._known_terms.get(who)
         if found is None:
-            reaching = partial(self._terms_reach, trait, pod.namespace)
-            found = self._known_terms[who] = terms.selecting(pod.labels, reaching)
+            selecting = terms.selecting(pod.labels, partial(self._terms_reach, trait, pod.namespace))
+            named = [(key, numbers.tobytes()) for key, numbers in selecting]
+            found = self._known_terms[who] = [(key, np.frombuffer(which, np.intp), which) for key, which in named]
         return found
 
     def _selected(self, term: Term) -> Rows:
