@@ -5,26 +5,55 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.nodes import read_only
+from stromboli.state.columns import Column
 from stromboli.state.nodes import NodeFacts
 
 
-def has_domain(facts: NodeFacts, key: str) -> Mask:
-    """The nodes that carry the label, shape (nodes,)."""
-    return facts.label(key) >= 0
+class Domains:
+    """The domains of a label."""
+
+    __slots__ = ("_number", "alone", "everywhere", "labelled")
+
+    def __init__(self, labels: Column[str]) -> None:
+        #: the nodes that carry the label, shape (nodes,), and whether these are all
+        self.labelled: Mask = read_only(labels.numbers >= 0)
+        self.everywhere = bool(self.labelled.all())
+        #: whether no two nodes share one
+        self.alone = labels.distinct
+        #: the number of each node's domain, 0 where the label is missing, shape (nodes,)
+        self._number = labels.numbers.astype(np.intp) + 1
+
+    def number_of(self, among: Mask | Rows) -> int:
+        """How many domains some nodes are in, all of which carry the label."""
+        # not np.unique: it is ten times slower
+        return int(np.count_nonzero(np.bincount(self._number[among])))
+
+    def sums(self, amounts: Vector) -> Vector:
+        """For each node the sum of `amounts` (nodes,) over the nodes of its domain; 0 where the label is missing.
+
+        It may be `amounts` itself.
+        """
+        if self.alone:
+            return amounts if self.everywhere else np.where(self.labelled, amounts, 0.0)
+        return self._of_domains(amounts).take(self._number)
+
+    def without(self, amounts: Vector) -> Mask:
+        """The nodes for which that is 0."""
+        without: Mask
+        if self.alone:
+            without = self.sums(amounts) == 0
+        else:
+            # domains are sooner compared than nodes
+            without = (self._of_domains(amounts) == 0).take(self._number)
+        return without
+
+    def _of_domains(self, amounts: Vector) -> Vector:
+        sums: Vector = np.bincount(self._number, weights=amounts, minlength=1).astype(np.float64, copy=False)
+        sums[0] = 0.0
+        return sums
 
 
-def number_of_domains(facts: NodeFacts, key: str, among: Mask | Rows) -> int:
-    """How many domains some nodes are in, all of which carry the label."""
-    # not np.unique: it is ten times slower
-    return int(np.count_nonzero(np.bincount(facts.label(key)[among])))
-
-
-def domain_sums(facts: NodeFacts, key: str, amounts: Vector) -> Vector:
-    """For each node the sum of `amounts` (nodes,) over the nodes of its domain; 0 where the label is missing."""
-    labels = facts.labels(key)
-    if labels.distinct:
-        return np.where(labels.numbers >= 0, amounts, 0.0)
-    number = labels.numbers + 1
-    sums: Vector = np.bincount(number, weights=amounts, minlength=1).astype(np.float64, copy=False)
-    sums[0] = 0.0
-    return sums[number]
+def domains(facts: NodeFacts, key: str) -> Domains:
+    """The domains of a topology key."""
+    return facts.labels(key).derived(Domains)

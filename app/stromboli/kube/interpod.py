@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.view import View
-from stromboli.kube.domains import domain_sums, has_domain
+from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods, Scope, Trait
 from stromboli.kube.terms import (
     Namespaces,
@@ -27,6 +27,7 @@ from stromboli.kube.terms import (
     preferred_terms,
     required_affinity,
     required_anti_affinity,
+    requires_affinity,
 )
 from stromboli.state.columns import Column, Numbers
 from stromboli.state.pods import PodRecord
@@ -61,15 +62,15 @@ class InterPod:
 
     def filters(self, pod: PodRecord) -> Filters:
         """What the pod requires of the pods near a node, and they of it."""
-        near = required_affinity(pod.pod_class)
+        near = self._placed.traits(required_affinity).value(pod.row) if requires_affinity(pod.pod_class) else None
         if near:
             yield "node(s) didn't match pod affinity rules", self._near_all(near, pod)
-        sums = [sum_ for term in self._own_far(pod) if (sum_ := self._nearby(term)) is not None]
-        if sums:
-            yield Passing("node(s) didn't match pod anti-affinity rules"), _nobody(sums)
-        sums = [domain_sums(self._facts, key, counts) for key, counts in self._repelling(pod)]
-        if sums:
-            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), _nobody(sums)
+        far = [(term.topology_key, counts) for term in self._own_far(pod) if (counts := self._counts(term)) is not None]
+        if far:
+            yield Passing("node(s) didn't match pod anti-affinity rules"), self._nobody(far)
+        repelling = self._repelling(pod)
+        if repelling:
+            yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), self._nobody(repelling)
 
     def scope(self, pod: PodRecord) -> Scope:
         """On which pods the filters by anti-affinity depend. Between hosts it asks for those on the node alone."""
@@ -77,7 +78,7 @@ class InterPod:
         keys += [key for key, _ in self._repelling(pod)]
         if not keys:
             return Scope.Nowhere
-        apart = all(self._facts.labels(key).distinct for key in keys)
+        apart = all(self._domains(key).alone for key in keys)
         return Scope.OnNode if apart else Scope.Anywhere
 
     @property
@@ -105,7 +106,7 @@ class InterPod:
                 total = score if total is None else total + score
         if preferred.values:
             for key, weights in self._selecting(preferred_terms, preferred.index(PreferredTerms), pod):
-                score = domain_sums(self._facts, key, weights)
+                score = self._domains(key).sums(weights)
                 total = score if total is None else total + score
         return total
 
@@ -114,18 +115,18 @@ class InterPod:
 
         The first of a group of pods that want each other is let in anywhere: otherwise none of them could ever start.
         """
-        facts = self._facts
 
         def selected() -> Rows:
             return reduce(np.intersect1d, map(self._selected, terms))
 
+        by_term = [self._domains(term.topology_key) for term in terms]
         counts = self._placed.count(terms, selected)
-        if counts is None:
-            counts = np.zeros(len(facts))
-        labelled = [has_domain(facts, term.topology_key) for term in terms]
-        if all(self._selects(term, pod) for term in terms) and not any(counts[has].any() for has in labelled):
-            return reduce(np.logical_and, labelled)
-        return reduce(np.logical_and, [domain_sums(facts, term.topology_key, counts) > 0 for term in terms])
+        far = [] if counts is None else [each.without(counts) for each in by_term]
+        if not all(mask.all() for mask in far):
+            return ~reduce(np.logical_or, far)
+        if all(self._selects(term, pod) for term in terms):
+            return reduce(np.logical_and, [each.labelled for each in by_term])
+        return np.zeros(len(self._facts), np.bool_)
 
     def _own_far(self, pod: PodRecord) -> Sequence[Term]:
         """The terms of pods that a pod keeps away from itself."""
@@ -134,7 +135,7 @@ class InterPod:
     def _nearby(self, term: Term) -> Vector | None:
         """How many pods that a term selects are in each node's domain; None when there are none."""
         counts = self._counts(term)
-        return None if counts is None else domain_sums(self._facts, term.topology_key, counts)
+        return None if counts is None else self._domains(term.topology_key).sums(counts)
 
     def _counts(self, term: Term) -> Vector | None:
         """How many pods that a term selects are on each node; None when there are none."""
@@ -175,6 +176,13 @@ class InterPod:
             named = [(key, numbers.tobytes()) for key, numbers in selecting]
             found = self._known_terms[who] = [(key, np.frombuffer(which, np.intp), which) for key, which in named]
         return found
+
+    def _nobody(self, near: _Near) -> Mask:
+        """The nodes that have none of them in their domain."""
+        return reduce(np.logical_and, [self._domains(key).without(counts) for key, counts in near])
+
+    def _domains(self, key: str) -> Domains:
+        return domains(self._facts, key)
 
     def _selected(self, term: Term) -> Rows:
         """The rows of the pods that a term selects."""
@@ -250,8 +258,3 @@ def _as_difference(term: Term) -> tuple[Term, list[Term]] | None:
             parts = [whole.narrowed([Requirement(out.key, "In", frozenset((value,)))]) for value in out.values]
             return replace(term, selector=whole), [replace(term, selector=part) for part in parts]
     return None
-
-
-def _nobody(sums: list[Vector]) -> Mask:
-    """Where all counts are zero."""
-    return reduce(np.logical_and, [each == 0 for each in sums])

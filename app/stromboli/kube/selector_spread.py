@@ -10,7 +10,7 @@ import numpy as np
 
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework.view import View
-from stromboli.kube.domains import domain_sums, has_domain
+from stromboli.kube.domains import domains
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.pods import PodRecord
 
@@ -42,9 +42,10 @@ class SelectorSpread:
         if placed is not None:
             counts[rows] = placed[rows]
         scores = _fewest_first(counts[rows])
-        zoned = has_domain(self._facts, _ZONE)[rows]
+        zones = domains(self._facts, _ZONE)
+        zoned = zones.labelled[rows]
         if zoned.any():
-            of_zones = _fewest_first(domain_sums(self._facts, _ZONE, counts)[rows])
+            of_zones = _fewest_first(zones.sums(counts)[rows])
             scores[zoned] = scores[zoned] * (1 - _ZONE_PART) + of_zones[zoned] * _ZONE_PART
         scores = np.floor(scores)
         return None if (scores == scores[0]).all() else scores

@@ -13,7 +13,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
-from stromboli.kube.domains import domain_sums, has_domain, number_of_domains
+from stromboli.kube.domains import Domains, domains
 from stromboli.kube.placed import PlacedPods
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
@@ -79,7 +79,8 @@ class Spread:
         if not wanted:
             return
         labelled = self._labelled(wanted)
-        yield f"{_CAUSE} (missing required label)", labelled
+        if not all(self._domains(constraint).everywhere for constraint in wanted):
+            yield f"{_CAUSE} (missing required label)", labelled
         masks = [self._within_skew(constraint, pod, labelled) for constraint in wanted]
         limiting = [mask for mask in masks if mask is not None]
         if limiting:
@@ -99,8 +100,11 @@ class Spread:
             crowding += self._crowding(constraint, pod, labelled, rows[known])[rows]
         return _emptiest_first(np.floor(crowding + 0.5), known)
 
+    def _domains(self, constraint: Constraint) -> Domains:
+        return domains(self._facts, constraint.topology_key)
+
     def _labelled(self, wanted: list[Constraint]) -> Mask:
-        return reduce(np.logical_and, [has_domain(self._facts, c.topology_key) for c in wanted])
+        return reduce(np.logical_and, [self._domains(constraint).labelled for constraint in wanted])
 
     def _within_skew(self, constraint: Constraint, pod: PodRecord, labelled: Mask) -> Mask | None:
         """The nodes where one more pod leaves the skew within its limit; None for all."""
@@ -110,10 +114,9 @@ class Spread:
                 return None
             counts = np.zeros(len(self._facts))
         eligible = labelled & self._included(constraint, pod)
-        key = constraint.topology_key
-        matching = domain_sums(self._facts, key, np.where(eligible, counts, 0.0))
-        domains = number_of_domains(self._facts, key, eligible)
-        fewest = matching[eligible].min() if domains and domains >= constraint.min_domains else 0.0
+        all_domains = self._domains(constraint)
+        matching, number = all_domains.sums(np.where(eligible, counts, 0.0)), all_domains.number_of(eligible)
+        fewest = matching[eligible].min() if number and number >= constraint.min_domains else 0.0
         within: Mask = matching + itself - fewest <= constraint.max_skew
         return within
 
@@ -123,12 +126,11 @@ class Spread:
         if counts is None:
             counts = np.zeros(len(self._facts))
         if constraint.topology_key == _HOSTNAME:
-            sums, domains = counts, len(candidates)
+            sums, number = counts, len(candidates)
         else:
-            eligible = labelled & self._included(constraint, pod)
-            sums = domain_sums(self._facts, constraint.topology_key, np.where(eligible, counts, 0.0))
-            domains = number_of_domains(self._facts, constraint.topology_key, candidates)
-        return sums * math.log(domains + 2) + (constraint.max_skew - 1)
+            all_domains, eligible = self._domains(constraint), labelled & self._included(constraint, pod)
+            sums, number = all_domains.sums(np.where(eligible, counts, 0.0)), all_domains.number_of(candidates)
+        return sums * math.log(number + 2) + (constraint.max_skew - 1)
 
     def _included(self, constraint: Constraint, pod: PodRecord) -> Mask:
         """The nodes that count for the constraint."""

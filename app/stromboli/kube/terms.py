@@ -30,6 +30,12 @@ class Term:
     topology_key: str
 
 
+def requires_affinity(pod_class: PodClass) -> bool:
+    """Whether a class must be near to other pods."""
+    affinity = pod_class.spec.affinity
+    return bool(affinity and affinity.pod_affinity and affinity.pod_affinity.required)
+
+
 def required_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
     """The terms of pods that a class must be near to."""
     affinity = pod_class.spec.affinity
@@ -127,7 +133,9 @@ class SelectorIndex:
         if len(found):
             broken = self._broken.of(keys, len(required))
             if len(broken):
-                found = found[~np.isin(found, broken)]
+                selecting = np.ones(len(required), np.bool_)
+                selecting[broken] = False
+                found = found[selecting[found]]
         return found
 
 

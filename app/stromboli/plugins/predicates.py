@@ -21,7 +21,7 @@ from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
-from stromboli.kube.terms import required_affinity
+from stromboli.kube.terms import requires_affinity
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
 from stromboli.kube.volumes import VolumeBinding, zone_filters
@@ -165,7 +165,7 @@ class Predicates(Plugin):
         """The same, pods that keep others away aside."""
         enabled, pod_class = self.arguments, pod.pod_class
         if (
-            (enabled.pod_affinity and required_affinity(pod_class))
+            (enabled.pod_affinity and requires_affinity(pod_class))
             or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
             or self._dynamic_resources.concerns(pod)
