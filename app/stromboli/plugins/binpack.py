@@ -16,6 +16,7 @@ from stromboli.framework.view import View
 from stromboli.kube.allocation import highest, sum_of_rows
 from stromboli.state.pods import PodRecord
 
+_NATIVE = [CPU, MEMORY]
 _MAX_SCORE = 100
 
 
@@ -59,6 +60,7 @@ class Binpack(Plugin):
         self._request = view.request
         weights = self.arguments.weights()
         self._weights = np.array([weights.get(name, 0) for name in view.dimensions], np.float64)
+        self._weight_of: list[float] = self._weights.tolist()
         self._counted = np.flatnonzero(self._weights > 0).tolist() if self.arguments.weight else []
         #: whether every node has cpu and memory, and both have the weight 1
         self._equal = bool((self._weights[:2] == 1.0).all() and (view.nodes.allocatable[:2] > 0).all())
@@ -93,18 +95,19 @@ class Binpack(Plugin):
         key = pod.pod_class.id
         if key not in self._asks:
             request = self._request(pod)
-            counted = [column for column in self._counted if request[column] > 0]
-            columns = slice(0, 2) if counted == [CPU, MEMORY] else counted
-            weights = self._weights[columns, None]
+            # Single numbers are read sooner from a list than from an array.
+            amounts = request.tolist()
+            counted = [column for column in self._counted if amounts[column] > 0]
+            columns = slice(0, 2) if counted == _NATIVE else counted
             self._asks[key] = (
                 Ask(
                     columns=columns,
                     request=request[columns, None],
-                    weights=weights,
-                    total_weight=float(weights.sum()),
-                    plain=self._equal and counted == [CPU, MEMORY],
-                    cpu=float(request[CPU]),
-                    memory=float(request[MEMORY]),
+                    weights=self._weights[columns, None],
+                    total_weight=sum(self._weight_of[column] for column in counted),
+                    plain=self._equal and counted == _NATIVE,
+                    cpu=amounts[CPU],
+                    memory=amounts[MEMORY],
                 )
                 if counted
                 else None

@@ -236,17 +236,18 @@ class NodeOrder(Plugin):
         ask = self._asks.get(pod_class.id)
         if ask is None:
             request = self._request(pod)
-            columns: slice | list[int] = slice(0, 2)
-            plain = self._complete
-            if self._gpu >= 0 and request[self._gpu]:
-                columns, plain = [CPU, MEMORY, self._gpu], False
+            # Single numbers are read sooner from a list than from an array.
+            amounts = request.tolist()
+            gpus = amounts[self._gpu] if self._gpu >= 0 else 0.0
+            columns: slice | list[int] = [CPU, MEMORY, self._gpu] if gpus else slice(0, 2)
+            plain = self._complete and not gpus
             images = image_locality(pod_class.spec, self._facts) if self.arguments.image_locality else None
             ask = self._asks[pod_class.id] = Ask(
                 scoring=np.array(pod_class.scoring_request)[:, None],
-                balanced=columns if request[columns].any() else None,
+                balanced=columns if amounts[CPU] or amounts[MEMORY] or gpus else None,
                 cases=None if plain else allocation.without_and_with(request[columns]),
-                cpu=float(request[CPU]),
-                memory=float(request[MEMORY]),
+                cpu=amounts[CPU],
+                memory=amounts[MEMORY],
                 images=images,
             )
         return ask
