@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from stromboli.api.crds import KubeObject
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, MistakesError
 from stromboli.api.objects import PodStatus
@@ -20,7 +21,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, in_order, load_each, of_list
+from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key
 
 #: what was written, by where it is from
@@ -29,7 +30,6 @@ Texts: TypeAlias = Mapping[str, str]
 _DELETE = "delete"
 #: objects, and as many pods of workloads
 _MOST = 10_000
-_MADE_WHERE_MISSING = frozenset(("root", "default"))
 
 
 @dataclass(slots=True)
@@ -70,17 +70,17 @@ def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engi
 def read_changes(texts: Texts, state: ClusterState) -> Changes:
     """Read changes to a state from texts of YAML or JSON; what is wrong is in `problems`."""
     out = Changes()
-    manifests: list[tuple[str, dict[str, Any]]] = []
+    proposals: list[Proposal] = []
     for source, text in texts.items():
         try:
             for number, document in enumerate(read_either(text, json=source.endswith(".json")), 1):
                 where = f"{source}: document {number}"
                 for place, each in _flat(document, where, out.problems):
-                    _sort(out, manifests, each, place, state)
+                    _sort(out, proposals, each, place, state)
         except DocumentError as error:
             out.problems.append(f"{source}: {error}")
     source = ", ".join(texts)
-    _decode(out, manifests, source, state)
+    _decode(out, proposals, source, state)
     if not (out.objects or out.removed or out.policy or out.problems):
         out.problems.append(f"{source}: no changes")
     return out
@@ -98,9 +98,7 @@ def _flat(document: Any, where: str, problems: list[str]) -> Iterable[tuple[str,
     return ()
 
 
-def _sort(
-    out: Changes, manifests: list[tuple[str, dict[str, Any]]], document: Any, where: str, state: ClusterState
-) -> None:
+def _sort(out: Changes, proposals: list[Proposal], document: Any, where: str, state: ClusterState) -> None:
     if not isinstance(document, dict):
         out.problems.append(f"{where}: an object or a policy is needed, not {shown(document)}")
     elif "kind" not in document and not {"actions", "tiers"}.isdisjoint(document):
@@ -116,7 +114,7 @@ def _sort(
     elif "$patch" in document:
         _remove(out, document, where, state)
     else:
-        manifests.append((where, _laid_over(document, state)))
+        proposals.append(_proposal(where, document, state))
 
 
 def _remove(out: Changes, document: dict[str, Any], where: str, state: ClusterState) -> None:
@@ -139,32 +137,42 @@ def _key(document: dict[str, Any]) -> str:
     return name if document.get("kind") in CLUSTER_KINDS else f"{metadata.get('namespace') or 'default'}/{name}"
 
 
-def _laid_over(document: dict[str, Any], state: ClusterState) -> dict[str, Any]:
+def _proposal(where: str, document: dict[str, Any], state: ClusterState) -> Proposal:
+    """A document laid over the object of its name, if it is there."""
     known = _known(str(document.get("kind")), _key(document), state)
-    return document if known is None else _merged(known, document)
+    if known is None:
+        return Proposal(where, document)
+    return Proposal(where, _merged(known, document), _merged({}, document), known)
 
 
 def _known(kind: str, key: str, state: ClusterState) -> dict[str, Any] | None:
     """The manifest of an object that is there, as far as it was read."""
-    if key not in state.keys(kind):
-        return None
-    found: dict[str, Any]
-    if kind in ("Queue", "PodGroup"):
-        model = state.queues[key] if kind == "Queue" else state.pod_group(key)
-        assert model is not None
-        return model.model_dump(by_alias=True, exclude_unset=True, mode="json")
-    if kind == "Node" and (node := state.nodes.record(key)) is not None:
-        found = msgspec.to_builtins(node_of(node))
-    elif kind == "Pod" and (pod := state.record(key)) is not None:
-        found = msgspec.to_builtins(
-            pod_of(pod, pod.node_name, PodStatus(phase="Running" if pod.node_name else "Pending"))
-        )
-    elif kind in state.objects and isinstance(state.objects[kind][key], dict):
-        return dict(state.objects[kind][key])
-    else:
-        return None
-    out: dict[str, Any] = _without_nothing(found)
-    return out
+    found = _found(kind, key, state) if key in state.keys(kind) else None
+    if isinstance(found, KubeObject):
+        return found.model_dump(by_alias=True, exclude_unset=True, mode="json")
+    if isinstance(found, msgspec.Struct):
+        out: dict[str, Any] = _without_nothing(msgspec.to_builtins(found))
+        return out
+    return dict(found) if isinstance(found, dict) else None
+
+
+def _found(kind: str, key: str, state: ClusterState) -> Any:
+    """An object that is there, None where nobody keeps it."""
+    match kind:
+        case "Pod":
+            pod = state.record(key)
+            return pod and pod_of(pod, pod.node_name, PodStatus(phase="Running" if pod.node_name else "Pending"))
+        case "Node":
+            node = state.nodes.record(key)
+            return node and node_of(node)
+        case "PodGroup":
+            return state.pod_group(key)
+    tables: dict[str, Mapping[str, Any]] = {
+        "Queue": state.queues,
+        "HyperNode": state.hyper_nodes,
+        "PriorityClass": state.priority_classes,
+    }
+    return tables[kind][key] if kind in tables else state.objects[kind][key]
 
 
 def _without_nothing(value: Any) -> Any:
@@ -183,22 +191,23 @@ def _merged(known: Any, change: Any) -> Any:
     return rest | {key: _merged(base.get(key), value) for key, value in change.items() if value is not None}
 
 
-def _decode(out: Changes, manifests: list[tuple[str, dict[str, Any]]], source: str, state: ClusterState) -> None:
-    changed = len(manifests) + len(out.removed)
+def _decode(out: Changes, proposals: list[Proposal], source: str, state: ClusterState) -> None:
+    changed = len(proposals) + len(out.removed)
     if changed > _MOST:
         out.problems.append(f"{source}: changes {changed:,} objects, more than {_MOST:,}")
         out.removed = []
         return
-    if not manifests:
+    if not proposals:
         return
-    loaded = load_each(manifests, most_pods=_MOST)
-    loaded.objects += [("PriorityClass", known) for known in state.priority_classes.values()]
-    named = {obj.key for kind, obj in loaded.objects if kind == "Queue"}
+    loaded = load_each(proposals, most_pods=_MOST)
+    given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
+    classes = (("PriorityClass", known) for known in state.priority_classes.values())
+    loaded.objects += [each for each in classes if (each[0], object_key(each[1])) not in given]
     admitted = admit(loaded, state.scheduler_names)
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
-        made = kind == "Queue" and obj.key in _MADE_WHERE_MISSING and obj.key not in named
-        if not made and kind != "PriorityClass":
+        # Priority classes and queues that are there stay as they are; pods may get a PodGroup.
+        if (kind, object_key(obj)) in given or kind == "PodGroup":
             out.objects.append((kind, obj))
     foreign = [obj for kind, obj in out.objects if kind == "Pod" and not obj.spec.node_name and not state.is_ours(obj)]
     names = ", ".join(sorted(state.scheduler_names))

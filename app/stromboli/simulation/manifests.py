@@ -63,6 +63,18 @@ class Loaded:
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Proposal:
+    """An object that is to be added or changed."""
+
+    where: str
+    #: as it would be
+    manifest: Any
+    #: of one that is there: what of it was written, and what it was before
+    written: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] | None = None
+
+
 def in_order(objects: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Objects with their kinds, kind by kind in the order in which a state is fed, others last."""
     return sorted(objects, key=lambda entry: _RANKS.get(entry[0], len(_RANKS)))
@@ -94,11 +106,11 @@ def load(
     return reader.loaded
 
 
-def load_each(manifests: Iterable[tuple[str, Any]], most_pods: int) -> Loaded:
-    """Read manifests, each after where it is from."""
+def load_each(proposals: Iterable[Proposal], most_pods: int) -> Loaded:
+    """Read objects that are to be added or changed."""
     reader = _Reader(lenient=False, most_pods=most_pods)
-    for where, manifest in manifests:
-        reader.manifest(where, manifest)
+    for proposal in proposals:
+        reader.proposal(proposal)
     return reader.loaded
 
 
@@ -180,6 +192,19 @@ class _Reader:
         except InvalidObjectError as error:
             self.loaded.problems.append(str(error))
 
+    def proposal(self, proposal: Proposal) -> None:
+        """Read an object as it would be. What it was already is nobody's mistake now."""
+        if proposal.before is None:
+            self.manifest(proposal.where, proposal.manifest)
+            return
+        kind = proposal.written["kind"]
+        named = describe(kind, proposal.written)
+        try:
+            schema.check(schema.type_of(kind) or kind, proposal.written, f"{proposal.where}: {named}")
+            self._add(kind, proposal.manifest, proposal.where, named, proposal.before)
+        except InvalidObjectError as error:
+            self.loaded.problems.append(str(error))
+
     def _read(self, where: str, manifest: Any) -> None:
         if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
             raise InvalidObjectError(where, "kind", f"an object with a kind is needed, not {shown(manifest)}")
@@ -218,12 +243,14 @@ class _Reader:
             for made_kind, made in self._workloads.expand(placed, where):
                 self._add(made_kind, made, place, named)
 
-    def _add(self, kind: str, manifest: dict[str, Any], place: str, named: str) -> None:
+    def _add(
+        self, kind: str, manifest: dict[str, Any], place: str, named: str, before: dict[str, Any] | None = None
+    ) -> None:
         """Read an object; `named` is it in messages, or the workload that it is of."""
         where = f"{place}: {named}"
-        obj = decode(kind, manifest, where, lenient=self._lenient)
+        obj = decode(kind, manifest, where, lenient=self._lenient or before is not None)
         if not self._lenient:
-            refusals.check(kind, manifest, obj, where)
+            refusals.check(kind, manifest, obj, where, before)
         if self._is_new(kind, obj, place, named):
             self.loaded.objects.append((kind, obj))
 

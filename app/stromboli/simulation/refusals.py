@@ -38,12 +38,17 @@ _DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _QUALIFIED = re.compile(rf"(?!requests\.){_DOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 
 
-def check(type_: str, manifest: dict[str, Any], obj: Any, where: str) -> None:
+def check(type_: str, manifest: dict[str, Any], obj: Any, where: str, before: dict[str, Any] | None = None) -> None:
     """Raise InvalidObjectError for the first thing that the API server would refuse of a manifest.
 
-    `type_` is its kind, or for workloads the type in the schema; `obj` what was read of a custom resource.
+    `type_` is its kind, or for workloads the type in the schema; `obj` what was read of a custom resource. What was
+    wrong `before` already passes.
     """
-    for path, problem in _found(type_, manifest, obj):
+    new = _found(type_, manifest, obj)
+    if before is not None:
+        had = set(_found(type_, before, crds.KINDS[type_].parse(before) if type_ in crds.KINDS else None))
+        new = (each for each in new if each not in had)
+    for path, problem in new:
         raise InvalidObjectError(where, path, problem)
 
 

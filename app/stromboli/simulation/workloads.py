@@ -27,6 +27,8 @@ Manifest: TypeAlias = dict[str, Any]
 MOST_PODS = 100_000
 #: fields that number the pods of a workload, or of a part of one
 _COUNTS = frozenset(("completions", "minAvailable", "minReplicas", "numOfHosts", "parallelism", "replicas"))
+#: the jobs that the training operator knows
+_KUBEFLOW = frozenset(("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"))
 _ROLE_ANNOTATION = "volcano.sh/task-spec"
 _QUEUE_LABEL = "volcano.sh/queue-name"
 _PRIORITY_CLASS_LABEL = "ray.io/priority-class-name"
@@ -111,11 +113,11 @@ def type_of(manifest: Manifest) -> str | None:
 
 def _kind(manifest: Manifest) -> _Kind | None:
     version, kind = manifest.get("apiVersion"), manifest["kind"]
-    if not isinstance(version, str):
-        return next((found for (_, known), found in _KINDS.items() if known == kind), None)
-    group = version.rpartition("/")[0]
-    if group == "kubeflow.org" and kind.endswith("Job"):
+    group = version.rpartition("/")[0] if isinstance(version, str) else None
+    if kind in _KUBEFLOW if group is None else group == "kubeflow.org" and kind.endswith("Job"):
         return "KubeflowJob", _kubeflow_job
+    if group is None:
+        return next((found for (_, known), found in _KINDS.items() if known == kind), None)
     return _KINDS.get((group, kind))
 
 
