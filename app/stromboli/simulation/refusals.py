@@ -18,7 +18,7 @@ from stromboli.api import crd_schema, crds, quantity
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.patterns import compiled
-from stromboli.api.resources import ResourceAmounts, amount, told_quantity
+from stromboli.api.resources import ResourceAmounts, amount, is_scheduled, told_quantity
 from stromboli.api.structural import Schema, problems
 from stromboli.api.validation import field_path, shown
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES
@@ -31,6 +31,9 @@ _ROOT = "root"
 _MOST_PRIORITY = 1_000_000_000
 _DATA = resources.files(__package__).joinpath("kubernetes_bounds.yaml")
 _KUBERNETES: Mapping[str, Schema] = next(read_yaml(_DATA.read_text()))["kinds"]
+_NO_RESOURCE = "is no resource: others than cpu, memory, ... have a domain, as nvidia.com/gpu"
+#: how names begin that only quotas know
+_OF_QUOTAS = ("requests.", "limits.", "count/")
 #: resources of containers without a domain
 _NATIVE = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
 _INTEGER = re.compile(r"[-+]?[0-9]+")
@@ -94,9 +97,19 @@ def _of_queue(queue: crds.Queue) -> Problems:
     if spec.parent and queue.metadata.name == _ROOT:
         yield "spec.parent", f"the root queue has no parent, not {spec.parent!r}"
     guarantee = spec.guarantee.resource
+    named = {"spec.capability": spec.capability, "spec.deserved": spec.deserved, "spec.guarantee.resource": guarantee}
+    for path, amounts in named.items():
+        yield from _no_resources(path, amounts)
     yield from _above("spec.deserved", spec.deserved, "capability", spec.capability)
     yield from _above("spec.guarantee.resource", guarantee, "deserved", spec.deserved)
     yield from _above("spec.guarantee.resource", guarantee, "capability", spec.capability)
+
+
+def _no_resources(path: str, amounts: ResourceAmounts | None) -> Problems:
+    """Names of nothing that a node could have, though nobody refuses them: what is said of them would not count."""
+    for name in amounts or ():
+        if not (is_scheduled(name) or name.startswith(_OF_QUOTAS)):
+            yield field_path((name,), path), f"{shown(name)} {_NO_RESOURCE}"
 
 
 def _above(path: str, amounts: ResourceAmounts | None, limit: str, limits: ResourceAmounts | None) -> Problems:
@@ -127,6 +140,12 @@ def _of_hyper_node(hyper_node: crds.HyperNode) -> Problems:
             compiled(match.pattern)
         except ValueError as error:
             yield f"spec.members[{number}].selector.regexMatch.pattern", str(error)
+
+
+def _of_node(manifest: dict[str, Any]) -> Problems:
+    status = manifest.get("status") or {}
+    for what in ("allocatable", "capacity"):
+        yield from _no_resources(f"status.{what}", status.get(what))
 
 
 def _of_priority_class(manifest: dict[str, Any]) -> Problems:
@@ -169,6 +188,7 @@ _RULES: Mapping[str, Callable[[Any], Problems]] = {
     "Queue": _of_queue,
     "PodGroup": _of_pod_group,
     "HyperNode": _of_hyper_node,
+    "Node": _of_node,
     "PriorityClass": _of_priority_class,
     "PodDisruptionBudget": _of_budget,
     "VolcanoJob": _of_volcano_job,
@@ -220,7 +240,7 @@ def _of_resources(given: dict[str, Any], path: str) -> Problems:
             if _NATIVE.fullmatch(name):
                 continue
             if not _QUALIFIED.fullmatch(name):
-                yield at, f"{shown(name)} is no resource: others than cpu, memory, ... have a domain, as nvidia.com/gpu"
+                yield at, f"{shown(name)} {_NO_RESOURCE}"
             elif "kubernetes.io/" not in name and quantity.parse(value).denominator != 1:
                 yield at, f"should be a whole number, not {shown(value)}"
     yield from _above(f"{path}.requests", given.get("requests"), "limits", given.get("limits"))
