@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from stromboli.api import crds, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_requests
+from stromboli.api.validation import did_you_mean, readable
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_allocatable, with_requests
 from stromboli.simulation.manifests import Loaded
+from stromboli.state.cluster import object_key
 from stromboli.state.podgroups import is_bare, pod_group_for
 from stromboli.state.pods import GROUP_ANNOTATION
 
@@ -23,8 +25,13 @@ _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
 
 
-def admit(loaded: Loaded, scheduler_names: Collection[str]) -> list[tuple[str, Any]]:
-    """The loaded objects as a cluster would have them; what it would refuse is added to the problems."""
+def admit(
+    loaded: Loaded, scheduler_names: Collection[str], missed: Collection[str] = frozenset()
+) -> list[tuple[str, Any]]:
+    """The loaded objects as a cluster would have them; what it would refuse is added to the problems.
+
+    `missed` are priority classes that are known not to be there.
+    """
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
     admitted: list[tuple[str, Any]] = []
     groups: dict[str, crds.PodGroup] = {}
@@ -36,10 +43,13 @@ def admit(loaded: Loaded, scheduler_names: Collection[str]) -> list[tuple[str, A
             obj = pod
         elif kind == "Queue":
             obj = _open(obj)
+        elif kind == "Node":
+            obj = with_allocatable(obj)
         admitted.append((kind, obj))
     there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
     admitted += [("PodGroup", group) for key, group in groups.items() if key not in there]
-    return [*admitted, *_missing_queues(loaded)]
+    loaded.problems += _without_class(loaded, {*priorities.names, *missed})
+    return [*admitted, *_missing_queues(loaded), *_missing_classes(loaded)]
 
 
 class _Priorities:
@@ -52,6 +62,11 @@ class _Priorities:
             self._values[each.metadata.name] = each.value
             if each.global_default:
                 self._default = each.value
+
+    @property
+    def names(self) -> Collection[str]:
+        """The classes that there are."""
+        return self._values
 
     def applied(self, pod: objects.Pod) -> objects.Pod:
         if pod.spec.priority is not None:
@@ -94,3 +109,26 @@ def _missing_queues(loaded: Loaded) -> Iterator[tuple[str, crds.Queue]]:
     for name, reclaimable in ((_ROOT_QUEUE, False), (_DEFAULT_QUEUE, True)):
         if name not in there:
             yield "Queue", _open(crds.Queue.parse({"metadata": {"name": name}, "spec": {"reclaimable": reclaimable}}))
+
+
+def _missing_classes(loaded: Loaded) -> Iterator[tuple[str, objects.PriorityClass]]:
+    """The classes that every cluster has."""
+    there = {obj.metadata.name for kind, obj in loaded.objects if kind == "PriorityClass"}
+    for name, value in SYSTEM_PRIORITIES.items():
+        if name not in there:
+            yield "PriorityClass", objects.PriorityClass(metadata=objects.Metadata(name=name), value=value)
+
+
+def _without_class(loaded: Loaded, names: Collection[str]) -> Iterator[str]:
+    """A line for each class that is named and not there, by which jobs, and pods that are new, have no priority."""
+    naming: dict[str, list[tuple[str, str]]] = {}
+    for kind, obj in loaded.objects:
+        if kind == "PodGroup" or (kind == "Pod" and obj.spec.priority is None):
+            name = obj.spec.priority_class_name
+            if name and name not in names:
+                naming.setdefault(name, []).append((kind, object_key(obj)))
+    for name, (first, *others) in naming.items():
+        where = f"{loaded.places[first][0]}: " if first in loaded.places else ""
+        more = f", which {len(others)} more name" if others else ""
+        problem = f"there is no PriorityClass {readable(name)}{more}{did_you_mean(name, names)}"
+        yield f"{where}{' '.join(first)}: spec.priorityClassName: {problem}"

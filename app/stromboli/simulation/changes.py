@@ -203,7 +203,8 @@ def _decode(out: Changes, proposals: list[Proposal], source: str, state: Cluster
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
     classes = (("PriorityClass", known) for known in state.priority_classes.values())
     loaded.objects += [each for each in classes if (each[0], object_key(each[1])) not in given]
-    admitted = admit(loaded, state.scheduler_names)
+    before = ((each.before or {}).get("spec") or {} for each in proposals)
+    admitted = admit(loaded, state.scheduler_names, {spec.get("priorityClassName", "") for spec in before})
     out.problems += loaded.problems
     for kind, obj in in_order(admitted):
         # Priority classes and queues that are there stay as they are; pods may get a PodGroup.

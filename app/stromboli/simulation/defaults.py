@@ -25,3 +25,11 @@ def _container(container: objects.Container) -> objects.Container:
         return container
     requests = {**resources.limits, **(resources.requests or {})}
     return replace(container, resources=replace(resources, requests=requests))
+
+
+def with_allocatable(node: objects.Node) -> objects.Node:
+    """The node with all of its capacity for pods, where nothing else is said."""
+    status = node.status
+    if status.allocatable is not None or status.capacity is None:
+        return node
+    return replace(node, status=replace(status, allocatable=status.capacity))
