@@ -81,9 +81,12 @@ class Known:
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
-    """Manifests are simulated whoever is to schedule them: all names that occur, but kube-scheduler's only alone."""
+    """Manifests are simulated whoever is to schedule them: all names that occur, but kube-scheduler's only alone.
+
+    Where there are no pods those count that are to come.
+    """
     names = {obj.spec.scheduler_name or "" for kind, obj in loaded.objects if kind == "Pod"}
-    return sorted(names - {"default-scheduler"}) or sorted(names)
+    return sorted(names - {"default-scheduler"}) or sorted(names) or ["stromboli", "volcano"]
 
 
 def known_from(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from stromboli.cli.problems import quit_with
 from stromboli.engine import Engine
 from stromboli.explain.whatif import WhatIf, lines
 from stromboli.simulation.changes import Texts, try_changes
-from stromboli.simulation.files import LARGEST_FILE, bounded_text, read_text
+from stromboli.simulation.files import LARGEST_FILE, bounded_text, files, read_text
 
 #: the exit code when pods of the change would wait and that is not wanted
 PENDING = 1
@@ -53,7 +54,7 @@ def whatif(
 
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """
-    texts = dict(map(_text, change))
+    texts = dict(each for path in change for each in _texts(path))
     known = clusters.known_from(on, kubeconfig, context, policy, scheduler_name)
     if known is None:
         answer = msgspec.convert(
@@ -69,11 +70,13 @@ def whatif(
         raise typer.Exit(PENDING)
 
 
-def _text(path: Path) -> tuple[str, str]:
-    """Where a change is from, and the change."""
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Where changes are from, and the changes."""
     if str(path) == "-":
-        return "standard input", bounded_text("standard input", sys.stdin.buffer, LARGEST_FILE)
-    return str(path), read_text(path)
+        yield "standard input", bounded_text("standard input", sys.stdin.buffer, LARGEST_FILE)
+        return
+    for file in files(path):
+        yield str(file), read_text(file)
 
 
 def _joined(texts: Texts) -> bytes:

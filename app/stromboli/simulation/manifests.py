@@ -206,6 +206,8 @@ class _Reader:
             self.loaded.problems.append(str(error))
 
     def _read(self, where: str, manifest: Any) -> None:
+        if isinstance(manifest, dict) and "kind" not in manifest and "tiers" in manifest:
+            raise InvalidObjectError(where, "", "is a policy, which --policy takes")
         if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
             raise InvalidObjectError(where, "kind", f"an object with a kind is needed, not {shown(manifest)}")
         kind = manifest["kind"]

@@ -1,0 +1,86 @@
+"""What a cluster would have added to files, and what it would have missed in them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import load
+from tests.cli.conftest import stromboli
+
+
+def admitted(*documents: dict[str, Any], lenient: bool = False) -> tuple[dict[tuple[str, str], Any], list[str]]:
+    """The objects by kind and name, and the problems."""
+    loaded = load(["-"], io.BytesIO(json.dumps({"kind": "List", "items": documents}).encode()), lenient=lenient)
+    found = admit(loaded, ("stromboli",))
+    return {(kind, obj.metadata.name): obj for kind, obj in found}, loaded.problems
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    spec |= {"schedulerName": "stromboli", "containers": [{"name": "c"}]}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def priority_class(name: str) -> dict[str, Any]:
+    return {"kind": "PriorityClass", "metadata": {"name": name}, "value": 5}
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_class_that_is_not_there_is_named_once(lenient: bool) -> None:
+    group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 1, "priorityClassName": "hgih"}}
+    pods = [pod(f"p{number}", priorityClassName="hgih") for number in range(3)]
+    _, problems = admitted(priority_class("high"), pod("good", priorityClassName="high"), *pods, group, lenient=lenient)
+    assert problems == [
+        "standard input: document 1: item 3: Pod default/p0: spec.priorityClassName:"
+        " there is no PriorityClass hgih, which 3 more name, did you mean 'high'?"
+    ]
+
+
+def test_pods_that_have_their_priority_need_no_class() -> None:
+    assert admitted(pod("p", priorityClassName="high", priority=5))[1] == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2e9)])
+def test_the_classes_of_the_system_are_there(name: str, value: int) -> None:
+    found, problems = admitted(pod("p", priorityClassName=name))
+    assert problems == []
+    assert (found["Pod", "p"].spec.priority, found["PriorityClass", name].value) == (value, value)
+    given = {"kind": "PriorityClass", "metadata": {"name": name}, "value": int(value), "description": "from a dump"}
+    assert admitted(given)[0]["PriorityClass", name].value == value
+
+
+@pytest.mark.parametrize(
+    ("status", "allocatable"),
+    [
+        ({"capacity": {"cpu": 4}}, {"cpu": 4}),
+        ({"capacity": {"cpu": 4}, "allocatable": {"cpu": 3}}, {"cpu": 3}),
+        ({"capacity": {"cpu": 4}, "allocatable": {}}, {}),
+        ({"capacity": {"cpu": 4}, "allocatable": None}, {"cpu": 4}),
+        ({}, None),
+    ],
+)
+def test_a_node_gives_pods_its_capacity_unless_it_says_otherwise(status: Any, allocatable: Any) -> None:
+    found, _ = admitted({"kind": "Node", "metadata": {"name": "n"}, "status": status})
+    assert found["Node", "n"].status.allocatable == allocatable
+
+
+def test_a_change_to_a_cluster_without_pods_may_bring_the_first(tmp_path: Path) -> None:
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": 4, "memory": "4Gi", "pods": 9}}}
+    changes = tmp_path / "changes"
+    changes.mkdir()
+    (tmp_path / "cluster.json").write_text(json.dumps(node))
+    (changes / "a.json").write_text(json.dumps(pod("p")))
+    (changes / "b.yaml").write_text("kind: Queue\nmetadata: {name: q}\n")
+    told = stromboli("whatif", "-f", changes, "--on", tmp_path / "cluster.json")
+    assert told.exit_code == 0, told.stderr
+    assert "+ bind default/p to n (queue default)" in told.stdout
+
+
+def test_a_policy_among_objects_is_known_as_one() -> None:
+    told = stromboli("simulate", "-", stdin="actions: allocate\ntiers: []\n")
+    assert (told.exit_code, told.stderr) == (2, "standard input: document 1: is a policy, which --policy takes\n")
