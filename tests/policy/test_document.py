@@ -373,6 +373,15 @@ MISTAKES = {
         f"actions: {'9' * 5000}",
         [f"line 1, column 10: actions: '{'9' * 56}... is too long for a number"],
     ),
+    "broken JSON": (
+        '{"actions": "allocate",\n "tiers": [}',
+        ["line 2, column 12: not valid JSON: Expecting value"],
+    ),
+    "a ConfigMap": (
+        "kind: ConfigMap\ndata: {volcano-scheduler.conf: ''}",
+        ["an object, ConfigMap, is no policy: its policy is what stands in its data"],
+    ),
+    "a Node": ("apiVersion: v1\nkind: Node", ["an object, Node, is no policy"]),
     "two documents": ("actions: allocate\n---\nactions: backfill", ["a policy is one document, not several"]),
 }
 

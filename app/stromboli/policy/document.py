@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stromboli.api import duration
-from stromboli.api.documents import read_yaml
+from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, PolicyError
-from stromboli.api.validation import did_you_mean, field_path, listed, problem, shown
+from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
@@ -161,12 +161,16 @@ class _Reader:
 
     def read(self, text: str) -> Policy | None:
         try:
-            documents = list(islice(read_yaml(text), 2))
+            documents = list(islice(read_either(text), 2))
         except DocumentError as error:
             self.problems.append(str(error))
             return None
         if len(documents) > 1:
             self._wrong("", "a policy is one document, not several")
+        if documents and (kind := _kind(documents[0])):
+            where = ": its policy is what stands in its data" if kind == "ConfigMap" else ""
+            self._wrong("", f"an object, {readable(kind)}, is no policy{where}")
+            return None
         top = self._mapping("", documents[0] if documents else None, KEYS)
         actions = self._actions(top.get("actions"))
         return Policy(
@@ -370,3 +374,10 @@ class _Reader:
 
 def _default(switch: str) -> bool:
     return switch not in OFF_BY_DEFAULT
+
+
+def _kind(document: object) -> str:
+    """The kind of a Kubernetes object, which has none of a policy's keys; empty for what is none."""
+    known = isinstance(document, dict) and not document.keys() & KEYS.keys()
+    kind = document.get("kind") if known and isinstance(document, dict) else None
+    return kind if isinstance(kind, str) else ""
