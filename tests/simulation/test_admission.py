@@ -69,6 +69,16 @@ def test_a_node_gives_pods_its_capacity_unless_it_says_otherwise(status: Any, al
     assert found["Node", "n"].status.allocatable == allocatable
 
 
+def test_a_pod_on_a_node_that_is_not_there_is_named() -> None:
+    node = {"kind": "Node", "metadata": {"name": "node-1"}}
+    ended = {**pod("ended", nodeName="gone"), "status": {"phase": "Succeeded"}}
+    documents = {"kind": "List", "items": [node, pod("good", nodeName="node-1"), pod("bad", nodeName="nod-1"), ended]}
+    told = stromboli("simulate", "-", stdin=json.dumps(documents))
+    where = "standard input: document 1: item 3: Pod default/bad: spec.nodeName"
+    assert (told.exit_code, told.stderr) == (2, f"{where}: there is no Node nod-1, did you mean 'node-1'?\n")
+    assert stromboli("simulate", "-", "--lenient", stdin=json.dumps(documents)).exit_code == 0
+
+
 def test_a_change_to_a_cluster_without_pods_may_bring_the_first(tmp_path: Path) -> None:
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": 4, "memory": "4Gi", "pods": 9}}}
     changes = tmp_path / "changes"

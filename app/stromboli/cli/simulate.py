@@ -21,7 +21,7 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import summary
-from stromboli.simulation.admission import admit
+from stromboli.simulation.admission import admit, astray
 from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.outcome import explanation, outcome
@@ -70,6 +70,8 @@ def simulate(
     mode: Compatibility | None = compatibility.value if compatibility else None
     registry = discover(plugins_dir)
     if loaded.objects:
+        if not lenient:
+            problems.extend(astray(loaded))
         try:
             result = _run_plain(engine_by(policy, registry, compatibility), loaded, cycles or 1, scheduler_name)
             _print("", result, format_, explain)

@@ -23,6 +23,8 @@ from stromboli.state.pods import GROUP_ANNOTATION
 
 _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
+#: phases of pods that hold nothing any longer
+_FINISHED = ("Succeeded", "Failed")
 
 
 def admit(
@@ -50,6 +52,23 @@ def admit(
     admitted += [("PodGroup", group) for key, group in groups.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
     return [*admitted, *_missing_queues(loaded), *_missing_classes(loaded)]
+
+
+def astray(loaded: Loaded) -> Iterator[str]:
+    """A line for each pod on a node that is not there. Kubernetes takes such pods, and they count nowhere."""
+    nodes = {obj.metadata.name for kind, obj in loaded.objects if kind == "Node"}
+    for kind, obj in loaded.objects:
+        node = obj.spec.node_name if kind == "Pod" and obj.status.phase not in _FINISHED else None
+        if node and node not in nodes:
+            problem = f"there is no Node {readable(node)}{did_you_mean(node, nodes)}"
+            yield f"{_place(loaded, kind, obj)}: spec.nodeName: {problem}"
+
+
+def _place(loaded: Loaded, kind: str, obj: Any) -> str:
+    """An object, after where it was read."""
+    named = kind, object_key(obj)
+    where = f"{loaded.places[named][0]}: " if named in loaded.places else ""
+    return f"{where}{' '.join(named)}"
 
 
 class _Priorities:
@@ -121,14 +140,13 @@ def _missing_classes(loaded: Loaded) -> Iterator[tuple[str, objects.PriorityClas
 
 def _without_class(loaded: Loaded, names: Collection[str]) -> Iterator[str]:
     """A line for each class that is named and not there, by which jobs, and pods that are new, have no priority."""
-    naming: dict[str, list[tuple[str, str]]] = {}
+    naming: dict[str, list[tuple[str, Any]]] = {}
     for kind, obj in loaded.objects:
         if kind == "PodGroup" or (kind == "Pod" and obj.spec.priority is None):
             name = obj.spec.priority_class_name
             if name and name not in names:
-                naming.setdefault(name, []).append((kind, object_key(obj)))
+                naming.setdefault(name, []).append((kind, obj))
     for name, (first, *others) in naming.items():
-        where = f"{loaded.places[first][0]}: " if first in loaded.places else ""
         more = f", which {len(others)} more name" if others else ""
         problem = f"there is no PriorityClass {readable(name)}{more}{did_you_mean(name, names)}"
-        yield f"{where}{' '.join(first)}: spec.priorityClassName: {problem}"
+        yield f"{_place(loaded, *first)}: spec.priorityClassName: {problem}"
