@@ -6,7 +6,7 @@ each pod that is in none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
 #: phases of pods that hold nothing any longer
 _FINISHED = ("Succeeded", "Failed")
+#: names for which one that is like them is looked for, which takes its time where there are many
+_MOST_HINTS = 20
 
 
 def admit(
@@ -55,20 +57,26 @@ def admit(
 
 
 def astray(loaded: Loaded) -> Iterator[str]:
-    """A line for each pod on a node that is not there. Kubernetes takes such pods, and they count nowhere."""
+    """A line for each node that is not there though pods are on it. Kubernetes takes such pods; they count nowhere."""
     nodes = {obj.metadata.name for kind, obj in loaded.objects if kind == "Node"}
-    for kind, obj in loaded.objects:
-        node = obj.spec.node_name if kind == "Pod" and obj.status.phase not in _FINISHED else None
-        if node and node not in nodes:
-            problem = f"there is no Node {readable(node)}{did_you_mean(node, nodes)}"
-            yield f"{_place(loaded, kind, obj)}: spec.nodeName: {problem}"
+    running = (obj for kind, obj in loaded.objects if kind == "Pod" and obj.status.phase not in _FINISHED)
+    named = (("Pod", pod, pod.spec.node_name) for pod in running)
+    yield from _not_there(loaded, "spec.nodeName", "Node", nodes, named)
 
 
-def _place(loaded: Loaded, kind: str, obj: Any) -> str:
-    """An object, after where it was read."""
-    named = kind, object_key(obj)
-    where = f"{loaded.places[named][0]}: " if named in loaded.places else ""
-    return f"{where}{' '.join(named)}"
+def _not_there(
+    loaded: Loaded, path: str, kind: str, there: Collection[str], named: Iterable[tuple[str, Any, str | None]]
+) -> Iterator[str]:
+    """A line for each thing that objects name at a path and that is not there; `named` has kind, object and name."""
+    naming: dict[str, list[tuple[str, str]]] = {}
+    for of, obj, name in named:
+        if name and name not in there:
+            naming.setdefault(name, []).append((of, object_key(obj)))
+    for number, (name, (first, *others)) in enumerate(naming.items()):
+        where = f"{loaded.places[first][0]}: " if first in loaded.places else ""
+        more = f", which {len(others)} more name" if others else ""
+        hint = did_you_mean(name, there) if number < _MOST_HINTS else ""
+        yield f"{where}{' '.join(first)}: {path}: there is no {kind} {readable(name)}{more}{hint}"
 
 
 class _Priorities:
@@ -140,13 +148,9 @@ def _missing_classes(loaded: Loaded) -> Iterator[tuple[str, objects.PriorityClas
 
 def _without_class(loaded: Loaded, names: Collection[str]) -> Iterator[str]:
     """A line for each class that is named and not there, by which jobs, and pods that are new, have no priority."""
-    naming: dict[str, list[tuple[str, Any]]] = {}
-    for kind, obj in loaded.objects:
-        if kind == "PodGroup" or (kind == "Pod" and obj.spec.priority is None):
-            name = obj.spec.priority_class_name
-            if name and name not in names:
-                naming.setdefault(name, []).append((kind, obj))
-    for name, (first, *others) in naming.items():
-        more = f", which {len(others)} more name" if others else ""
-        problem = f"there is no PriorityClass {readable(name)}{more}{did_you_mean(name, names)}"
-        yield f"{_place(loaded, *first)}: spec.priorityClassName: {problem}"
+    named = (
+        (kind, obj, obj.spec.priority_class_name)
+        for kind, obj in loaded.objects
+        if kind == "PodGroup" or (kind == "Pod" and obj.spec.priority is None)
+    )
+    yield from _not_there(loaded, "spec.priorityClassName", "PriorityClass", names, named)

@@ -38,6 +38,7 @@ _OF_QUOTAS = ("requests.", "limits.", "count/")
 _NATIVE = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LONGEST_NAME = 253 + 1 + 63
 _QUALIFIED = re.compile(rf"(?!requests\.){_DOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 
 
@@ -239,7 +240,7 @@ def _of_resources(given: dict[str, Any], path: str) -> Problems:
             at = field_path((name,), f"{path}.{what}")
             if _NATIVE.fullmatch(name):
                 continue
-            if not _QUALIFIED.fullmatch(name):
+            if len(name) > _LONGEST_NAME or not _QUALIFIED.fullmatch(name):
                 yield at, f"{shown(name)} {_NO_RESOURCE}"
             elif "kubernetes.io/" not in name and quantity.parse(value).denominator != 1:
                 yield at, f"should be a whole number, not {shown(value)}"
