@@ -213,6 +213,21 @@ def test_pods_that_come_in_turns_are_placed_as_one_at_a_time(
     assert one == other
 
 
+@given(
+    cpus=st.lists(st.integers(1, 12), min_size=1, max_size=12),
+    chosen=st.sets(st.sampled_from([Spread, Pack, Hill, Third, Odd])),
+    others=st.dictionaries(st.integers(0, 20), st.integers(0, 4), max_size=8),
+)
+def test_nodes_that_are_ranked_a_few_at_a_time_are_the_same(
+    cpus: list[int], chosen: set[type[Plugin]], others: dict[int, int]
+) -> None:
+    cluster = builders.state([builders.node(f"n{i}", cpu=str(c)) for i, c in enumerate(cpus)], builders.pod("p"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_MOST_RANKED", 2)
+        one, other = placements(cluster, chosen, (one_at_a_time, in_turns), 60, others=others)
+    assert one == other
+
+
 def test_plugins_are_asked_less_and_less_about_pods_that_come_in_turns() -> None:
     class Counted(Pack):
         name = "counted"

@@ -4,9 +4,9 @@
 once one of them has, their scores. It is made once per session and class, O(nodes); afterwards only nodes that a
 placement touched are looked at again, found through `Nodes.log`, and not even those when scores follow from amounts
 alone (`by_amounts`) and a node with the same amounts was scored before. The best node is the highest score, of equals
-the first in order. A class that is asked for again and again, as elastic jobs do, gets a heap of its nodes: O(log
-nodes) for each pod. When nobody else places anything in between, its choices are made ahead in one pass, and given out
-while they stand.
+the first in order. A class that is asked for again and again, as elastic jobs do, gets a ranking of its nodes: O(log
+nodes) for each pod. Where amounts do not tell the scores, and nobody else places anything in between, its choices are
+made ahead in one pass, and given out while they stand.
 
 **Many identical pods.** They are placed in one pass, see `batch`: one call of each plugin for each doubling of the
 copies on a node, O(nodes + k log k) for k pods, and the same nodes as one at a time.
@@ -35,8 +35,10 @@ from stromboli.framework.points import Points
 from stromboli.state.pods import PodRecord
 
 _FLOAT = np.dtype(np.float64)
-#: single placements of a class until its nodes are worth a heap
-_HEAP_AFTER = 3
+#: single placements of a class until its nodes are worth a ranking
+_RANKED_AFTER = 3
+#: nodes that are put into its heap at a time
+_MOST_RANKED = 128
 #: single placements of a class, with nothing else in between, until choices are made ahead, and how many at most
 _AHEAD_AFTER, _MOST_AHEAD = 8, 256
 #: a board that missed more than this share of its nodes is computed anew
@@ -55,8 +57,8 @@ class Board:
         "_copies",
         "_fits_future",
         "_full",
-        "_heap",
         "_kernel",
+        "_ranking",
         "_scores",
         "_seen",
         "_singles",
@@ -79,8 +81,7 @@ class Board:
         #: nodes that the predicates pass, ascending
         self.rows = rows
         self._full = len(rows) == len(kernel.nodes)
-        #: (-score, index) of nodes with room; what is out of date in it is passed over
-        self._heap: list[tuple[float, int]] | None = None
+        self._ranking: _Ranking | None = None
         self._singles = 0
         #: the choices that were made last, and how many were taken before without anything else in between
         self._ahead: _Ahead | None = None
@@ -160,23 +161,14 @@ class Board:
 
     def _top(self) -> int | None:
         """The index in `rows` of the best node with room now, None when there is none."""
-        heap, fits_idle = self._heap, self.fits_idle
-        if heap is None:
-            if not fits_idle.any():
+        if self._ranking is None:
+            if not self.fits_idle.any():
                 return None
             self._singles += 1
-            if self._singles < _HEAP_AFTER:
-                return first_best(self.scores, fits_idle)
-            at = np.flatnonzero(fits_idle)
-            self._heap = heap = list(zip((-self.scores[at]).tolist(), at.tolist(), strict=True))
-            heapq.heapify(heap)
-        scores = self.scores
-        while heap:
-            score, best = heap[0]
-            if fits_idle[best] and scores[best] == -score:
-                return best
-            heapq.heappop(heap)
-        return None
+            if self._singles < _RANKED_AFTER:
+                return first_best(self.scores, self.fits_idle)
+            self._ranking = _Ranking(self.scores, self.fits_idle)
+        return self._ranking.first(self.scores, self.fits_idle)
 
     @property
     def scores(self) -> Vector:
@@ -231,12 +223,13 @@ class Board:
         if self._scores is not None:
             self._scores[at] = scores = self._kernel.score(self.pod, nodes.view(rows))
             for index, score, fit in zip(at.tolist(), scores.tolist(), self.fits_idle[at].tolist(), strict=True):
-                if fit and self._heap is not None:
-                    heapq.heappush(self._heap, (-score, index))
+                if fit and self._ranking is not None:
+                    heapq.heappush(self._ranking.heap, (-score, index))
 
     def _update_as_twins(self, at: list[int], rows: list[int], scores: Vector) -> None:
         """Update by what is known of nodes with the same amounts."""
-        amounts, known, heap = self._kernel.nodes.amounts, self._twins, self._heap
+        amounts, known = self._kernel.nodes.amounts, self._twins
+        heap = self._ranking.heap if self._ranking else None
         if len(known) > _MOST_AMOUNTS:
             known.clear()
         unknown = [row for row in rows if amounts[row] not in known]
@@ -270,7 +263,42 @@ class Board:
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
         self.fits_idle = fits(self.request, nodes.room(rows))
-        self._fits_future = self._copies = self._scores = self._heap = None
+        self._fits_future = self._copies = self._scores = self._ranking = None
+
+
+class _Ranking:
+    """The nodes with room by score, of equals the first in front. Few are ever chosen: the others stay in an array."""
+
+    __slots__ = ("_at", "_bound", "_scores", "heap")
+
+    def __init__(self, scores: Vector, fits_idle: Mask) -> None:
+        at = np.flatnonzero(fits_idle)
+        #: indices and scores as they were, the best first, of those that are not in the heap
+        self._at: Rows = at[np.argsort(-scores[at], kind="stable")]
+        self._scores: Vector = scores[self._at]
+        #: (-score, index) of all others and of nodes that changed; what is out of date in it is passed over
+        self.heap: list[tuple[float, int]] = []
+        #: the smallest of the rest
+        self._bound = self._extend()
+
+    def first(self, scores: Vector, fits_idle: Mask) -> int | None:
+        """The index of the best node, None when there is none."""
+        heap = self.heap
+        while heap or len(self._at):
+            if not heap or heap[0] > self._bound:
+                self._bound = self._extend()
+                continue
+            score, index = heap[0]
+            if fits_idle[index] and scores[index] == -score:
+                return index
+            heapq.heappop(heap)
+        return None
+
+    def _extend(self) -> tuple[float, float]:
+        for entry in zip((-self._scores[:_MOST_RANKED]).tolist(), self._at[:_MOST_RANKED].tolist(), strict=True):
+            heapq.heappush(self.heap, entry)
+        self._at, self._scores = self._at[_MOST_RANKED:], self._scores[_MOST_RANKED:]
+        return (-self._scores.item(0), self._at.item(0)) if len(self._at) else (np.inf, np.inf)
 
 
 class _LocalBoard(Board):
@@ -314,7 +342,7 @@ class _LocalBoard(Board):
         kernel, nodes = self._kernel, self._kernel.nodes
         self._passes = kernel.passing(self.pod, nodes.view(self.rows))
         self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
-        self._fits_future = self._copies = self._scores = self._heap = None
+        self._fits_future = self._copies = self._scores = self._ranking = None
 
     def _score_all(self) -> Vector:
         kernel = self._kernel

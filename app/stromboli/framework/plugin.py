@@ -364,7 +364,8 @@ class Plugin:
     def by_amounts(self, pod: PodRecord) -> bool:
         """Whether `node_order` says the same of all nodes that have the same amounts, whatever else tells them apart.
 
-        What is known of one node is then said of others. Switched by `enableNodeOrder`.
+        What is known of one node is then said of others, while nobody was evicted or promised a place. Asked once for
+        a class. Switched by `enableNodeOrder`.
         """
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, PODS, TOLERANCE, Matrix, Rows, Vector, fits
+from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation

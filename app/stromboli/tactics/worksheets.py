@@ -146,13 +146,20 @@ def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[Po
 
 def worksheet(session: Session, job: Job, pods: list[PodRecord]) -> JobWorksheet:
     """The worksheet of some pods of a job."""
+    sheet = JobWorksheet(session, _required(session, job))
+    for uid, group in _by_group(session, job, pods).items():
+        sheet.push(Worksheet(job.sub_jobs[uid], session.ask.in_task_order(group)))
+    return sheet
+
+
+def _by_group(session: Session, job: Job, pods: list[PodRecord]) -> dict[str, list[PodRecord]]:
+    """Some pods of a job by the uid of their group."""
+    if not job.divided:
+        return dict.fromkeys(job.sub_jobs, pods)
     by_group: dict[str, list[PodRecord]] = {}
     for pod in pods:
         by_group.setdefault(session.view.sub_job_of(job, pod).uid, []).append(pod)
-    sheet = JobWorksheet(session, _required(session, job))
-    for uid, group in by_group.items():
-        sheet.push(Worksheet(job.sub_jobs[uid], session.ask.in_task_order(group)))
-    return sheet
+    return by_group
 
 
 def _required(session: Session, job: Job) -> frozenset[str]:
