@@ -25,6 +25,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
+#: keywords that say nothing of the value itself
+_STRUCTURE = frozenset({"properties", "additionalProperties", "items", "required"})
 _UNTYPED_ROOT = frozenset({"apiVersion", "kind", "metadata"})
 
 
@@ -34,9 +36,12 @@ def conform(body: dict[str, Any], schema: Schema) -> dict[str, Any]:
     return {**{k: body[k] for k in _UNTYPED_ROOT if k in body}, **shaped}
 
 
-def problems(body: dict[str, Any], schema: Schema) -> list[tuple[str, str]]:
-    """(field path, what is wrong) of each value of `body` that breaks the schema."""
-    return list(_check({k: v for k, v in body.items() if k not in _UNTYPED_ROOT}, schema, ""))
+def problems(body: dict[str, Any], schema: Schema, *, nulls: bool = True) -> list[tuple[str, str]]:
+    """(field path, what is wrong) of each value of `body` that breaks the schema.
+
+    `nulls` says whether null is a value, or as good as absent.
+    """
+    return list(_check({k: v for k, v in body.items() if k not in _UNTYPED_ROOT}, schema, "", nulls))
 
 
 def _shape(value: Any, schema: Schema) -> Any:
@@ -66,10 +71,13 @@ def _shape_object(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
     return shaped
 
 
-def _check(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def _check(value: Any, schema: Schema, path: str, nulls: bool) -> Iterator[tuple[str, str]]:
     if value is None:
-        if not schema.get("nullable") and schema.get("type"):
+        if nulls and not schema.get("nullable") and schema.get("type"):
             yield path, f'Invalid value: "null": {path} in body must be of type {schema["type"]}: "null"'
+        return
+    if _STRUCTURE.issuperset(schema):
+        yield from _check_inner(value, schema, path, nulls)
         return
     if not _has_type(value, schema):
         wanted = schema.get("type", "integer or string")
@@ -77,24 +85,28 @@ def _check(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
         yield path, f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
         return
     yield from ((path, what.format(path=path)) for what in _value_problems(value, schema))
+    yield from _check_inner(value, schema, path, nulls)
+
+
+def _check_inner(value: Any, schema: Schema, path: str, nulls: bool) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
-        yield from _check_object(value, schema, path)
+        yield from _check_object(value, schema, path, nulls)
     elif isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
-            yield from _check(item, schema["items"], f"{path}[{index}]")
+            yield from _check(item, schema["items"], f"{path}[{index}]", nulls)
 
 
-def _check_object(value: dict[str, Any], schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def _check_object(value: dict[str, Any], schema: Schema, path: str, nulls: bool) -> Iterator[tuple[str, str]]:
     prefix = f"{path}." if path else ""
     for name in schema.get("required") or ():
-        if name not in value:
+        if name not in value or not (nulls or value[name] is not None):
             yield f"{prefix}{name}", "Required value"
     known: Mapping[str, Schema] = schema.get("properties") or {}
     others = schema.get("additionalProperties")
     for name, item in value.items():
         inner = known.get(name, others if isinstance(others, dict) else None)
         if inner is not None:
-            yield from _check(item, inner, f"{prefix}{name}")
+            yield from _check(item, inner, f"{prefix}{name}", nulls)
 
 
 def _has_type(value: Any, schema: Schema) -> bool:

@@ -60,7 +60,7 @@ def _found(type_: str, manifest: dict[str, Any], obj: Any) -> Problems:
     schema = _schema(type_)
     if schema is None:
         return
-    for path, problem in problems(_present(manifest, schema), schema):
+    for path, problem in problems(manifest, schema, nulls=False):
         yield path, problem.replace(f"{path} in body ", "")
     yield from _RULES.get(type_, _no_rules)(obj if type_ in crds.KINDS else manifest)
     if type_ not in crds.KINDS:
@@ -73,18 +73,6 @@ def _found(type_: str, manifest: dict[str, Any], obj: Any) -> Problems:
 @cache
 def _schema(type_: str) -> Schema | None:
     return crd_schema.open_api_schema(crds.KINDS[type_]) if type_ in crds.KINDS else _KUBERNETES.get(type_)
-
-
-def _present(value: Any, schema: Schema) -> Any:
-    """What of a manifest a schema is about, without nulls, which mean absence."""
-    if isinstance(value, list) and "items" in schema:
-        return [_present(item, schema["items"]) for item in value]
-    if not isinstance(value, dict):
-        return value
-    known = {key: {} for key in schema.get("required", ())} | schema.get("properties", {})
-    others = schema.get("additionalProperties")
-    schemas = {key: known.get(key, others) for key, item in value.items() if item is not None}
-    return {key: _present(value[key], inner) for key, inner in schemas.items() if isinstance(inner, dict)}
 
 
 def _no_rules(_: Any) -> Problems:
