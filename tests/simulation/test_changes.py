@@ -122,6 +122,15 @@ def test_what_a_change_brings_is_refused(document: dict[str, Any], more: dict[st
     assert told.startswith(f"change: document 1: {document['kind']} {document['metadata']['name']}: {problem}")
 
 
+def test_a_kind_that_only_a_plugin_knows_is_told() -> None:
+    state = cluster()
+    gadget = {"kind": "Gadget", "metadata": {"name": "g", "namespace": "default"}}
+    state.upsert("Gadget", gadget)
+    assert change(state, gadget, LABEL).problems == [
+        "change: document 1: Gadget default/g: kind: unknown kind 'Gadget'"
+    ]
+
+
 def test_a_label_is_taken_away_with_null() -> None:
     node = {"kind": "Node", "metadata": {"name": "n", "labels": {"a": "b", "c": "d"}}}
     found = change(cluster(node), node, {"metadata": {"labels": {"a": None}}})

@@ -198,9 +198,10 @@ class _Reader:
             self.manifest(proposal.where, proposal.manifest)
             return
         kind = proposal.written["kind"]
-        named = describe(kind, proposal.written)
+        named, type_ = describe(kind, proposal.written), schema.type_of(kind)
         try:
-            schema.check(schema.type_of(kind) or kind, proposal.written, f"{proposal.where}: {named}")
+            if type_ is not None:
+                schema.check(type_, proposal.written, f"{proposal.where}: {named}")
             self._add(kind, proposal.manifest, proposal.where, named, proposal.before)
         except InvalidObjectError as error:
             self.loaded.problems.append(str(error))

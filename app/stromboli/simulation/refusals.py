@@ -30,7 +30,6 @@ _ROOT = "root"
 #: the most that a PriorityClass may have which is not the system's
 _MOST_PRIORITY = 1_000_000_000
 _DATA = resources.files(__package__).joinpath("kubernetes_bounds.yaml")
-_KUBERNETES: Mapping[str, Schema] = next(read_yaml(_DATA.read_text()))["kinds"]
 _NO_RESOURCE = "is no resource: others than cpu, memory, ... have a domain, as nvidia.com/gpu"
 #: how names begin that only quotas know
 _OF_QUOTAS = ("requests.", "limits.", "count/")
@@ -72,7 +71,14 @@ def _found(type_: str, manifest: dict[str, Any], obj: Any) -> Problems:
 
 @cache
 def _schema(type_: str) -> Schema | None:
-    return crd_schema.open_api_schema(crds.KINDS[type_]) if type_ in crds.KINDS else _KUBERNETES.get(type_)
+    return crd_schema.open_api_schema(crds.KINDS[type_]) if type_ in crds.KINDS else _kubernetes().get(type_)
+
+
+@cache
+def _kubernetes() -> Mapping[str, Schema]:
+    """What is refused of kinds that have no generated definition."""
+    kinds: Mapping[str, Schema] = next(read_yaml(_DATA.read_text()))["kinds"]
+    return kinds
 
 
 def _no_rules(_: Any) -> Problems:
