@@ -84,7 +84,8 @@ def _check(value: Any, schema: Schema, path: str, nulls: bool) -> Iterator[tuple
         kind = _json_type(value)
         yield path, f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
         return
-    yield from ((path, what.format(path=path)) for what in _value_problems(value, schema))
+    for what in _value_problems(value, schema):
+        yield path, what.format(path=path)
     yield from _check_inner(value, schema, path, nulls)
 
 

@@ -481,7 +481,7 @@ FEATURES: Mapping[str, Feature] = {
             },
             plugins={"task-topology": {}},
         ),
-        {"success": 0.5},
+        {"success": 0.1},
     ),
     "PodGroups of one pod": Feature(Trial(per_node=20, per_group=1), {"tick": 30, "idle": 30}),
     "preempt": Feature(_evicting("preempt"), {"success": 0.5}),
