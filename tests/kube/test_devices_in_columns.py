@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stromboli.kube.dra import allocator
 from stromboli.kube.dra.cel import Program
-from stromboli.kube.dra.inventory import Devices
+from stromboli.kube.dra.inventory import Devices, Groups, joined
 from tests import builders
 from tests.kube.test_dra import POLICY, A, C, claim, device, device_class, pod, request, resource_slice, run, why
 
@@ -101,6 +102,16 @@ def work(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     counted(allocator._Attempt, "__init__", "searches")
     counted(allocator._Attempt, "_kind", "tries")
     return counts
+
+
+@given(
+    st.integers(1, 12).flatmap(lambda width: st.lists(st.tuples(*[st.integers(0, 4)] * width), min_size=1, max_size=8)),
+    st.integers(5, 4_000),
+)
+def test_rows_are_joined_as_their_values_compare(rows: list[tuple[int, ...]], count: int) -> None:
+    columns = [Groups(np.array(values), count) for values in zip(*rows, strict=True)]
+    groups = joined(columns, len(rows)).of.tolist()
+    assert [[a < b for a in groups] for b in groups] == [[a < b for a in rows] for b in rows]
 
 
 def numbered(node: str, count: int) -> dict[str, Any]:

@@ -86,10 +86,10 @@ class Choice:
     def codes(self, devices: Devices) -> Codes:
         """Which devices are of the kind, as in `Selected.codes`."""
         codes = self.selected(devices).codes.copy()
-        codes[devices.where("taints", lambda offer: offer.taints, self._repelled)] = NO
+        np.copyto(codes, NO, where=devices.where("taints", lambda offer: offer.taints, self._repelled))
         for name, least in self.capacity.items():
             read, lacks = partial(_capacity, name=name), partial(_lacks, least=least)
-            codes[devices.where(("capacity", name), read, lacks) & (codes == YES)] = NO
+            np.copyto(codes, NO, where=devices.where(("capacity", name), read, lacks) & (codes == YES))
         return codes
 
     def problem(self, code: int, devices: Devices) -> SelectorError:
@@ -170,8 +170,8 @@ class Demand:
     def alike(self, nodes: Rows, inventory: Inventory, in_use: Mask) -> Iterator[Rows]:
         """Nodes in groups in which a search has the same outcome, by their first nodes."""
         devices = inventory.local[nodes]
-        sought = self._sought[devices]
-        columns = [self._kinds.of[devices], in_use[devices].astype(np.int64)]
+        sought = self._sought.take(devices)
+        columns = [self._kinds.of.take(devices), in_use.take(devices).astype(np.int64)]
         columns += [_ranks(values[devices], sought) for values in self._values.values()]
         if self._values:
             # With devices of several nodes it matters what the values are.
