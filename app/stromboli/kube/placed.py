@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.view import View
 from stromboli.state.classes import PodClass
@@ -168,7 +168,7 @@ class PlacedPods:
 
     def counted(self) -> tuple[Rows, IntColumn, int]:
         """The rows and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
-        rows = np.flatnonzero(self._is_placed(slice(None)))
+        rows = np.flatnonzero(_ON_NODE.take(self._pods.state) & (self._pods.node >= 0) & ~self._evicted)
         return rows, self._pods.node[rows], len(self._moves)
 
     def moves(self, seen: int) -> Sequence[tuple[Operation, int]]:
@@ -176,11 +176,6 @@ class PlacedPods:
         return self._moves[seen:]
 
     # -- counting ------------------------------------------------------------------------------------------------
-
-    def _is_placed(self, rows: Rows | slice) -> Mask:
-        """Which of some pods are placed."""
-        placed: Mask = _ON_NODE[self._pods.state[rows]] & (self._pods.node[rows] >= 0) & ~self._evicted[rows]
-        return placed
 
     def _taken(self, found: Selected, *, terminating: bool) -> _Count:
         rows, weights = found if isinstance(found, tuple) else (found, None)
@@ -190,12 +185,13 @@ class PlacedPods:
         if len(rows) <= _FEW:
             self._take_few(out, terminating=terminating)
             return out
-        there = self._is_placed(rows)
+        states, nodes = self._pods.state.take(rows), self._pods.node.take(rows)
+        there = _ON_NODE.take(states) & (nodes >= 0) & ~self._evicted.take(rows)
         if not terminating:
-            there &= self._pods.state[rows] != PodState.Releasing
+            there &= states != PodState.Releasing
         out.total = int(np.count_nonzero(there))
         if out.total:
-            nodes, of = self._pods.node[rows[there]], None if weights is None else weights[there]
+            nodes, of = nodes[there], None if weights is None else weights[there]
             out.counts = np.bincount(nodes, weights=of, minlength=self._nodes).astype(np.float64, copy=False)
         return out
 
