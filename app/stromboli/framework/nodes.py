@@ -28,7 +28,7 @@ class NodeView:
     from the session's columns when they are first read, and must not be changed.
     """
 
-    __slots__ = ("_allocatable", "_fullness", "_nodes", "_scoring", "_used", "facts", "rows")
+    __slots__ = ("_allocatable", "_basic", "_fullness", "_nodes", "_scoring", "_used", "facts", "rows")
     #: whether the nodes are shown with pods that are not there
     imagined = False
 
@@ -38,6 +38,7 @@ class NodeView:
         self.facts: NodeFacts = nodes.facts
         self.rows = rows
         self._allocatable: Matrix | None = None
+        self._basic: Matrix | None = None
         self._used: Matrix | None = None
         self._scoring: Matrix | None = None
         #: of the amounts that were asked for last
@@ -52,6 +53,14 @@ class NodeView:
         if self._allocatable is None:
             self._allocatable = self._nodes.allocatable.take(self.rows, axis=1)
         return self._allocatable
+
+    @property
+    def basic_allocatable(self) -> Matrix:
+        """The same of cpu and memory, shape (2, n), which is sooner taken than all."""
+        if self._basic is None:
+            whole = self._allocatable
+            self._basic = self._nodes.allocatable[:2].take(self.rows, axis=1) if whole is None else whole[:2]
+        return self._basic
 
     @property
     def used(self) -> Matrix:
@@ -72,7 +81,8 @@ class NodeView:
         known = self._fullness
         if known is not None and known[0] == cpu and known[1] == memory:
             return known[2]
-        shares = part_requested(self.used, self.allocatable, cpu, memory)
+        used = self._nodes.used[:2].take(self.rows, axis=1) if self._used is None else self._used
+        shares = part_requested(used, self.basic_allocatable, cpu, memory)
         self._fullness = cpu, memory, shares
         return shares
 

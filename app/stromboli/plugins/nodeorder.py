@@ -85,11 +85,11 @@ class Promises:
         """The shares of cpu and memory that are requested with so much more, shape (2, n)."""
         if self._used is None:
             return nodes.fullness(cpu, memory)
-        return part_requested(self.used(nodes), nodes.allocatable, cpu, memory)
+        return part_requested(self.used(nodes), nodes.basic_allocatable, cpu, memory)
 
     def evenness(self, nodes: NodeView) -> Vector:
         """How evenly cpu and memory are used as it is, shape (n,)."""
-        return allocation.evenness(self.used(nodes)[:2] / nodes.allocatable[:2])
+        return allocation.evenness(self.used(nodes)[:2] / nodes.basic_allocatable)
 
     def evenness_of(self, nodes: Nodes, row: int) -> float:
         """The same of one node."""
@@ -172,7 +172,7 @@ class NodeOrder(Plugin):
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         weights, ask, total = self.arguments, self._ask(pod), None
         if weights.least_requested or weights.most_requested:
-            requested, allocatable = self._amounts.scoring(nodes) + ask.scoring, nodes.allocatable[:2]
+            requested, allocatable = self._amounts.scoring(nodes) + ask.scoring, nodes.basic_allocatable
             if weights.least_requested:
                 left = allocation.least_allocated(requested, allocatable, complete=self._complete)
                 total = _added(total, weights.least_requested, left)
