@@ -72,6 +72,7 @@ RIGHTS = {
     "list scheduling.volcano.sh/queues": "knows the queues",
     "watch scheduling.volcano.sh/queues": "sees queues change",
     "create scheduling.volcano.sh/queues": "makes the root and the default queue",
+    "get scheduling.volcano.sh/queues": "knows whether a queue that a Command names is open by now",
     "patch scheduling.volcano.sh/queues": "marks queues that are closed with their parent",
     "patch scheduling.volcano.sh/queues/status": "opens queues, and says what they hold",
     "list scheduling.volcano.sh/podgroups": "knows the gangs",

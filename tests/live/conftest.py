@@ -25,6 +25,8 @@ class Recorder(Observer):
         self.evictions: list[str] = []
         #: queue and reason of each pod that was evicted
         self.evicted_of: list[tuple[str, str]] = []
+        #: kind and result of each write of a status
+        self.statuses: list[tuple[str, str]] = []
         self.problems: list[str | None] = []
         self.failures: list[BaseException] = []
         #: pods and nodes that each session saw
@@ -51,6 +53,9 @@ class Recorder(Observer):
 
     def evicted(self, queue: str, reason: str) -> None:
         self.evicted_of.append((queue, reason))
+
+    def status_result(self, kind: str, result: str) -> None:
+        self.statuses.append((kind, result))
 
     def policy(self, error: str | None) -> None:
         self.problems.append(error)

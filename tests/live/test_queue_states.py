@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from stromboli.cli import make_app
+from stromboli.live.client import Credentials, Kube
+from stromboli.live.mirror import Mirror
+from stromboli.live.status import StatusWriter
+from stromboli.state.cluster import ClusterState
 from tests.live.cluster import SCHEDULING, Cluster, Object
-from tests.live.conftest import StartService, until
+from tests.live.conftest import Recorder, StartService, until
 
 BUS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 COMMANDS: Object = {
@@ -75,6 +80,13 @@ async def test_commands_close_and_open_a_queue_with_all_below_it(tree: Cluster) 
     await until(lambda: tree.items(BUS) == [])
 
 
+async def test_what_is_below_is_closed_whatever_else_is_asked_for(tree: Cluster) -> None:
+    command(tree, "CloseQueue", "dept")
+    for _ in range(20):
+        command(tree, "CloseQueue", "root")
+    await becomes(tree, dept="Closed", team="Closed", squad="Closed", root="Open")
+
+
 @pytest.mark.parametrize(("action", "target"), [("CloseQueue", "root"), ("OpenQueue", "team")])
 async def test_a_command_that_cannot_be_obeyed_is_refused_and_gone(tree: Cluster, action: str, target: str) -> None:
     tree.patch(f"{SCHEDULING}/queues/dept/status", {"status": {"state": "Closing"}})
@@ -96,6 +108,43 @@ async def test_a_new_queue_below_a_closed_one_is_closed(tree: Cluster) -> None:
     await becomes(tree, dept="Closed")
     queue(tree, "late", "dept")
     await becomes(tree, late="Closed")
+
+
+async def test_queues_that_are_closed_as_soon_as_they_are_made_stay_closed(tree: Cluster) -> None:
+    """Whoever closes a queue does not wait until it was opened, nor until the service knows of it."""
+    names = [f"new-{number}" for number in range(40)]
+    for name in names:
+        queue(tree, name)
+        command(tree, "CloseQueue", name)
+    await becomes(tree, **dict.fromkeys(names, "Closed"))
+    await until(lambda: tree.items(BUS) == [])
+    assert not [name for name in names if states(tree)[name] != "Closed"]
+
+
+async def test_a_state_that_follows_from_what_a_queue_was_is_not_written_over_what_it_is(cluster: Cluster) -> None:
+    cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", COMMANDS)
+    queue(cluster, "new")
+    (made,) = cluster.items(f"{SCHEDULING}/queues")
+    cluster.patch(f"{SCHEDULING}/queues/new/status", {"status": {"state": "Closing"}})
+    seen, kube = Recorder(), Kube(Credentials.load(cluster.kubeconfig))
+    writer = StatusWriter(kube, Mirror(ClusterState(["stromboli"]), lambda urgent: None, seen), seen, 100.0)
+    work = asyncio.create_task(writer.run())
+    writer.put("Queue", "new", {"state": "Open"}, version=made["metadata"]["resourceVersion"])
+    await until(lambda: ("Queue", "outdated") in seen.statuses)
+    assert states(cluster)["new"] == "Closing"
+    (closing,) = cluster.items(f"{SCHEDULING}/queues")
+    writer.put("Queue", "new", {"state": "Closed"}, version=closing["metadata"]["resourceVersion"])
+    await becomes(cluster, new="Closed")
+    work.cancel()
+    await kube.close()
+
+
+async def test_a_queue_that_is_opened_while_it_closes_stays_open(tree: Cluster) -> None:
+    for _ in range(20):
+        command(tree, "CloseQueue", "other")
+        command(tree, "OpenQueue", "other")
+        await until(lambda: tree.items(BUS) == [])
+        await becomes(tree, other="Open")
 
 
 def stromboli(kubeconfig: Path, *arguments: str) -> tuple[int, str]:

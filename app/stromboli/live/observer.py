@@ -48,7 +48,7 @@ class Observer:
         """A pod of a queue was evicted, for the reason that is the name of an action."""
 
     def status_result(self, kind: str, result: str) -> None:
-        """A status was `written`, `gone` or `failed`."""
+        """A status was `written`, `gone`, `outdated` (of an older version of the object) or `failed`."""
 
     def event_result(self, result: str) -> None:
         """An Event was `posted`, `dropped` or `failed`."""

@@ -39,6 +39,8 @@ class QueueStates:
         self._events = events
         self._work: asyncio.Queue[str] = asyncio.Queue()
         self._active = False
+        #: whether that waits to be done
+        self._to_compare = False
         self._backoffs: dict[str, Backoff] = {}
         #: Commands by key
         self._commands: dict[str, Object] = {}
@@ -55,7 +57,8 @@ class QueueStates:
 
     def _look(self) -> None:
         """Have the states compared; an empty key stands for all queues."""
-        if self._active and self._work.empty():
+        if self._active and not self._to_compare:
+            self._to_compare = True
             self._work.put_nowait("")
 
     def _command_changed(self, type: str, command: Object | str) -> None:
@@ -73,6 +76,7 @@ class QueueStates:
                 if key:
                     await self._obey(key)
                 else:
+                    self._to_compare = False
                     await self._cascade()
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("queue not opened or closed", error, command=key)
@@ -94,8 +98,8 @@ class QueueStates:
         if (target.get("apiVersion"), target.get("kind")) != (SCHEDULING, "Queue"):
             return
         action, name = str(command.get("action")), str(target.get("name"))
-        queue = self._state.queues.get(name)
-        if action in ACTIONS and queue is not None:
+        queue = await self._read(name) if action in ACTIONS else None
+        if queue is not None:
             why = refusal(self._state.queues, queue, ACTIONS[action])
             if why:
                 about = Reference(SCHEDULING, "Queue", "", name, queue.metadata.uid)
@@ -108,6 +112,15 @@ class QueueStates:
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    async def _read(self, name: str) -> Queue | None:
+        """A queue as it is now: watches may not have told yet that it was made, or closed a moment ago."""
+        try:
+            return Queue.parse(msgspec.json.decode(await self._kube.request("GET", object_path("Queue", name))))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
 
     # -- children ----------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,11 @@ class QueueController:
         }
         self._writer.withdraw("Queue", but=wanted)
         for name, fields in wanted.items():
-            self._writer.put("Queue", name, fields, patience=0.0 if "state" in fields else self._patience)
+            if "state" in fields:
+                # Whoever opens or closes the queue meanwhile has the last word.
+                self._writer.put("Queue", name, fields, version=self._state.queues[name].metadata.resource_version)
+            else:
+                self._writer.put("Queue", name, fields, patience=self._patience)
 
     def _touch(self) -> None:
         self._changed = True
@@ -95,7 +99,8 @@ class QueueController:
 
     def _open(self, queue: Queue) -> None:
         if not queue.status.state:
-            self._writer.put("Queue", queue.key, {"state": QueueState.Open})
+            version = queue.metadata.resource_version
+            self._writer.put("Queue", queue.key, {"state": QueueState.Open}, version=version)
 
 
 def count_phases(state: ClusterState) -> dict[str, Counter[str]]:

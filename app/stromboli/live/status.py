@@ -4,7 +4,8 @@ What is in no hurry waits a while for further changes: most of what is true whil
 be written.
 
 A PodGroup has a status subresource with our definition of it and none with Volcano's; then its status is written with
-the object. The written fields are ours alone, so patches carry no version.
+the object. The written fields are ours alone, so patches carry no version; but for the state of a queue, which others
+change, too.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class _Wanted:
     status: Object
     #: to be called when it was written
     then: Callable[[], None] | None
+    #: of the object that it follows from; empty where it holds whatever the object is by now
+    version: str
 
 
 class StatusWriter:
@@ -71,7 +74,7 @@ class StatusWriter:
         self._wanted: dict[Key, _Wanted] = {}
         #: when those that wait for further changes will be queued
         self._waiting: dict[Key, asyncio.TimerHandle] = {}
-        self._busy: dict[Key, Object] = {}
+        self._busy: dict[Key, _Wanted] = {}
         #: what was written last, and the version that came of it, while nobody else changes the object
         self._written: dict[Key, tuple[Object, str]] = {}
         #: whether a kind has a status subresource
@@ -80,18 +83,28 @@ class StatusWriter:
             mirror.listen(kind, partial(self._changed, kind))
 
     def put(
-        self, kind: str, key: str, status: Object, *, patience: float = 0.0, then: Callable[[], None] | None = None
+        self,
+        kind: str,
+        key: str,
+        status: Object,
+        *,
+        patience: float = 0.0,
+        then: Callable[[], None] | None = None,
+        version: str = "",
     ) -> None:
         """Have these fields of a status written. Fields that are not named stay as they are.
+
+        With a `version` they are written only while it is that of the object: who put them has to look again.
 
         That may happen `patience` seconds later, or earlier if what is put meanwhile, which takes its place, has
         less. `then` is called after it.
         """
         at = (kind, key)
-        if at not in self._wanted and self._is_known(at, status):
+        wanted = _Wanted(status, then, version)
+        if at not in self._wanted and self._is_known(at, wanted):
             return
         new = at not in self._wanted and at not in self._busy
-        self._wanted[at] = _Wanted(status, then)
+        self._wanted[at] = wanted
         if patience:
             loop = asyncio.get_running_loop()
             waiting = self._waiting.get(at)
@@ -118,12 +131,12 @@ class StatusWriter:
             waiting.cancel()
             self._queue.put_nowait(at)
 
-    def _is_known(self, at: Key, status: Object) -> bool:
+    def _is_known(self, at: Key, wanted: _Wanted) -> bool:
         """Whether this is what is being written, or else was written last."""
-        known = self._busy.get(at)
-        if known is None and at in self._written:
-            known = self._written[at][0]
-        return known is not None and comparable(known) == comparable(status)
+        busy = self._busy.get(at)
+        if busy is not None:
+            return busy.version == wanted.version and comparable(busy.status) == comparable(wanted.status)
+        return at in self._written and comparable(self._written[at][0]) == comparable(wanted.status)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -134,13 +147,13 @@ class StatusWriter:
             at = await self._queue.get()
             await self._bucket.wait()
             wanted = self._wanted.pop(at)
-            self._busy[at] = wanted.status
+            self._busy[at] = wanted
             try:
-                await self._write(at, wanted.status)
+                await self._write(at, wanted)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                gone = isinstance(error, ApiError) and error.status == 404
-                self._observer.status_result(at[0], "gone" if gone else "failed")
-                if not gone:
+                result = _result(error, wanted)
+                self._observer.status_result(at[0], result)
+                if result == "failed":
                     # The next session sees the old status and asks again.
                     log.recurring("status not written", error, kind=at[0], key=at[1])
             else:
@@ -151,11 +164,12 @@ class StatusWriter:
             if at in self._wanted:
                 self._queue.put_nowait(at)
 
-    async def _write(self, at: Key, status: Object) -> None:
+    async def _write(self, at: Key, wanted: _Wanted) -> None:
         kind, key = at
         path = object_path(kind, key)
         target = f"{path}/status" if await self._subresource(kind) else path
-        body = msgspec.json.encode({"status": status})
+        holds = {"metadata": {"resourceVersion": wanted.version}} if wanted.version else {}
+        body = msgspec.json.encode({**holds, "status": wanted.status})
         try:
             answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
         except ApiError as error:
@@ -163,10 +177,10 @@ class StatusWriter:
                 # The object is gone, or its definition was replaced by one without, or with, a subresource.
                 self._has_subresource.pop(kind, None)
                 raise
-            if error.status != 409:
+            if error.status != 409 or wanted.version:
                 raise
             answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
-        self._written[at] = (status, _ANSWER.decode(answer).metadata.resource_version or "")
+        self._written[at] = (wanted.status, _ANSWER.decode(answer).metadata.resource_version or "")
         self._observer.status_result(kind, "written")
 
     async def _subresource(self, kind: str) -> bool:
@@ -184,6 +198,14 @@ class StatusWriter:
         written = self._written.get((kind, obj.key))
         if written is not None and written[1] != obj.metadata.resource_version:
             del self._written[kind, obj.key]
+
+
+def _result(error: Exception, wanted: _Wanted) -> str:
+    """What became of a write that failed."""
+    status = error.status if isinstance(error, ApiError) else 0
+    if status == 404:
+        return "gone"
+    return "outdated" if status == 409 and wanted.version else "failed"
 
 
 def object_path(kind: str, key: str) -> str:
