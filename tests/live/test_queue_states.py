@@ -37,6 +37,17 @@ COMMANDS: Object = {
     },
 }
 
+#: what a definition of queues may be that says nothing of them
+LOOSE = [
+    {
+        "name": "v1beta1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+]
+
 
 def queue(cluster: Cluster, name: str, parent: str = "") -> None:
     manifest: Object = {"metadata": {"name": name}, "spec": {"weight": 1, **({"parent": parent} if parent else {})}}
@@ -50,7 +61,7 @@ def states(cluster: Cluster) -> dict[str, str]:
 
 def command(cluster: Cluster, action: str, target: str, kind: str = "Queue") -> None:
     aim = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": kind, "name": target, "uid": "1"}
-    named = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"generateName": f"{target}-"}}
+    named = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"generateName": "command-"}}
     cluster.create(BUS, {**named, "action": action, "target": aim})
 
 
@@ -94,6 +105,24 @@ async def test_a_command_that_cannot_be_obeyed_is_refused_and_gone(tree: Cluster
     command(tree, action, target)
     await until(lambda: "CommandRefused" in tree.reasons() and tree.items(BUS) == [])
     assert (states(tree)["root"], states(tree)["team"]) == ("Open", "Closed")
+
+
+@pytest.mark.parametrize("target", ["../../../../api/v1/nodes/n0", "other?x=y", "other/status", "", "absent", "odd"])
+async def test_a_command_for_what_is_no_queue_is_gone_and_leaves_no_trace(tree: Cluster, target: str) -> None:
+    """A queue of another version's definition may be malformed."""
+    tree.patch(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.volcano.sh",
+        {"spec": {"versions": LOOSE}},
+    )
+    spec = {"capability": "a lot"}
+    odd: Object = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "odd"}}
+    tree.create(f"{SCHEDULING}/queues", {**odd, "spec": spec})
+    before = tree.count("GET", "n0")
+    command(tree, "CloseQueue", target)
+    command(tree, "CloseQueue", "squad")
+    await becomes(tree, squad="Closed", other="Open")
+    await until(lambda: tree.items(BUS) == [])
+    assert tree.count("GET", "n0") == before
 
 
 async def test_what_nobody_here_obeys_is_left_to_others(tree: Cluster) -> None:

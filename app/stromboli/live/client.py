@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -35,6 +36,7 @@ log = Logger(__name__)
 Object: TypeAlias = dict[str, Any]
 """A manifest as decoded JSON."""
 
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 #: failures in which no answer came, or none that can be read
 CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
@@ -76,6 +78,14 @@ class ApiError(StromboliError):
 def already_exists(error: ApiError) -> bool:
     """Whether a creation was refused because the object is there; other conflicts have the same status."""
     return error.status == 409 and error.reason == "AlreadyExists"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of an object.
+
+    The API server takes any where an object names another, such as a way to somewhere else.
+    """
+    return _NAME.fullmatch(text) is not None
 
 
 class NotSentError(StromboliError, ConnectionError):

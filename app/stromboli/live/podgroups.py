@@ -6,14 +6,21 @@ Pods of one ReplicaSet, StatefulSet, DaemonSet or Job share a group, and Kuberne
 from __future__ import annotations
 
 import asyncio
-import re
 
 import msgspec
 
 from stromboli.api import keys, objects
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
-from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
+from stromboli.live.client import (
+    CONNECTION_ERRORS,
+    MERGE_PATCH,
+    ApiError,
+    Kube,
+    Object,
+    already_exists,
+    is_name,
+)
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
@@ -35,8 +42,6 @@ _OWNERS = {
 }
 #: owners of a pod that are looked up
 _MOST_OWNERS = 4
-#: The API server takes any text as the name of an owner, such as a way to somewhere else.
-_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 class _Owner(msgspec.Struct):
@@ -143,7 +148,7 @@ class PodGroupMaker:
 
 
 def _is_known(reference: objects.OwnerReference) -> bool:
-    return _group_and_kind(reference) in _OWNERS and _NAME.fullmatch(reference.name) is not None
+    return _group_and_kind(reference) in _OWNERS and is_name(reference.name)
 
 
 def _group_and_kind(reference: objects.OwnerReference) -> tuple[str, str]:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import msgspec
 
 from stromboli.api.crds import CLOSED_BY_PARENT, SCHEDULING, Queue, QueueState
-from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object
+from stromboli.api.errors import InvalidObjectError
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, is_name
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
@@ -98,7 +99,7 @@ class QueueStates:
         if (target.get("apiVersion"), target.get("kind")) != (SCHEDULING, "Queue"):
             return
         action, name = str(command.get("action")), str(target.get("name"))
-        queue = await self._read(name) if action in ACTIONS else None
+        queue = await self._read(name) if action in ACTIONS and is_name(name) else None
         if queue is not None:
             why = refusal(self._state.queues, queue, ACTIONS[action])
             if why:
@@ -114,9 +115,14 @@ class QueueStates:
                 raise
 
     async def _read(self, name: str) -> Queue | None:
-        """A queue as it is now: watches may not have told yet that it was made, or closed a moment ago."""
+        """A queue as it is now: watches may not have told yet that it was made, or closed a moment ago.
+
+        None when it is not there, or malformed, which the mirror tells of.
+        """
         try:
             return Queue.parse(msgspec.json.decode(await self._kube.request("GET", object_path("Queue", name))))
+        except InvalidObjectError:
+            return None
         except ApiError as error:
             if error.status != 404:
                 raise
