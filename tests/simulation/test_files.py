@@ -209,8 +209,12 @@ def test_a_plugins_folder_that_is_none_is_named(tmp_path: Path, name: str) -> No
     assert f"{tmp_path}/{name}: no folder of plugins: " in result.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("closed", ["gone", "full", "shut"])
-def test_an_output_that_nobody_takes_is_no_traceback(closed: str) -> None:
+def test_an_output_that_nobody_takes_is_no_traceback(
+    closed: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "stromboli.cli", "simulate", "-"]
     if closed == "shut":
         command = ["sh", "-c", f"{' '.join(command)} >&-"]

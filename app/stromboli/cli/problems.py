@@ -72,6 +72,7 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:
             raise
         except OSError as error:
+            _drop_what_nobody_takes()
             quit_with([f"{error.filename or 'standard output'}: {error.strerror or error}"])
         except (Exception, SystemExit) as error:
             if isinstance(error.__context__, BrokenPipeError):  # rich's way to end
@@ -80,6 +81,15 @@ def reporting(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(FAILED) from error
 
     return reported
+
+
+def _drop_what_nobody_takes() -> None:
+    """Drop what cannot be written to standard output: Python would try again at its end, and tell of that."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def open_streams() -> None:
