@@ -21,7 +21,7 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
-from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, load_each, of_list
+from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key
 
 #: what was written, by where it is from
@@ -88,12 +88,11 @@ def read_changes(texts: Texts, state: ClusterState) -> Changes:
 
 def _flat(document: Any, where: str, problems: list[str]) -> Iterable[tuple[str, Any]]:
     """The objects of a document, each after where it is."""
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if not (kind == "List" or (isinstance(kind, str) and kind.endswith("List") and "items" in document)):
+    if not is_list(document):
         return () if document is None else ((where, document),)
     items = document.get("items") or []
     if isinstance(items, list):
-        return [(f"{where}: item {number}", of_list(kind, item)) for number, item in enumerate(items, 1)]
+        return [(f"{where}: item {number}", of_list(document["kind"], item)) for number, item in enumerate(items, 1)]
     problems.append(f"{where}: items: should be a list, not {shown(items)}")
     return ()
 

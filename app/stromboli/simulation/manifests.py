@@ -147,6 +147,12 @@ def _placed(kind: str, manifest: dict[str, Any], where: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "namespace": metadata.get("namespace") or "default"}}
 
 
+def is_list(document: Any) -> bool:
+    """Whether a document is a list of objects: of any, or of those of its kind, as a PodList."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    return isinstance(kind, str) and (kind == "List" or (kind.endswith("List") and "items" in document))
+
+
 def of_list(kind: str, item: Any) -> Any:
     """An item with its kind, which that of its list says where it says none itself: a PodList has Pods."""
     named = not isinstance(item, dict) or "kind" in item or kind == "List"
@@ -212,7 +218,7 @@ class _Reader:
         if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
             raise InvalidObjectError(where, "kind", f"an object with a kind is needed, not {shown(manifest)}")
         kind = manifest["kind"]
-        if kind == "List" or (kind.endswith("List") and "items" in manifest):
+        if is_list(manifest):
             self._list(where, kind, manifest.get("items"))
             return
         workload = workloads.type_of(manifest)
