@@ -180,17 +180,22 @@ class Predicates(Plugin):
 
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.assume(pod, node)
                 self._dynamic_resources.assume(pod, node)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._placed.remove(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
+
+    def _has_claims(self, operation: Operation) -> bool:
+        """Whether the pods claim volumes or devices."""
+        pod = operation.pods[0]
+        return bool(pod.pod_class.claims) or self._dynamic_resources.concerns(pod)
 
     def _by_node(self, pod_class: PodClass, facts: NodeFacts) -> Filters:
         """What the nodes themselves say, asked once for all classes with the same terms."""
@@ -237,9 +242,3 @@ class Predicates(Plugin):
             yield from zone_filters(pod, facts, self._storage)
         if enabled.volume_binding:
             yield from self._volume_binding.filters(pod)
-
-
-def _has_claims(operation: Operation) -> bool:
-    """Whether the pods claim volumes or devices."""
-    pod_class = operation.pods[0].pod_class
-    return bool(pod_class.claims or pod_class.spec.resource_claims)

@@ -58,6 +58,10 @@ class PodClass:
     #: for rules: what they derive from the class alone, by a key of their own
     cache: dict[object, object] = field(default_factory=dict)
 
+    def needs_claims(self, claimed: frozenset[str]) -> bool:
+        """Whether it names resource claims, or asks for resources that pods get by one that is made for them."""
+        return bool(self.spec.resource_claims) or (bool(claimed) and not claimed.isdisjoint(self.request))
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Shape:
