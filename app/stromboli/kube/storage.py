@@ -31,6 +31,7 @@ class Meta(Record, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: Any = None
+    owner_references: list[objects.OwnerReference] | None = None
 
 
 class ClaimSpec(Record, frozen=True):
@@ -73,6 +74,11 @@ class PersistentVolumeClaim(Record, frozen=True):
     def bound(self) -> bool:
         """Whether it has its volume for good."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
+
+    @property
+    def controller(self) -> str | None:
+        """The uid of the object that it was made for, None when it was made for none."""
+        return next((owner.uid for owner in self.metadata.owner_references or () if owner.controller), None)
 
     @property
     def selected_node(self) -> str | None:

@@ -17,6 +17,7 @@ from stromboli.api.resources import Mask, Rows
 from stromboli.framework.nodes import read_only
 from stromboli.framework.plugin import Anywhere, Filters
 from stromboli.kube.node_affinity import selected_nodes
+from stromboli.kube.pod_claims import claim_obstacle, claims_of
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
@@ -131,8 +132,7 @@ class VolumeBinding:
     # -- claims --------------------------------------------------------------------------------------------------
 
     def _claims(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
-        found = (self._storage.claim(pod.namespace, name) for name in pod.pod_class.claims)
-        return [claim for claim in found if claim is not None]
+        return claims_of(pod, self._storage)
 
     def _unbound(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
         """The claims that wait for this pod, the smallest first."""
@@ -141,14 +141,10 @@ class VolumeBinding:
 
     def _obstacle(self, pod: PodRecord) -> str | None:
         """Why no node at all can serve the pod's claims."""
-        for name in pod.pod_class.claims:
-            claim = self._storage.claim(pod.namespace, name)
-            if claim is None:
-                return f'persistentvolumeclaim "{name}" not found'
-            if claim.status.phase == "Lost":
-                return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
-            if claim.metadata.deletion_timestamp is not None:
-                return f'persistentvolumeclaim "{name}" is being deleted'
+        obstacle = claim_obstacle(pod, self._storage)
+        if obstacle is not None:
+            return obstacle
+        for claim in self._claims(pod):
             if not claim.bound:
                 storage_class = self._storage.storage_class(claim.storage_class)
                 if storage_class is None and claim.storage_class:
@@ -226,8 +222,13 @@ class VolumeBinding:
 
 
 def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
-    """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass."""
+    """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass.
+
+    As in kube-scheduler this is not asked of ephemeral volumes.
+    """
     for name in pod.pod_class.claims:
+        if name in pod.pod_class.ephemeral_claims:
+            continue
         claim = storage.claim(pod.namespace, name)
         obstacle, volume = _bound_volume(name, claim, storage)
         if obstacle is not None:
