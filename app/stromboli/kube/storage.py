@@ -204,8 +204,8 @@ class CSIStorageCapacity(Record, frozen=True):
     metadata: Meta
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
-    capacity: str | int | float | None = None
-    maximum_volume_size: str | int | float | None = None
+    capacity: objects.Quantity | None = None
+    maximum_volume_size: objects.Quantity | None = None
 
 
 R = TypeVar("R", bound=Record)

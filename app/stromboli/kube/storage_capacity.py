@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import msgspec
 import numpy as np
 
-from stromboli.api import quantity
-from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.api import objects, quantity
+from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.resources import Mask, Rows
 from stromboli.kube.storage import CSIStorageCapacity, Storage
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
@@ -16,7 +18,6 @@ from stromboli.state.selectors import label_selector
 from stromboli.state.snapshot import Snapshot
 
 _KIND = CSIStorageCapacity.__name__
-_Amount = str | int | float | None
 
 
 def published_capacities(snapshot: Snapshot) -> PublishedCapacities:
@@ -52,8 +53,8 @@ class _Segments:
         self.published = published
         found = published.of_class(storage_class)
         #: the largest volume that can be made, and all that is left; NaN where nothing is said, so that it never fits
-        self.most = np.array([_bytes(each.maximum_volume_size, _bytes(each.capacity, np.nan)) for each in found])
-        self.left = np.array([_bytes(each.capacity, np.inf) for each in found])
+        self.most = np.array([_bytes(each.maximum_volume_size, _bytes(each.capacity, math.nan)) for each in found])
+        self.left = np.array([_bytes(each.capacity, math.inf) for each in found])
         rows = [_nodes_of(each, facts) for each in found]
         #: pairs of a node and an object whose capacity it reaches
         self.node = np.concatenate([np.zeros(0, np.intp), *rows])
@@ -113,5 +114,11 @@ def _nodes_of(capacity: CSIStorageCapacity, facts: NodeFacts) -> Rows:
     return known[key]
 
 
-def _bytes(amount: _Amount, otherwise: float) -> float:
-    return otherwise if amount is None else float(quantity.units(amount))
+def _bytes(amount: objects.Quantity | None, otherwise: float) -> float:
+    """An amount in bytes; NaN for what is no quantity."""
+    if amount is None:
+        return otherwise
+    try:
+        return float(quantity.units(amount))
+    except InvalidQuantityError:
+        return math.nan

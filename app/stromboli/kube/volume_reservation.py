@@ -28,14 +28,14 @@ class VolumeRefusedError(StromboliError):
     """No volume is made for a node, or none was in time."""
 
 
-def annotations(obj: Plain) -> Mapping[str, Any]:
+def annotations_of(obj: Plain) -> Mapping[str, Any]:
     """The annotations of an object."""
     return (obj.get("metadata") or {}).get("annotations") or {}
 
 
 def annotated(obj: Plain, more: Mapping[str, str]) -> dict[str, Any]:
     """An object with more annotations."""
-    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations(obj), **more}}}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations_of(obj), **more}}}
 
 
 def volume_name(claim: Plain) -> str:
@@ -45,12 +45,12 @@ def volume_name(claim: Plain) -> str:
 
 def is_bound(claim: Plain) -> bool:
     """Whether a claim has its volume for good."""
-    return bool(volume_name(claim)) and BIND_COMPLETED in annotations(claim)
+    return bool(volume_name(claim)) and BIND_COMPLETED in annotations_of(claim)
 
 
 def selected_node(claim: Plain) -> str:
     """The node for which a claim's volume is being made, empty for none."""
-    return str(annotations(claim).get(SELECTED_NODE) or "")
+    return str(annotations_of(claim).get(SELECTED_NODE) or "")
 
 
 def claim_of(volume: Plain) -> str:
@@ -68,7 +68,7 @@ def names(volume: Plain, claim: Plain) -> bool:
 def is_returnable(volume: Plain) -> bool:
     """Whether a volume names its claim by no user's will, and is not bound yet."""
     phase = (volume.get("status") or {}).get("phase")
-    return BY_CONTROLLER in annotations(volume) and phase in (None, "", "Available", "Pending")
+    return BY_CONTROLLER in annotations_of(volume) and phase in (None, "", "Available", "Pending")
 
 
 def check_claim(claim: Plain | None, key: str, uid: str) -> Plain:
