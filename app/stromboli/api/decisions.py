@@ -37,6 +37,16 @@ class ClaimUse(About, frozen=True):
     mappings: Sequence[Mapping[str, str]] = ()
 
 
+class VolumeUse(About, frozen=True):
+    """A PersistentVolumeClaim that is bound before its pod is."""
+
+    uid: str
+    #: the PersistentVolume that it gets; empty when one is provisioned for the node of the pod
+    volume: str = ""
+    #: seconds that it may take from the decision on
+    within: float = 600.0
+
+
 class Bind(About, frozen=True):
     """Bind a pod to a node."""
 
@@ -46,6 +56,8 @@ class Bind(About, frozen=True):
     annotations: Mapping[str, str] = {}
     #: the resource claims that are reserved for the pod first
     claims: Sequence[ClaimUse] = ()
+    #: the claims of its volumes that are bound first
+    volumes: Sequence[VolumeUse] = ()
 
 
 class Evict(About, frozen=True):

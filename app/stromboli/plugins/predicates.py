@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import objects
-from stromboli.api.decisions import ClaimUse
+from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
@@ -21,6 +21,7 @@ from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
+from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.terms import requires_affinity
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
@@ -65,7 +66,7 @@ class PredicatesArguments(Arguments):
     volume_binding_weight: int = Field(default=1, alias="volumebinding.weight")
     """Accepted for compatibility: volumes exclude nodes, they give no score."""
     volume_binding_timeout: int = Field(default=600, alias="volumebinding.bindTimeoutSeconds")
-    """Accepted for compatibility: claims are bound by the volume controller."""
+    """For how many seconds the binding of a pod's claims is waited for; then the pod is decided anew."""
     volume_binding_shape: list[UtilizationScore] = Field(default_factory=list, alias="volumebinding.shape")
     """Accepted for compatibility, see the weight."""
     dynamic_resources_timeout: int = Field(default=10, alias="dynamicresources.filterTimeoutSeconds")
@@ -126,7 +127,8 @@ class Predicates(Plugin):
         self._spread = Spread(view, self._placed)
         self._ports = Ports(view, self._placed)
         self._volume_limits = VolumeLimits(view.snapshot, storage, self._placed)
-        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage))
+        capacity = StorageCapacity(view.snapshot, storage)
+        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage), capacity)
         self._dynamic_resources = DynamicResources(view)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
@@ -177,6 +179,11 @@ class Predicates(Plugin):
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)
+
+    def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
+        if not self.arguments.volume_binding:
+            return []
+        return self._volume_binding.uses(pod, float(self.arguments.volume_binding_timeout))
 
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)

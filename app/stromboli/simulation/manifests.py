@@ -31,7 +31,7 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
 #: kinds that do not belong to a namespace
 CLUSTER_KINDS = frozenset(
     (
-        *("CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
+        *("CSIDriver", "CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
         *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "StorageClass"),
     )
 )
