@@ -100,7 +100,7 @@ class SpecialClaim:
 def special_claim(pod: PodRecord, resources: Sequence[str], classes: Backing, taken: Container[str]) -> SpecialClaim:
     """The claim of a pod for some resources; its key is none of those that are `taken`."""
     requests, mappings = _requests(pod.pod_class.spec, resources, classes)
-    base = f"{pod.name}-extended-resources-"
+    base = _base(pod)
     names = (base[: _LONGEST - _SUFFIX] + _letters(f"{pod.uid}/{number}") for number in count())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
     manifest = {
@@ -116,18 +116,28 @@ def special_claim(pod: PodRecord, resources: Sequence[str], classes: Backing, ta
     return SpecialClaim(msgspec.convert(manifest, ResourceClaim), manifest, mappings)
 
 
+def special_prefix(pod: PodRecord) -> str:
+    """What the keys of all claims begin with that are made for a pod's extended resources."""
+    return keys.key(pod.namespace, _base(pod)[: _LONGEST - _SUFFIX])
+
+
+def _base(pod: PodRecord) -> str:
+    return f"{pod.name}-extended-resources-"
+
+
 def _letters(seed: str) -> str:
     digest = blake2b(seed.encode(), digest_size=_SUFFIX).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest)
 
 
-class _Need(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Need:
     """Devices that a container asks for."""
 
     index: int
     container: str
     request: str
-    count: int
+    devices: int
 
 
 def _requests(spec: objects.PodSpec, resources: Sequence[str], classes: Backing) -> tuple[list[Plain], list[Plain]]:
@@ -137,7 +147,7 @@ def _requests(spec: objects.PodSpec, resources: Sequence[str], classes: Backing)
         lasting, passing = _needs(spec, resource)
         extra, uses = _shared(lasting, passing)
         for need in (*extra, *lasting):
-            exactly = {"deviceClassName": classes[resource], "allocationMode": "ExactCount", "count": need.count}
+            exactly = {"deviceClassName": classes[resource], "allocationMode": "ExactCount", "count": need.devices}
             requests.append({"name": need.request, "exactly": exactly})
         for container, request in (*((need.container, need.request) for need in lasting), *uses):
             mappings.append({"containerName": container, "resourceName": resource, "requestName": request})
@@ -174,17 +184,17 @@ def _shared(lasting: Sequence[_Need], passing: Sequence[_Need]) -> tuple[list[_N
     """
     extra, uses = list[_Need](), list[tuple[str, str]]()
     for need in passing:
-        missing = need.count
+        missing = need.devices
         for later in (later for later in lasting if later.index >= need.index):
             if missing > 0:
                 uses.append((need.container, later.request))
-                missing -= later.count
+                missing -= later.devices
         if missing > 0:
             uses.append((need.container, need.request))
-            extra.append(need._replace(count=missing))
+            extra.append(replace(need, devices=missing))
     if not extra:
         return [], uses
-    largest, own = max(extra, key=lambda need: need.count), {need.request for need in extra}
+    largest, own = max(extra, key=lambda need: need.devices), {need.request for need in extra}
     return [largest], [(name, largest.request if request in own else request) for name, request in uses]
 
 
@@ -257,7 +267,9 @@ def _with_columns(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
             of_pods = requests[pods.pod_class[rows], column]
             matrix[column] = np.bincount(pods.node[rows], weights=of_pods, minlength=matrix.shape[1])
             matrix[unknown] -= matrix[column]
-    nodes = replace(nodes, allocatable=_wider(nodes.allocatable, len(names)), **held)
+    nodes = replace(
+        nodes, allocatable=_wider(nodes.allocatable, len(names)), used=held["used"], releasing=held["releasing"]
+    )
     return replace(snapshot, dimensions=(*snapshot.dimensions, *names), requests=requests, nodes=nodes)
 
 

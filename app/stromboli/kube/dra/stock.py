@@ -90,7 +90,8 @@ class Stock:
 
     def is_local(self, device: int) -> bool:
         """Whether only one node's devices draw on the same rows."""
-        return self._pools[self.pool[device]][1].local
+        _, pool = self._pools[int(self.pool[device])]
+        return pool.local
 
     def is_shared(self, device: int) -> bool:
         """Whether a device is given in parts."""
