@@ -210,6 +210,7 @@ def capacities(**policy: Any) -> Capacities:
         ({"default": "10", "min": "10", "step": "16"}, "27", "42"),
         ({"default": "10", "min": "0", "step": "32"}, "33", "64"),
         ({"default": "10", "min": "10", "max": "90", "step": "20"}, "71", "90"),
+        ({"default": "1", "min": "500m", "step": "500m"}, "1200m", "1500m"),
         ({"default": "10", "min": "10", "max": "80", "step": "20"}, "71", None),
     ],
 )
