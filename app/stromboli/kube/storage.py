@@ -15,6 +15,8 @@ from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+#: of classes whose volumes are made beforehand
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 #: what the service lets sessions see of claims beside what the API server has: since when their binding is waited for,

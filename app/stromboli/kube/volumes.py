@@ -19,15 +19,13 @@ from stromboli.framework.nodes import read_only
 from stromboli.framework.plugin import Anywhere, Filters
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.pod_claims import claim_obstacle, claims_of
-from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
+from stromboli.kube.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Requirement, derived
 
-#: of classes whose volumes somebody makes beforehand
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
