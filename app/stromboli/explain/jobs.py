@@ -20,7 +20,7 @@ from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import PodRecord, timestamp
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
@@ -132,7 +132,7 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
 
 
 def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
-    """The claims of a pod whose binding is waited for, each with who makes its volume, and how long; empty if none."""
+    """The volumes that a pod waits for, each with who makes it and since when; empty without any."""
     return " and ".join(_waited_for(session, pod))
 
 
@@ -144,8 +144,7 @@ def _waited_for(session: Session, pod: PodRecord) -> Iterator[str]:
         storage_class = storage.storage_class(claim.storage_class)
         made = claim.selected_node is not None and storage_class is not None
         by = f", which {storage_class.provisioner} is to make" if made and storage_class else ""
-        waited = max(0, round(session.view.now - claim.waiting_since))
-        yield f"the volume of claim {claim.metadata.name}{by} (for {waited} s now)"
+        yield f"the volume of claim {claim.metadata.name}{by} (waited for since {timestamp(claim.waiting_since)})"
 
 
 def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecord], reason: Reason | None) -> Answer:
