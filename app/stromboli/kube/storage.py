@@ -17,6 +17,7 @@ from stromboli.state.snapshot import Snapshot
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 class Meta(Record, frozen=True):
@@ -98,7 +99,7 @@ class VolumeAffinity(Record, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Record, frozen=True):
+class VolumeSpec(objects.Disks, frozen=True):
     capacity: ResourceList | None = None
     access_modes: list[str] | None = None
     storage_class_name: str | None = None
@@ -173,6 +174,27 @@ class CSINodeSpec(Record, frozen=True):
 class CSINode(Record, frozen=True):
     metadata: Meta
     spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def migrated(self) -> frozenset[str]:
+        """The in-tree plugins whose volumes a driver handles on the node."""
+        listed = (self.metadata.annotations or {}).get(_MIGRATED_PLUGINS, "")
+        return frozenset(filter(None, listed.split(",")))
+
+
+class AttachedSource(Record, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(Record, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedSource = AttachedSource()
+
+
+class VolumeAttachment(Record, frozen=True):
+    metadata: Meta
+    spec: AttachmentSpec = AttachmentSpec()
 
 
 R = TypeVar("R", bound=Record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
+from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
@@ -129,7 +131,9 @@ class Predicates(Plugin):
         restricts = view.rules.volume_restrictions
         self._volume_restrictions = VolumeRestrictions(storage, self._placed, len(facts)) if restricts else None
         self._volume_limits = VolumeLimits(view.snapshot, storage, self._placed)
-        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage))
+        self._volume_binding = VolumeBinding(
+            facts, storage, volume_index(view.snapshot, storage), partial(csi_nodes, view.snapshot)
+        )
         self._dynamic_resources = DynamicResources(view)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
