@@ -69,7 +69,7 @@ class VolumeAttachments:
         """The VolumeAttachments that name any of some volumes, and maybe some others."""
         stale = set(np.flatnonzero(np.isin(self._table[0], list(map(hash, volumes)))).tolist()) if volumes else ()
         if stale:
-            yield from (name for name, row in self._rows.known.items() if row in stale)
+            yield from (cast("str", name) for name, row in self._rows.known.items() if row in stale)
 
     def _read(self, name: str, storage: Storage) -> tuple[int, int, int, int]:
         """A row of the table."""

@@ -52,7 +52,7 @@ def migrated(disks: Disks, labels: Mapping[str, str] | None = None) -> Volume | 
 
 def migrated_terms(
     disks: Disks, labels: Mapping[str, str], terms: Sequence[NodeSelectorTerm]
-) -> tuple[str, Sequence[NodeSelectorTerm]] | None:
+) -> tuple[str, list[NodeSelectorTerm]] | None:
     """The in-tree plugin of a volume's disk, and the terms of its node affinity as the driver's nodes are labelled.
 
     None where the driver labels its nodes as the plugin did.
