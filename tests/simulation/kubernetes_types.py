@@ -22,6 +22,7 @@ MODELS = {
             *("Namespace", "Node", "PersistentVolume"),
             *("PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PriorityClass", "ReplicaSet"),
             *("ReplicationController", "ResourceQuota", "ResourceSlice", "StatefulSet", "StorageClass"),
+            "VolumeAttachment",
         )
     },
 }

@@ -14,8 +14,9 @@ import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Matrix
+from stromboli.kube.csi_migration import Volume
 from stromboli.kube.csi_nodes import csi_nodes
-from stromboli.kube.mounted import Volume, mounted_volumes
+from stromboli.kube.mounted import mounted_volumes
 from stromboli.kube.storage import NO_PROVISIONER, PersistentVolumeClaim, Storage, storage_of
 from stromboli.state.snapshot import Snapshot
 
@@ -59,14 +60,16 @@ def with_attachments(snapshot: Snapshot, *, local: bool) -> Snapshot:
     )
 
 
-def _counted(claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+def _counted(volumes: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
     """What claims count against, each of them once."""
-    for driver, number in _counted_with_local(claims, storage):
+    for driver, number in _counted_with_local(volumes, claims, storage):
         if driver != NO_PROVISIONER:
             yield driver, number
 
 
-def _counted_with_local(claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+def _counted_with_local(
+    _: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
+) -> Iterator[Volume]:
     """The same, with those that no driver attaches."""
     for number, claim in enumerate(claims):
         driver = _driver(claim, storage)
