@@ -239,9 +239,10 @@ def given_devices(world: World) -> None:
 def given_volumes(world: World) -> None:
     """Have claims bound that somebody else changes meanwhile, as he does the volumes."""
     disks = Disks(world)
+    world.nodes(1, cpu="4", prefix="disk")
     disks.storage_class("local")
     disks.storage_class("made", PROVISIONER)
-    disks.volumes([volume(f"disk-{number}", "node-0", "local") for number in range(20)])
+    disks.volumes([volume(f"disk-{number}", "disk-0", "local") for number in range(20)])
     claims = [(f"{of}-{number}", of) for number in range(20) for of in ("local", "made")]
     disks.claim_all([disks.claim(name, of) for name, of in claims])
     paths = [f"{disks.claims}/{name}" for name, _ in claims] + [f"{VOLUMES}/disk-{number}" for number in range(20)]
