@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import fields
 from pathlib import Path
 
@@ -225,6 +226,7 @@ def test_old_segments_go_and_the_rest_is_replayed(recording: Recording, tmp_path
     assert sum(file.stat().st_size for file in files) <= 4_000
     assert "all as recorded" in stromboli("replay", tmp_path).stdout
     assert stromboli("record", "-f", tmp_path, "-o", tmp_path / "one").exit_code == 0
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (*files, tmp_path / "one")} == {0o600}
     assert stromboli("replay", tmp_path / "one").stdout == stromboli("replay", tmp_path).stdout
 
 
