@@ -183,10 +183,13 @@ async def test_a_change_is_tried_and_not_made() -> None:
         assert [(each["pod"], each["node"]) for each in answer["bound"]] == [("research/waits-0", "n")]
         assert "default/runs-0" in known.pods.by_key
         objects = "---\nkind: Node\nmetadata: {name: n}\n" * 10_001
+        listed = "kind: List\nitems:\n" + "- {kind: Node, metadata: {name: n}}\n" * 10_001
         template = "{spec: {containers: [{name: c}]}}"
         pods = f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: 10001, template: {template}}}\n"
         for body, problem in (
-            (objects, "the request: changes 10,001 objects, more than 10,000"),
+            (objects, "the request: has more than 10,000 documents"),
+            (listed, "the request: changes 10,001 objects, more than 10,000"),
+            ("---\n" * (1 << 20), "the request: has more than 10,000 documents"),
             (pods, "spec: would be pod number 10,000 and more"),
             ("kind: [", "the request: "),
             ("kind: Queeu\nmetadata: {name: q}", "did you mean 'Queue'"),

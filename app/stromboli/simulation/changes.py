@@ -28,7 +28,7 @@ from stromboli.state.cluster import ClusterState, object_key
 Texts: TypeAlias = Mapping[str, str]
 
 _DELETE = "delete"
-#: objects, and as many pods of workloads
+#: documents, objects, and as many pods of workloads
 _MOST = 10_000
 
 
@@ -74,6 +74,8 @@ def read_changes(texts: Texts, state: ClusterState) -> Changes:
     for source, text in texts.items():
         try:
             for number, document in enumerate(read_either(text, json=source.endswith(".json")), 1):
+                if number > _MOST:
+                    return Changes(problems=[f"{source}: has more than {_MOST:,} documents"])
                 where = f"{source}: document {number}"
                 for place, each in _flat(document, where, out.problems):
                     _sort(out, proposals, each, place, state)
