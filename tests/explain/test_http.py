@@ -184,12 +184,15 @@ async def test_a_change_is_tried_and_not_made() -> None:
         assert "default/runs-0" in known.pods.by_key
         objects = "---\nkind: Node\nmetadata: {name: n}\n" * 10_001
         listed = "kind: List\nitems:\n" + "- {kind: Node, metadata: {name: n}}\n" * 10_001
+        node = "{{kind: Node, metadata: {{name: n{0}}}, status: {{allocatable: {{cpu: 1, pods: 1, e.x/r{0}: 1}}}}}}"
+        unlike = "\n---\n".join(node.format(number) for number in range(1_000))
         template = "{spec: {containers: [{name: c}]}}"
         pods = f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: 10001, template: {template}}}\n"
         for body, problem in (
             (objects, "the request: has more than 10,000 documents"),
             (listed, "the request: changes 10,001 objects, more than 10,000"),
             ("---\n" * (1 << 20), "the request: has more than 10,000 documents"),
+            (unlike, "the request: names 1,002 resources, more than 256"),
             (pods, "spec: would be pod number 10,000 and more"),
             ("kind: [", "the request: "),
             ("kind: Queeu\nmetadata: {name: q}", "did you mean 'Queue'"),

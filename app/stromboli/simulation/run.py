@@ -48,8 +48,9 @@ def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
     objs = in_order(loaded)
     # Figures tell by name what queues ask for; a file has only so many names.
     state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(obj.spec))
-    for kind, obj in objs:
-        state.upsert(kind, obj)
+    with state.expecting(objs):
+        for kind, obj in objs:
+            state.upsert(kind, obj)
 
 
 def run(
