@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
-from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.rehearsal import AbandonedError, Rehearsal
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import Session
 from stromboli.http_api import LiveCluster, Source, api_routes
@@ -232,3 +232,11 @@ async def test_a_running_service_answers(cluster: Cluster, start: StartService) 
             "user": "set minMember: 1 in PodGroup default/train",
             "admin": "raise capability of queue small to 2 cpu",
         }
+
+
+def test_a_rehearsal_that_was_abandoned_runs_no_session() -> None:
+    rehearsal = Offline(two_namespaces()).rehearsal()
+    rehearsal.abandon()
+    with pytest.raises(AbandonedError):
+        rehearsal.run()
+    assert rehearsal.sessions == 0
