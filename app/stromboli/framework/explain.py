@@ -147,7 +147,7 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
     future, whole = view.nodes.future_idle(rows), view.nodes.view(rows).allocatable
-    columns = np.flatnonzero(compared(request)).tolist()
+    columns = np.flatnonzero(compared(request, view.nodes.always)).tolist()
     # A bit for each column that a node lacks room in, so that each node is counted once.
     lacks = np.zeros(len(rows), np.int64)
     for at, column in enumerate(columns):

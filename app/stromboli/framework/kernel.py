@@ -184,7 +184,7 @@ class Board:
     def fits_future(self) -> Mask:
         """Where there is room when terminating pods have gone, and promised places are taken."""
         if self._fits_future is None:
-            self._fits_future = fits(self.request, self._kernel.nodes.future_idle(self.rows))
+            self._fits_future = fits(self.request, self._kernel.nodes.future_idle(self.rows), self._kernel.nodes.always)
         return self._fits_future
 
     @property
@@ -201,8 +201,10 @@ class Board:
 
     def _count_copies(self, rows: Rows) -> Vector:
         nodes = self._kernel.nodes
-        now, later = nodes.idle[:, rows], nodes.future_idle(rows)
-        return np.maximum(copies_that_fit(self.request, now), copies_that_fit(self.request, later))
+        now, later = (
+            copies_that_fit(self.request, room, nodes.always) for room in (nodes.idle[:, rows], nodes.future_idle(rows))
+        )
+        return np.maximum(now, later)
 
     def _update(self, at: list[int], rows: list[int]) -> None:
         """Look again at some nodes, by their indices and rows."""
@@ -215,9 +217,9 @@ class Board:
 
     def _update_in_arrays(self, at: Rows, rows: Rows) -> None:
         nodes = self._kernel.nodes
-        self.fits_idle[at] = fits(self.request, nodes.room(rows))
+        self.fits_idle[at] = fits(self.request, nodes.room(rows), nodes.always)
         if self._fits_future is not None:
-            self._fits_future[at] = fits(self.request, nodes.future_idle(rows))
+            self._fits_future[at] = fits(self.request, nodes.future_idle(rows), nodes.always)
         if self._copies is not None:
             self._copies[at] = self._count_copies(rows)
         if self._scores is not None:
@@ -256,13 +258,13 @@ class Board:
     def _ask_for_twins(self, rows: list[int]) -> None:
         """Find out what holds of some nodes and of all that have the same amounts."""
         nodes, at = self._kernel.nodes, np.array(rows)
-        room, scores = fits(self.request, nodes.room(at)), self._kernel.score(self.pod, nodes.view(at))
+        room, scores = fits(self.request, nodes.room(at), nodes.always), self._kernel.score(self.pod, nodes.view(at))
         for row, fit, score in zip(rows, room.tolist(), scores.tolist(), strict=True):
             self._twins[nodes.amounts[row]] = fit, score
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
-        self.fits_idle = fits(self.request, nodes.room(rows))
+        self.fits_idle = fits(self.request, nodes.room(rows), nodes.always)
         self._fits_future = self._copies = self._scores = self._ranking = None
 
 
@@ -341,7 +343,7 @@ class _LocalBoard(Board):
     def _compute(self) -> None:
         kernel, nodes = self._kernel, self._kernel.nodes
         self._passes = kernel.passing(self.pod, nodes.view(self.rows))
-        self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
+        self.fits_idle = fits(self.request, nodes.room(self.rows), nodes.always) & self._passes
         self._fits_future = self._copies = self._scores = self._ranking = None
 
     def _score_all(self) -> Vector:

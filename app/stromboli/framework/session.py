@@ -16,7 +16,7 @@ import numpy as np
 
 from stromboli.api.decisions import Bind, ClaimUse, Decision, Evict
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask
+from stromboli.api.resources import CPU, MEMORY, Mask
 from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
@@ -83,7 +83,7 @@ class Session:
             pods, rows = snapshot.pods, claimless(snapshot)
             pods.job = pods.job.copy()
             pods.job[rows] = np.minimum(pods.job[rows], -1)
-        nodes = NodeLedger(snapshot.nodes)
+        nodes = NodeLedger(snapshot.nodes, () if rules.requested_resources else (CPU, MEMORY))
         self.view = View(snapshot, nodes.nodes, policy, rules, environment, now)
         self.plugins: list[Plugin] = [plugin for tier in tiers for plugin, _ in tier]
         self.points = Points(tiers)

@@ -133,6 +133,10 @@ class Rules:
         "a PodGroup that runs keeps the condition `Unschedulable` from before",
         "the condition that is over becomes `False`",
     )
+    requested_resources: bool = _rule(
+        "a node that is overcommitted in cpu or memory takes no pod that requests anything",
+        "it takes pods that request none of what it is overcommitted in, as kube-scheduler does",
+    )
     volume_limits: bool = _rule(
         "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",
         "limits are what CSINodes say",

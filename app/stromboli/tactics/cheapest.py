@@ -369,7 +369,8 @@ class Purchase:
     def _fits(self, pod: PodRecord, node: int) -> bool:
         """Whether a pod has its place, as things stand on the statements."""
         session = self._session
-        if not fits(self._request, session.view.nodes.future_idle(node)):
+        nodes = session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
             return False
         if not self._has_share(pod) or session.ask.refusal(pod, node) is not None:
             return False
@@ -390,11 +391,12 @@ class Purchase:
         given: list[tuple[Statement, list[Operation]]] = []
         place = np.full(len(self._possible), -1)
         place[rows] = np.arange(len(rows))
-        room = self._session.view.nodes.future_idle(rows)
-        copies = copies_that_fit(self._request, room).clip(0, most)
+        nodes = self._session.view.nodes
+        room = nodes.future_idle(rows)
+        copies = copies_that_fit(self._request, room, nodes.always).clip(0, most)
         for unit, statement in sorted(self._gone, key=lambda gone: _dear(gone[0]), reverse=True):
             at, less = _without(statement, place, room)
-            fewer = copies_that_fit(self._request, less).clip(0, most[at])
+            fewer = copies_that_fit(self._request, less, nodes.always).clip(0, most[at])
             if copies.sum() - copies[at].sum() + fewer.sum() < len(self._placed):
                 continue
             evictions = statement.save()

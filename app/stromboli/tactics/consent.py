@@ -50,7 +50,7 @@ class Consent:
         at = np.flatnonzero(self.pods(whole=whole))
         node, room = holders.node[at], nodes.future_idle()
         enough = np.ones(len(nodes), np.bool_)
-        for column in np.flatnonzero(compared(request)).tolist():
+        for column in np.flatnonzero(compared(request, nodes.always)).tolist():
             gain = np.bincount(node, weights=holders.requests[column][at], minlength=len(nodes))
             enough &= room[column] + gain > request[column] - TOLERANCE
         return enough

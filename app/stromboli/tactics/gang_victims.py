@@ -313,7 +313,7 @@ class _Search:
         free = self._room(domain).total()
         for bundle in offers:
             free = free + self._session.view.requested(bundle.pods)
-        return bool(fits(self._need, free))
+        return bool(fits(self._need, free, self._session.view.nodes.always))
 
     def _has_room(self, domain: int, *, without: Sequence[Operation] = ()) -> bool:
         """Whether the pods could fit in a HyperNode, by sums and by what each node has room for, if some stayed.

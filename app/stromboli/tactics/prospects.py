@@ -73,7 +73,7 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
     for victim in victims:
         if (node := int(view.pods.node[victim.row])) >= 0:
             room[:, node] += view.request(victim)
-    copies = copies_that_fit(view.request(pod), room)
+    copies = copies_that_fit(view.request(pod), room, view.nodes.always)
     copies[~session.kernel.feasible(pod, hopeful=True)] = 0
     places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
     by_job = Counter(victim.job for victim in victims)

@@ -235,10 +235,11 @@ class Search:
         self, node: int, victims: list[PodRecord], order: Callable[[PodRecord], tuple[object, ...]]
     ) -> _Plan | None:
         """Who of some pods has to go on a node, the first in order first."""
-        room = self._session.view.nodes.future_idle(node)
+        nodes = self._session.view.nodes
+        room = nodes.future_idle(node)
         for victim in victims:
             room += self._session.view.request(victim)
-        if not fits(self._request, room):
+        if not fits(self._request, room, nodes.always):
             return None
         evicted = self._make_room(node, victims, order)
         if evicted is None or (self._way.needs_victims and not evicted):
@@ -312,7 +313,8 @@ class Search:
 
     def _fits(self, node: int) -> bool:
         """Whether the pod has its place, as things stand on the statements."""
-        if not fits(self._request, self._session.view.nodes.future_idle(node)):
+        nodes = self._session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
             return False
         if not self._way.checked:
             return True
