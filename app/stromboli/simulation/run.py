@@ -10,6 +10,7 @@ from typing import Any
 from stromboli.api.decisions import Bind, Evict, Nominate
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
+from stromboli.api.requests import counted
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
 from stromboli.framework.environment import OFFLINE, Environment
@@ -47,7 +48,7 @@ def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
     """Put objects into a state, kind by kind."""
     objs = in_order(loaded)
     # Figures tell by name what queues ask for; a file has only so many names.
-    state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(obj.spec))
+    state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(counted(obj).spec))
     with state.expecting(objs):
         for kind, obj in objs:
             state.upsert(kind, obj)
