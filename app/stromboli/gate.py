@@ -35,6 +35,7 @@ _SHAPES: Mapping[str, Any] = {
     "PersistentVolumeClaim": storage.PersistentVolumeClaim,
     "StorageClass": storage.StorageClass,
     "CSINode": storage.CSINode,
+    "VolumeAttachment": storage.VolumeAttachment,
     "ResourceClaim": devices.ResourceClaim,
     "ResourceSlice": devices.ResourceSlice,
     "DeviceClass": devices.DeviceClass,

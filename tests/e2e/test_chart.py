@@ -48,6 +48,8 @@ RIGHTS = {
     "watch storage.k8s.io/csinodes": "sees drivers change",
     "list storage.k8s.io/storageclasses": "binds volumes late",
     "watch storage.k8s.io/storageclasses": "sees storage classes change",
+    "list storage.k8s.io/volumeattachments": "counts the volumes of nodes",
+    "watch storage.k8s.io/volumeattachments": "sees volumes attached and detached",
     "list resource.k8s.io/deviceclasses": "allocates devices",
     "watch resource.k8s.io/deviceclasses": "sees device classes change",
     "list resource.k8s.io/resourceclaims": "allocates devices",

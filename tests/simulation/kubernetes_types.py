@@ -21,6 +21,7 @@ MODELS = {
             *("CSINode", "DaemonSet", "Deployment", "DeviceClass", "Job", "Namespace", "Node", "PersistentVolume"),
             *("PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PriorityClass", "ReplicaSet"),
             *("ReplicationController", "ResourceQuota", "ResourceSlice", "StatefulSet", "StorageClass"),
+            "VolumeAttachment",
         )
     },
 }

@@ -14,8 +14,9 @@ import numpy as np
 
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Matrix
+from stromboli.kube.csi_migration import Volume
 from stromboli.kube.csi_nodes import csi_nodes
-from stromboli.kube.mounted import Volume, mounted_volumes
+from stromboli.kube.mounted import mounted_volumes
 from stromboli.kube.storage import PersistentVolumeClaim, Storage, storage_of
 from stromboli.state.snapshot import Snapshot
 
@@ -56,7 +57,7 @@ def with_attachments(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _counted(claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+def _counted(_: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
     """What claims count against, each of them once."""
     for number, claim in enumerate(claims):
         driver = _driver(claim, storage)

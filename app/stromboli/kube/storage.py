@@ -17,6 +17,7 @@ from stromboli.state.snapshot import Snapshot
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 class Meta(Record, frozen=True):
@@ -28,6 +29,7 @@ class Meta(Record, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: Any = None
+    owner_references: list[objects.OwnerReference] | None = None
 
 
 class ClaimSpec(Record, frozen=True):
@@ -72,6 +74,11 @@ class PersistentVolumeClaim(Record, frozen=True):
         return bool(self.spec.volume_name) and _BIND_COMPLETED in (self.metadata.annotations or {})
 
     @property
+    def controller(self) -> str | None:
+        """The uid of the object that it was made for, None when it was made for none."""
+        return next((owner.uid for owner in self.metadata.owner_references or () if owner.controller), None)
+
+    @property
     def selected_node(self) -> str | None:
         """The node for which its volume is being made."""
         return (self.metadata.annotations or {}).get(_SELECTED_NODE)
@@ -92,7 +99,7 @@ class VolumeAffinity(Record, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Record, frozen=True):
+class VolumeSpec(objects.Disks, frozen=True):
     capacity: ResourceList | None = None
     access_modes: list[str] | None = None
     storage_class_name: str | None = None
@@ -167,6 +174,27 @@ class CSINodeSpec(Record, frozen=True):
 class CSINode(Record, frozen=True):
     metadata: Meta
     spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def migrated(self) -> frozenset[str]:
+        """The in-tree plugins whose volumes a driver handles on the node."""
+        listed = (self.metadata.annotations or {}).get(_MIGRATED_PLUGINS, "")
+        return frozenset(filter(None, listed.split(",")))
+
+
+class AttachedSource(Record, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(Record, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedSource = AttachedSource()
+
+
+class VolumeAttachment(Record, frozen=True):
+    metadata: Meta
+    spec: AttachmentSpec = AttachmentSpec()
 
 
 R = TypeVar("R", bound=Record)

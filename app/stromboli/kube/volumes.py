@@ -7,16 +7,20 @@ bind is taken for the pods after it. CSIStorageCapacity is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import numpy as np
 
+from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.nodes import read_only
 from stromboli.framework.plugin import Anywhere, Filters
+from stromboli.kube.csi_migration import migrated_terms
+from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes
+from stromboli.kube.pod_claims import claim_obstacle, claims_of
 from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
@@ -51,8 +55,9 @@ class Bindings:
 class VolumeBinding:
     """Bound and unbound claims of pods in one session."""
 
-    def __init__(self, facts: NodeFacts, storage: Storage, volumes: VolumeIndex) -> None:
+    def __init__(self, facts: NodeFacts, storage: Storage, volumes: VolumeIndex, nodes: Callable[[], CsiNodes]) -> None:
         self._facts = facts
+        self._csi_nodes = nodes
         self._storage = storage
         self._volumes = volumes
         #: volumes that are taken for claims in this session, by the claim's key
@@ -131,8 +136,7 @@ class VolumeBinding:
     # -- claims --------------------------------------------------------------------------------------------------
 
     def _claims(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
-        found = (self._storage.claim(pod.namespace, name) for name in pod.pod_class.claims)
-        return [claim for claim in found if claim is not None]
+        return claims_of(pod, self._storage)
 
     def _unbound(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
         """The claims that wait for this pod, the smallest first."""
@@ -141,14 +145,10 @@ class VolumeBinding:
 
     def _obstacle(self, pod: PodRecord) -> str | None:
         """Why no node at all can serve the pod's claims."""
-        for name in pod.pod_class.claims:
-            claim = self._storage.claim(pod.namespace, name)
-            if claim is None:
-                return f'persistentvolumeclaim "{name}" not found'
-            if claim.status.phase == "Lost":
-                return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
-            if claim.metadata.deletion_timestamp is not None:
-                return f'persistentvolumeclaim "{name}" is being deleted'
+        obstacle = claim_obstacle(pod, self._storage)
+        if obstacle is not None:
+            return obstacle
+        for claim in self._claims(pod):
             if not claim.bound:
                 storage_class = self._storage.storage_class(claim.storage_class)
                 if storage_class is None and claim.storage_class:
@@ -160,10 +160,15 @@ class VolumeBinding:
     # -- volumes -------------------------------------------------------------------------------------------------
 
     def _reachable(self, volume: PersistentVolume) -> Mask:
-        affinity = volume.spec.node_affinity
-        if affinity is None or affinity.required is None:
-            return np.ones(len(self._facts), np.bool_)
-        return selected_nodes(affinity.required, self._facts)
+        affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+        found = np.ones(len(self._facts), np.bool_) if affinity is None else selected_nodes(affinity, self._facts)
+        terms = (affinity.node_selector_terms if affinity else None) or []
+        migrated = migrated_terms(volume.spec, volume.metadata.labels or {}, terms)
+        if migrated is None:
+            return found
+        plugin, terms = migrated
+        by_driver = selected_nodes(NodeSelector(terms), self._facts) if terms else True
+        return np.where(self._csi_nodes().migrated(plugin, self._facts), by_driver, found)
 
     def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
         """What claims would get now on each node."""
@@ -226,8 +231,13 @@ class VolumeBinding:
 
 
 def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
-    """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass."""
+    """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass.
+
+    As in kube-scheduler this is not asked of ephemeral volumes.
+    """
     for name in pod.pod_class.claims:
+        if name in pod.pod_class.ephemeral_claims:
+            continue
         claim = storage.claim(pod.namespace, name)
         obstacle, volume = _bound_volume(name, claim, storage)
         if obstacle is not None:

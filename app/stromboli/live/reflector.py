@@ -95,6 +95,7 @@ SOURCES = (
     Source("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
     Source("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
     Source("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
+    Source("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
     Source("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Source("ResourceQuota", "/api/v1/resourcequotas"),
     _devices("ResourceClaim", "resourceclaims"),

@@ -141,6 +141,10 @@ class Rules:
         "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",
         "limits are what CSINodes say",
     )
+    volume_restrictions: bool = _rule(
+        "pods share ReadWriteOncePod claims, and disks that they name themselves",
+        "one pod at a time has such a claim, and a node has such a disk once unless all of its pods only read it",
+    )
     devices: bool = _rule(
         "vGPU memory in percent is not read, spreading gives no score, and what a gang gives back stays taken",
         "cards are shared as the device plugin's documents say",
