@@ -16,7 +16,7 @@ import numpy as np
 
 from stromboli.api.decisions import Bind, ClaimUse, Decision, Evict
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask
+from stromboli.api.resources import Mask, fits
 from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
@@ -119,6 +119,8 @@ class Session:
         self.behind: set[str] = set()
         #: statements of the current turn
         self._open: list[Statement] = []
+        #: promises of the current action to pods that can be placed at once
+        self._deferred: list[Statement] = []
         #: jobs for which a plugin failed
         self._set_aside: set[str] = set()
 
@@ -184,7 +186,8 @@ class Session:
         while True:
             self._open.clear()
             try:
-                return action(self)
+                action(self)
+                return self._give_back_deferred()
             except PluginLeftError:
                 self._take_back()
             except BaseException as error:
@@ -242,9 +245,16 @@ class Session:
         return left
 
     def _take_back(self) -> None:
-        for statement in reversed(self._open):
+        for statement in reversed([*self._deferred, *self._open]):
             statement.take_back()
         self._open.clear()
+        self._deferred.clear()
+
+    def _give_back_deferred(self) -> None:
+        """Take back the promises to pods that can be placed at once: from here on they wait for an action to do so."""
+        while self._deferred:
+            self._deferred.pop().take_back()
+        self.ledger.raise_if_left()
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -263,6 +273,35 @@ class Session:
         statement = Statement(self.view, self.ledger, self._decide)
         self._open.append(statement)
         return statement
+
+    def promise(self, job: Job, parts: Sequence[Statement]) -> None:
+        """Decide for evictions and the places that a job's pods are promised; each part is of pods placed together.
+
+        Where pods fit without any eviction, and without room that terminating pods still hold, nothing is decided: they
+        keep their places until the action is over, so that nobody is evicted in this room, and are left Pending for an
+        action that binds. The parts of a gang that is not ready stand or fall together.
+        """
+        if self.rules.evict_only_what_helps:
+            if job.divided or self.ask.job_missing(job) > 0:
+                parts[0].merge(*parts[1:])
+            for part in parts:
+                if self._fit_now(part.operations):
+                    self._deferred.append(part)
+                else:
+                    part.commit()
+            return
+        for part in parts:
+            part.commit()
+
+    def _fit_now(self, operations: Sequence[Operation]) -> bool:
+        """Whether operations only promise places that are free, those of other promises not counted."""
+        nodes = self.view.nodes
+        return all(
+            operation.kind is Kind.Pipeline
+            and fits(operation.request, nodes.idle[:, node] - nodes.pipelined[:, node] + operation.request)
+            for operation in operations
+            for node in operation.nodes
+        )
 
     def admit(self, job: Job) -> None:
         """Let a job compete from now on."""

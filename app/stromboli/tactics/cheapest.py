@@ -102,7 +102,7 @@ def _recent(kept: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
 def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
     """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
     session, left = market.session, list(pods)
-    statement = session.statement()
+    bought: list[Statement] = []
     while left and session.ask.job_starving(job):
         wanted = max(1, session.ask.job_missing(job) - job.waiting_count)
         alike = identical(session, left)
@@ -111,14 +111,19 @@ def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
         if not market.is_hopeless(asking, len(run)):
             purchase = Purchase(market, job, run, market.candidates(job, run[0]))
             found = purchase.run()
-            purchase.settle(statement)
+            if found:
+                bought.append(session.statement())
+                purchase.settle(bought[-1])
             if found < len(run) and len(left) == len(pods):
                 market.in_vain(asking, found)
         left = left[len(run if found == len(run) else alike) :]
+    if not bought:
+        return
     if session.ask.job_pipelined(job):
-        statement.commit()
+        session.promise(job, bought)
     else:
-        statement.discard()
+        for statement in reversed(bought):
+            statement.discard()
 
 
 def price(evictions: Sequence[Operation]) -> tuple[Any, ...]:
