@@ -18,7 +18,7 @@ from stromboli.framework import answers
 from stromboli.framework.answers import AnswerError, Method
 from stromboli.framework.class_member import ClassMember
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.plugin import Plugin, Vote
+from stromboli.framework.plugin import POINTS, Plugin, Vote
 from stromboli.policy.document import PluginOption
 from stromboli.state.pods import PodRecord
 
@@ -40,7 +40,8 @@ _SWITCH = {
     "neighbourhoods": "node_order",
     "hyper_node_order_with": "hyper_node_order",
 }
-_WITHOUT_SWITCH = frozenset(
+#: points that no switch turns off
+WITHOUT_SWITCH = frozenset(
     (
         "evictable",
         "preemptable_jobs",
@@ -60,10 +61,14 @@ _WITHOUT_SWITCH = frozenset(
         "refusal",
         "on_allocate",
         "on_deallocate",
-        "open",
-        "close",
     )
 )
+
+
+def switched(switch: str) -> list[str]:
+    """The extension points that a switch of the policy file turns off, in the order of `Plugin`."""
+    return [name for name in POINTS if name not in WITHOUT_SWITCH and _SWITCH.get(name, name) == switch]
+
 
 #: points whose answers the pods of a class share
 _OF_CLASSES = frozenset(("predicate", "node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts"))
@@ -425,7 +430,7 @@ def _plugin(method: Method) -> Plugin:
 def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:
     if getattr(type(plugin), point) is getattr(Plugin, point) or point in plugin.silent:
         return False
-    return point in _WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
+    return point in WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
 
 
 def _method(plugin: Plugin, point: str) -> Method:
