@@ -58,6 +58,12 @@ class Anywhere(str):
     __slots__ = ()
 
 
+class Failed(str):
+    """A cause that is none: the plugin could not say, so no node passes."""
+
+    __slots__ = ()
+
+
 #: nodes that pass, by the cause that excludes the others
 Filters: TypeAlias = Iterable[tuple[str, Mask]]
 

@@ -57,9 +57,13 @@ def with_refusals(reason: Reason, refused: Sequence[tuple[str, str]]) -> Reason:
 
 
 def plugin_failed(plugin: str, error: BaseException) -> Reason:
-    """A job that was set aside because a plugin raised when asked about it."""
-    words = f"plugin {plugin} failed: {type(error).__name__}: {error}"
-    return Reason(Stage.Admission, "PluginFailed", words, Actionable.Admin)
+    """A job or pod that is held because a plugin failed when it was asked about it."""
+    return of_failure(f"plugin {plugin} failed: {type(error).__name__}: {error}")
+
+
+def of_failure(words: str) -> Reason:
+    """The same from the words that name the plugin and its error."""
+    return Reason(Stage.Admission, "PluginFailed", str(words), Actionable.Admin)
 
 
 def not_admitted(job: Job) -> Reason:

@@ -21,11 +21,12 @@ from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError
 from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.keeper import Keeper
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
-from stromboli.framework.ledger import Ledger, PluginLeftError
+from stromboli.framework.ledger import Ledger
 from stromboli.framework.never_fits import judge
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
@@ -50,16 +51,6 @@ class Timings:
 
     actions: dict[str, float] = field(default_factory=dict)
     plugins: dict[tuple[str, str], float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PluginFailure:
-    """An error that a plugin raised; it was left out for the rest of the session unless a job was set aside for it."""
-
-    plugin: str
-    #: an extension point, an action, or the key of the job that was set aside
-    where: str
-    error: BaseException
 
 
 class Session:
@@ -98,7 +89,7 @@ class Session:
             self.admissions = Admissions(self.view.jobs, environment.admitted)
         self.report = Report()
         self.timings = Timings()
-        self.failures: list[PluginFailure] = []
+        self.failures: list[PluginFailure] = self.points.failures.found
         self.decisions: list[Decision] = []
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
@@ -121,8 +112,8 @@ class Session:
         self._open: list[Statement] = []
         #: promises of the current action to pods that can be placed at once
         self._deferred: list[Statement] = []
-        #: jobs for which a plugin failed
-        self._set_aside: set[str] = set()
+        #: keys of jobs for which a plugin failed: nobody places their pods, nor evicts them
+        self.aside: set[str] = set()
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -140,6 +131,7 @@ class Session:
             self.ledger.settle(operation)
         self._tell_of_refusals()
         self._each_plugin("close", self.report, clock)
+        self.points.closed = True
 
     def _set_aside_what_never_fits(self) -> None:
         """Take what could not run even on the empty cluster out of the competition."""
@@ -148,6 +140,8 @@ class Session:
             try:
                 own = self.ask.job_ceilings(view)
                 found = judge(view, partial(self.ask.ceiling, view), own, gangs=bool(self.points.all("job_missing")))
+            except PluginLeftError:
+                continue
             except BaseException as error:
                 self._leave_out(error, "ceiling")
         view.never_fits, view.too_large, view.job_requested = found.reasons, frozenset(found.pods), found.requested
@@ -175,7 +169,10 @@ class Session:
             try:
                 getattr(plugin, what)(subject)
             except BaseException as error:
-                self._leave_out(error, what, plugin)
+                if what == "open":
+                    self._leave_out(error, what, plugin)
+                else:
+                    self.points.failures.add(plugin.name, what, what, error)
             self.timings.plugins[plugin.name, what] = clock() - started
 
     def _run_action(self, name: str, action: Callable[[Session], None]) -> None:
@@ -190,13 +187,16 @@ class Session:
                 return self._give_back_deferred()
             except PluginLeftError:
                 self._take_back()
+            except JobHeldError as held:
+                self._take_back()
+                self._set_aside(held)
             except BaseException as error:
                 self._take_back()
                 self._leave_out(error, name)
 
     def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
         """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
-        if job.key in self._set_aside:
+        if job.key in self.aside:
             return otherwise
         self._open.clear()
         if job.key in self.keeper.kept:
@@ -205,15 +205,27 @@ class Session:
             return turn()
         except PluginLeftError:
             raise
+        except JobHeldError as held:
+            if held.job != job.key:
+                # Its pods are no victims from here on.
+                self._set_aside(held)
+                raise PluginLeftError from held
+            self._take_back_turn()
+            self._set_aside(held)
+            return otherwise
         except BaseException as error:
             plugin = self.points.culprit(error)
             if plugin is None:
                 raise
-            self._take_back()
-            self._set_aside.add(job.key)
-            self.failures.append(PluginFailure(plugin.name, job.key, error))
-            self.view.trace.job(job.key, reasons.plugin_failed(plugin.name, error))
+            self._take_back_turn()
+            self.points.failures.add(plugin.name, "", job.key, error)
+            self._set_aside(JobHeldError(job.key, plugin.name, error))
             return otherwise
+
+    def _set_aside(self, held: JobHeldError) -> None:
+        """Let a job wait until the next session, for the plugin that failed when it was asked about it."""
+        self.aside.add(held.job)
+        self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
     def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
         """The turn of a job for which places are kept."""
@@ -228,8 +240,9 @@ class Session:
         plugin = plugin or self.points.culprit(error)
         if plugin is None or plugin not in self.points or isinstance(error, KeyboardInterrupt):
             raise error
-        self.failures.append(PluginFailure(plugin.name, where, error))
+        self.points.failures.add(plugin.name, where, where, error)
         self.points.disable(plugin)
+        self.kernel.forget()
 
     def left(self) -> dict[str, Any]:
         """What the next session has to know of plugins and actions. Who failed leaves what was left before."""
@@ -238,17 +251,23 @@ class Session:
             try:
                 mine = plugin.leave()
             except BaseException as error:
-                self._leave_out(error, "leave", plugin)
+                self.points.failures.add(plugin.name, "leave", "leave", error)
                 continue
             if mine is not None:
                 left[plugin.name] = mine
         return left
 
     def _take_back(self) -> None:
-        for statement in reversed([*self._deferred, *self._open]):
+        self._take_back_turn()
+        for statement in reversed(self._deferred):
+            statement.take_back()
+        self._deferred.clear()
+
+    def _take_back_turn(self) -> None:
+        """Take back what the current turn tried."""
+        for statement in reversed(self._open):
             statement.take_back()
         self._open.clear()
-        self._deferred.clear()
 
     def _give_back_deferred(self) -> None:
         """Take back the promises to pods that can be placed at once: from here on they wait for an action to do so."""

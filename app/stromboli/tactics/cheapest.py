@@ -62,7 +62,7 @@ class Market:
         """The holders that may be evicted for a pod of a job at all, as far as priorities of whole jobs say."""
         holders = self.holders
         mask: Mask = (holders.queue == job.queue.index) & (holders.job != job.index) & holders.may_go_for(job.queue)
-        allowed = self.session.ask.preemptable_jobs(pod, holders.least_of_jobs)
+        allowed = self.session.ask.preemptable_jobs(pod, len(self.session.view.jobs), holders.least_of_jobs)
         if allowed is not None:
             mask &= allowed[holders.job]
         return mask
