@@ -147,6 +147,8 @@ def _names_the_plugin(result: SessionResult, point: str, says: str | None = None
 
 #: points that only prefer: a failure there costs nobody a place
 PREFERRING = frozenset(
-    ("node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts", "varies", "varies_on_node")
-    + ("identity", "job_order", "queue_order", "task_order")
+    {
+        *("node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts", "varies", "varies_on_node"),
+        *("identity", "job_order", "queue_order", "task_order"),
+    }
 )

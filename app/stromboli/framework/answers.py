@@ -266,4 +266,6 @@ def hashable(method: Method, answer: Any) -> Any:
         hash(answer)
     except TypeError:
         raise AnswerError(method, "something hashable", answer) from None
+    if not (answer is None or answer == answer):
+        raise AnswerError(method, "something that equals itself", answer)
     return answer

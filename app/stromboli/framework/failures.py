@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stromboli.framework import reasons
 from stromboli.framework.job import Job, SubJob
 from stromboli.state.pods import PodRecord
 
@@ -93,3 +94,19 @@ def _job_of(subject: Any) -> str:
     if isinstance(subject, list | tuple) and subject and isinstance(subject[0], PodRecord):
         return subject[0].job
     return ""
+
+
+def summaries(failures: Sequence[PluginFailure]) -> dict[tuple[str, str], str]:
+    """A line for each point of each plugin that failed, with the first error and the jobs that are held for it."""
+    by_point: dict[tuple[str, str], list[PluginFailure]] = {}
+    for failure in failures:
+        by_point.setdefault((failure.plugin, failure.point or failure.where), []).append(failure)
+    return {each: _summary(each[1], found) for each, found in by_point.items()}
+
+
+def _summary(point: str, failures: Sequence[PluginFailure]) -> str:
+    first = failures[0]
+    jobs = sorted(failure.where for failure in failures if "/" in failure.where)
+    more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+    held = f"; PodGroup {jobs[0]}{more} waits for it" if jobs else ""
+    return f"plugin {first.plugin} failed in {point}: {reasons.error_told(first.error)}{held}"

@@ -130,6 +130,7 @@ class Session:
         for operation in self.moved.values():
             self.ledger.settle(operation)
         self._tell_of_refusals()
+        self._tell_of_failures()
         self._each_plugin("close", self.report, clock)
         self.points.closed = True
 
@@ -162,6 +163,20 @@ class Session:
             for pod in self.view.pending(self.view.jobs[key]):
                 if pod.row in trace.pods:
                     trace.pods[pod.row] = told(trace.pods[pod.row])
+
+    def _tell_of_failures(self) -> None:
+        """Add to the reasons of jobs that wait which plugins failed when they were asked about them."""
+        trace = self.view.trace
+        for failure in self.failures:
+            job = self.view.jobs.get(failure.where)
+            if job is None:
+                continue
+            words = reasons.plugin_failed(failure.plugin, failure.error).message
+            if job.key in trace.jobs:
+                trace.jobs[job.key] = reasons.with_words(trace.jobs[job.key], words)
+            for pod in self.view.pending(job):
+                if pod.row in trace.pods:
+                    trace.pods[pod.row] = reasons.with_words(trace.pods[pod.row], words)
 
     def _each_plugin(self, what: str, subject: object, clock: Callable[[], float]) -> None:
         for plugin in [p for p in self.plugins if p in self.points]:

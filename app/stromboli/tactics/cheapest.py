@@ -140,7 +140,8 @@ def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
     if session.kernel.varies(first):
         return [first]
     identity = session.kernel.identity(first)
-    return list(takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods))
+    alike = takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods[1:])
+    return [first, *alike]
 
 
 class Purchase:
