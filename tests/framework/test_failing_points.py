@@ -20,6 +20,7 @@ from stromboli.framework.plugin import POINTS, Plugin
 from stromboli.framework.registry import Registry
 from stromboli.state.cluster import ClusterState
 from tests import builders
+from tests.journal.recording import Recording
 
 ACTIONS = "enqueue, allocate, backfill, preempt, reclaim, gangpreempt, gangreclaim, shuffle, consolidation"
 #: what an author may write, beside an error: no answer, a wrong type, a wrong length, a wrong dtype, no numbers
@@ -35,7 +36,7 @@ GATES = frozenset(
 )
 
 
-def cluster() -> ClusterState:
+def objects() -> list[Any]:
     """Two racks of a node each, full of what is of no importance; a gang that has to evict, and pods that fit."""
     objs = [builders.queue("a"), builders.queue("b", weight=3), *builders.racks(1, 1, cpu="4")]
     objs.append(builders.decode("PriorityClass", {"metadata": {"name": "high"}, "value": 9}, "high"))
@@ -49,7 +50,14 @@ def cluster() -> ClusterState:
     objs += builders.gang("good", 2, cpu="2")
     objs.append(builders.pod_group("free", 2, queue="b", phase="Pending"))
     objs += builders.gang("free", 2, cpu="", memory="")
-    return builders.state(*objs)
+    return objs
+
+
+OBJECTS = objects()
+
+
+def cluster() -> ClusterState:
+    return builders.state(*OBJECTS)
 
 
 def engine(point: str, body: str, when: str = "True") -> Engine:
@@ -158,3 +166,12 @@ def test_a_plugin_that_is_well_again_leaves_no_mark() -> None:
     assert [(each.plugin, each.point) for each in decide(by).session.failures] == [("odd", "node_order")]
     plugin.broken = False
     assert not decide(by).session.failures
+
+
+@pytest.mark.parametrize("point", ["node_order", "job_order", "predicate", "job_missing", "preemptable", "on_allocate"])
+def test_what_was_decided_beside_a_plugin_that_fails_is_replayed(point: str) -> None:
+    recording = Recording(engine(point, "raise LookupError(object())"))
+    recording.follow(OBJECTS)
+    recording.session()
+    recording.session(builders.NOON + 1)
+    assert recording.replayed().difference is None
