@@ -40,8 +40,8 @@ class Rules:
         "a gang keeps minMember or is evicted whole",
     )
     evict_only_what_helps: bool = _rule(
-        "victims may go though the preemptor does not fit",
-        "a full placement is proven first",
+        "victims may go though the preemptor does not fit, and a pod that fits without any is promised its place",
+        "a full placement is proven first; pods that fit without victims are left to `allocate` and `backfill`",
     )
     served_next: bool = _rule(
         "places are taken back though somebody else is served next",

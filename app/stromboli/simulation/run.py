@@ -14,7 +14,8 @@ from stromboli.api.requests import counted
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
 from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.session import PluginFailure, Session
+from stromboli.framework.failures import PluginFailure
+from stromboli.framework.session import Session
 from stromboli.simulation.manifests import in_order
 from stromboli.state.classes import pod_request
 from stromboli.state.cluster import ClusterState

@@ -33,7 +33,9 @@ class Consent:
         holders, ask = self._holders, self._session.ask
         alive = holders.alive()
         willing = alive & holders.willing
-        jobs = ask.preemptable_jobs(self._pod, holders.least_of_jobs) if self._point == "preemptable" else None
+        known, jobs = len(self._session.view.jobs), None
+        if self._point == "preemptable":
+            jobs = ask.preemptable_jobs(self._pod, known, holders.least_of_jobs)
         if jobs is not None:
             willing &= jobs[holders.job]
         queues = holders.giving(self._pod) if self._point == "reclaimable" else None

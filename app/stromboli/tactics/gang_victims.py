@@ -135,10 +135,11 @@ class _Search:
                 self._way.in_vain.add(alike)
             return False
         self._way.in_vain.clear()
-        statement = self._session.statement()
+        session = self._session
+        statement = session.statement()
         statement.recover(plan.evictions)
         statement.recover(plan.placed.placements)
-        statement.commit()
+        session.promise(self._job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in plan.placed.of_groups.items() if plan.evictions else ():
             self._job.sub_jobs[uid].nominated_hyper_node = hyper_node

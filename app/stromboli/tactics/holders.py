@@ -82,6 +82,8 @@ class Holders:
         said = view.snapshot.pod_facts.column("preemptable", preemptable)
         willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
         willing &= agreeing(view.jobs)[self.job]
+        for key in sorted(self._session.aside & view.jobs.keys()):
+            willing &= self.job != view.jobs[key].index
         return willing
 
     @cached_property

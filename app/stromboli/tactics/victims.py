@@ -378,7 +378,8 @@ def serve(
     `in_vain`, where jobs are offered the same, are the kinds of pods for which nothing was found since somebody's
     places were kept.
     """
-    statement = session.statement()
+    #: a statement for each pod that found a place
+    found: list[Statement] = []
     #: classes and priorities for which nothing was found since the last success: the next would fare no better
     hopeless: set[tuple[Hashable, int]] = set()
     for pod in pods_of():
@@ -386,20 +387,24 @@ def serve(
             break
         here = (session.kernel.identity(pod), pod.priority)
         anywhere = kind(session, job, pod, way.point)
-        if here in hopeless or (in_vain and not statement and anywhere in in_vain):
+        if here in hopeless or (in_vain and not found and anywhere in in_vain):
             continue
+        statement = session.statement()
         if Search(session, way, job, pod, releasable).place(statement):
             hopeless.clear()
+            found.append(statement)
         elif not session.kernel.varies(pod):
             hopeless.add(here)
-            if in_vain is not None and not statement:
+            if in_vain is not None and not found:
                 in_vain.add(anywhere)
+    if not found:
+        return
     if session.ask.job_pipelined(job):
-        if in_vain and statement:
+        if in_vain:
             in_vain.clear()
-        statement.commit()
+        session.promise(job, found)
     else:
-        statement.discard()
+        take_back(reversed(found))
 
 
 def take_back(units: Iterable[Statement]) -> None:
