@@ -11,11 +11,12 @@ from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
 from stromboli.framework import closing, ignored
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.failures import PluginFailure
 from stromboli.framework.own_nodes import OwnNodesOnly
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Tiers
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import PluginFailure, Session
+from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
 from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
 from stromboli.policy.rules import RULES, Compatibility, rules
@@ -102,7 +103,8 @@ class Engine:
         failures: list[PluginFailure] = []
         tiers = self._tiers(environment, failures)
         session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment)
-        session.failures += failures
+        for failure in failures:
+            session.points.failures.add(*failure.key, failure.error)
         session.run(self._actions, clock)
         ignored.tell(session)
         closing.close(session)
@@ -142,7 +144,7 @@ class Engine:
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
-                    failures.append(PluginFailure(option.name, "__init__", error))
+                    failures.append(PluginFailure(option.name, "__init__", error, "__init__"))
         if environment.sharding is not None and environment.sharding.mode == "hard":
             tiers.insert(0, [(OwnNodesOnly(), PluginOption(OwnNodesOnly.name))])
         return tiers

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
-from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.rehearsal import AbandonedError, Rehearsal
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import Session
 from stromboli.http_api import LiveCluster, Source, api_routes
@@ -183,10 +183,16 @@ async def test_a_change_is_tried_and_not_made() -> None:
         assert [(each["pod"], each["node"]) for each in answer["bound"]] == [("research/waits-0", "n")]
         assert "default/runs-0" in known.pods.by_key
         objects = "---\nkind: Node\nmetadata: {name: n}\n" * 10_001
+        listed = "kind: List\nitems:\n" + "- {kind: Node, metadata: {name: n}}\n" * 10_001
+        node = "{{kind: Node, metadata: {{name: n{0}}}, status: {{allocatable: {{cpu: 1, pods: 1, e.x/r{0}: 1}}}}}}"
+        unlike = "\n---\n".join(node.format(number) for number in range(1_000))
         template = "{spec: {containers: [{name: c}]}}"
         pods = f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: 10001, template: {template}}}\n"
         for body, problem in (
-            (objects, "the request: changes 10,001 objects, more than 10,000"),
+            (objects, "the request: has more than 10,000 documents"),
+            (listed, "the request: changes 10,001 objects, more than 10,000"),
+            ("---\n" * (1 << 20), "the request: has more than 10,000 documents"),
+            (unlike, "the request: names 1,002 resources, more than 256"),
             (pods, "spec: would be pod number 10,000 and more"),
             ("kind: [", "the request: "),
             ("kind: Queeu\nmetadata: {name: q}", "did you mean 'Queue'"),
@@ -226,3 +232,11 @@ async def test_a_running_service_answers(cluster: Cluster, start: StartService) 
             "user": "set minMember: 1 in PodGroup default/train",
             "admin": "raise capability of queue small to 2 cpu",
         }
+
+
+def test_a_rehearsal_that_was_abandoned_runs_no_session() -> None:
+    rehearsal = Offline(two_namespaces()).rehearsal()
+    rehearsal.abandon()
+    with pytest.raises(AbandonedError):
+        rehearsal.run()
+    assert rehearsal.sessions == 0

@@ -271,6 +271,14 @@ def refusal(conditions: Iterable[PodCondition]) -> PodCondition | None:
     return next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
 
 
+class ContainerStatus(Record, frozen=True):
+    name: str = ""
+    #: what is in force
+    resources: ResourceRequirements | None = None
+    #: what the node granted
+    allocated_resources: ResourceList | None = None
+
+
 class PodResourceClaimStatus(Record, frozen=True):
     name: str
     resource_claim_name: str | None = None
@@ -282,6 +290,10 @@ class PodStatus(Record, frozen=True):
     start_time: str | None = None
     conditions: list[PodCondition] | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
 
 
 class Pod(Record, frozen=True):

@@ -11,6 +11,7 @@ import numpy as np
 
 from stromboli.api import crds, objects
 from stromboli.api.decisions import Bind, Decision, Evict, Nominate, SetPodGroupStatus, VolumeUse
+from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, ExtenderError
@@ -165,6 +166,13 @@ class _Unasked:
         raise ExtenderError("extenders are not asked while something is only tried")
 
 
+class AbandonedError(StromboliError):
+    """Nobody needs what was being tried any longer."""
+
+    def __init__(self) -> None:
+        super().__init__("given up: nobody waits for the answer")
+
+
 class Rehearsal:
     """Tries changes on forks of a state. Nothing outside of it is touched, and no extender is asked."""
 
@@ -177,6 +185,11 @@ class Rehearsal:
         self._now = now
         #: sessions that were run, for whoever counts work
         self.sessions = 0
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Run no further session; may be called from another thread."""
+        self._abandoned = True
 
     @property
     def misses_extender(self) -> bool:
@@ -197,12 +210,17 @@ class Rehearsal:
         cycles: int = CYCLES,
         enough: Callable[[Future], bool] = lambda future: False,
     ) -> Future:
-        """What would be decided after a change, until nothing is, it is `enough`, or `cycles` sessions are over."""
+        """What would be decided after a change, until nothing is, it is `enough`, or `cycles` sessions are over.
+
+        Raises AbandonedError.
+        """
         state = self.state.fork()
         if change is not None:
             change(state)
         future, sessions = Future(), Successive(engine or self.engine, self._environment)
         for _ in range(cycles):
+            if self._abandoned:
+                raise AbandonedError
             result = sessions.decide(state.snapshot(), now=self._now)
             self.sessions += 1
             future.session = result.session

@@ -98,7 +98,7 @@ class TemplateAnswers:
         for _, mask in filters:
             own &= mask
         asked, passed = self._known.setdefault(template, (np.zeros(len(nodes), np.bool_), own.copy()))
-        new = ~asked & fits(self._view.request(pod), nodes.future_idle())
+        new = ~asked & fits(self._view.request(pod), nodes.future_idle(), nodes.always)
         asked |= new
         passed[new] = own[new]
         yield "node(s) were refused to a pod of the same template", np.where(asked, passed, own)

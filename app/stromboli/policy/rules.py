@@ -40,8 +40,8 @@ class Rules:
         "a gang keeps minMember or is evicted whole",
     )
     evict_only_what_helps: bool = _rule(
-        "victims may go though the preemptor does not fit",
-        "a full placement is proven first",
+        "victims may go though the preemptor does not fit, and a pod that fits without any is promised its place",
+        "a full placement is proven first; pods that fit without victims are left to `allocate` and `backfill`",
     )
     served_next: bool = _rule(
         "places are taken back though somebody else is served next",
@@ -132,6 +132,10 @@ class Rules:
     conditions: bool = _rule(
         "a PodGroup that runs keeps the condition `Unschedulable` from before",
         "the condition that is over becomes `False`",
+    )
+    requested_resources: bool = _rule(
+        "a node that is overcommitted in cpu or memory takes no pod that requests anything",
+        "it takes pods that request none of what it is overcommitted in, as kube-scheduler does",
     )
     volume_limits: bool = _rule(
         "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",

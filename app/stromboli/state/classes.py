@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import numpy as np
 
-from stromboli.api import objects
+from stromboli.api import objects, requests
 from stromboli.api.resources import Dimensions, Matrix, Vector, amounts
 from stromboli.state.reads import NOTHING_ELSE, ClassReads, Reads
 from stromboli.state.rows import RowNumbers
@@ -34,7 +34,7 @@ class PodClass:
 
     #: index in `ClassTable.classes`; when no pod has the class any longer, another gets it
     id: int
-    #: the typed spec that it was read from
+    #: the typed spec that it was read from, with the requests by which a pod that is resized counts
     spec: objects.PodSpec
     #: what is requested of each resource, `pods: 1` included, without zeros
     request: Mapping[str, int]
@@ -155,6 +155,7 @@ class ClassTable:
 
     def acquire(self, pod: objects.Pod) -> PodClass:
         """The class of a pod, for one more pod."""
+        pod = requests.counted(pod)
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
         mounts = _mounts(pod.metadata.name, spec.volumes) if spec.volumes else _NO_MOUNTS
         local = namespace if _depends_on_namespace(spec, mounts.claims) else ""
@@ -195,7 +196,7 @@ class ClassTable:
         key = blake2b(text, digest_size=_DIGEST).digest()
         found = self._amounts.get(key)
         if found is None:
-            request, limit = pod_request(spec), _pod_total(spec, "limits") or _NO_LIMIT
+            request, limit = pod_request(spec), +Counter(requests.total(spec, "limits", amounts)) or _NO_LIMIT
             found = self._amounts[key] = _Amounts(spec, request, _scoring_request(spec), limit)
         return found
 
@@ -274,38 +275,20 @@ def _make(
 
 def pod_request(spec: objects.PodSpec) -> Counter[str]:
     """What a pod requests of each resource, itself included, without zeros."""
-    return _pod_total(spec, "requests") + Counter(pods=1)
-
-
-def _pod_total(spec: objects.PodSpec, what: str, unset: Mapping[str, int] = {}) -> Counter[str]:
-    """What a pod asks for: containers and sidecars together or the largest init step, plus overhead; without zeros.
-
-    A container that does not name a resource asks for `unset` of it.
-    """
-
-    def of(container: objects.Container) -> Counter[str]:
-        listed = getattr(container.resources, what) if container.resources else None
-        return Counter({**unset, **amounts(listed)})
-
-    total: Counter[str] = Counter()
-    sidecars: Counter[str] = Counter()
-    peak: Counter[str] = Counter()
-    for container in spec.containers or ():
-        total += of(container)
-    for container in spec.init_containers or ():
-        if container.restart_policy == "Always":
-            total += of(container)
-            sidecars += of(container)
-            peak |= sidecars
-        else:
-            peak |= sidecars + of(container)
-    return (total | peak) + Counter(amounts(spec.overhead))
+    return +Counter(requests.total(spec, "requests", amounts)) + Counter(pods=1)
 
 
 def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
-    """cpu and memory with the defaults that kube-scheduler assumes for each container that requests none."""
-    total = _pod_total(spec, "requests", _DEFAULT_REQUEST)
-    return float(total["cpu"]), float(total["memory"])
+    """cpu and memory with the defaults that kube-scheduler assumes for each container that requests none.
+
+    Where the pod as a whole requests something, only for what neither it nor any container requests.
+    """
+    unset: Mapping[str, int] = _DEFAULT_REQUEST
+    if requests.pod_level(spec, "requests"):
+        named = requests.total(spec, "requests", amounts)
+        unset = {name: amount for name, amount in _DEFAULT_REQUEST.items() if name not in named}
+    total = requests.total(spec, "requests", amounts, unset)
+    return float(total.get("cpu", 0)), float(total.get("memory", 0))
 
 
 class _Mounts(NamedTuple):
