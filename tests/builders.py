@@ -75,9 +75,11 @@ def pod(
     deleted: bool = False,
     nominated: str = "",
     namespace: str = "default",
+    whole: dict[str, str] | None = None,
+    status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> objects.Pod:
-    """A pod; without cpu and memory ("") it is best-effort."""
+    """A pod; without cpu and memory ("") it is best-effort. `whole` is what it requests beside its container."""
     requests = {k: v for k, v in (("cpu", cpu), ("memory", memory)) if v} | (resources or {})
     metadata: dict[str, Any] = {
         "name": name,
@@ -94,9 +96,14 @@ def pod(
             "schedulerName": scheduler,
             "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}],
             **({"nodeName": node} if node else {}),
+            **({"resources": {"requests": whole}} if whole else {}),
             **spec,
         },
-        "status": {"phase": phase or ("Running" if node else "Pending"), "nominatedNodeName": nominated},
+        "status": {
+            "phase": phase or ("Running" if node else "Pending"),
+            "nominatedNodeName": nominated,
+            **(status or {}),
+        },
     }
     return decode("Pod", manifest, name)
 

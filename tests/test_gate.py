@@ -270,6 +270,7 @@ def test_no_value_of_any_field_keeps_others_from_being_scheduled(at: tuple[str, 
     ("kind", "path", "value", "problem"),
     [
         ("Pod", ("spec", "containers", 0, "resources", "requests", "cpu"), "lots", "is not a Kubernetes quantity"),
+        ("Pod", ("spec", "resources"), {"limits": {"cpu": "lots"}}, "is not a Kubernetes quantity"),
         ("Pod", ("spec", "overhead", "cpu"), "-1", "should not be negative, but is '-1'"),
         ("Pod", ("status", "startTime"), "soon", "should be an RFC 3339 time, not 'soon'"),
         ("Pod", ("spec", "topologySpreadConstraints"), [_SPREAD], "selects pods by 257 conditions, more than 256"),

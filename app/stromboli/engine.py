@@ -11,11 +11,12 @@ from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
 from stromboli.framework import closing, ignored
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.failures import PluginFailure
 from stromboli.framework.own_nodes import OwnNodesOnly
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Tiers
 from stromboli.framework.registry import Registry
-from stromboli.framework.session import PluginFailure, Session
+from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
 from stromboli.kube.dra.extended import with_device_resources
 from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
@@ -70,8 +71,11 @@ class Engine:
         registry: Registry | None = None,
         compatibility: Compatibility | None = None,
         source: str = "",
+        recorded: bool = False,
     ) -> None:
         """`compatibility` outweighs what the policy says; without either the rules are strict.
+
+        `recorded` is for scenarios that were recorded, see `policy.rules`.
 
         Raises PolicyError.
         """
@@ -87,7 +91,7 @@ class Engine:
             spellings=self.registry.spellings,
             source=source,
         )
-        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)
+        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules, recorded=recorded)
         self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
 
     def decide(
@@ -95,13 +99,14 @@ class Engine:
     ) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch; `clock` times its parts."""
         if not self.rules.volume_limits:
-            snapshot = with_attachments(snapshot)
+            snapshot = with_attachments(snapshot, local=not self.rules.local_volumes)
         snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
         tiers = self._tiers(environment, failures)
         session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment)
-        session.failures += failures
+        for failure in failures:
+            session.points.failures.add(*failure.key, failure.error)
         session.run(self._actions, clock)
         ignored.tell(session)
         closing.close(session)
@@ -141,7 +146,7 @@ class Engine:
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
-                    failures.append(PluginFailure(option.name, "__init__", error))
+                    failures.append(PluginFailure(option.name, "__init__", error, "__init__"))
         if environment.sharding is not None and environment.sharding.mode == "hard":
             tiers.insert(0, [(OwnNodesOnly(), PluginOption(OwnNodesOnly.name))])
         return tiers

@@ -37,6 +37,7 @@ _SHAPES: Mapping[str, Any] = {
     "CSINode": storage.CSINode,
     "CSIDriver": storage.CSIDriver,
     "CSIStorageCapacity": storage.CSIStorageCapacity,
+    "VolumeAttachment": storage.VolumeAttachment,
     "ResourceClaim": devices.ResourceClaim,
     "ResourceSlice": devices.ResourceSlice,
     "DeviceClass": devices.DeviceClass,
@@ -147,6 +148,9 @@ def _check_pod(pod: objects.Pod) -> None:
     meta, spec = pod.metadata, pod.spec
     if spec.overhead:
         _check_amounts(pod, ("spec", "overhead"), spec.overhead)
+    if spec.resources is not None:
+        for what, listed in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
+            _check_amounts(pod, ("spec", "resources", what), listed)
     ports = 0
     for container in spec.containers or ():
         if container.resources is not None:

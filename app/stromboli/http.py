@@ -29,6 +29,7 @@ def make_app(
     metrics: CollectorRegistry,
     ready: Callable[[], Sequence[str]],
     *,
+    notes: Callable[[], Sequence[str]] = list,
     stuck: Callable[[], Sequence[str]] = list,
     scheduler_names: Collection[str] = ("stromboli",),
     extender_scheduler_names: Collection[str] = (),
@@ -37,7 +38,8 @@ def make_app(
     """The application.
 
     `published` gives what the last session left; `ready` names what the service waits for, and nothing when it is
-    ready; `stuck` names what makes no progress, and nothing while all does. `more` are further routes.
+    ready, with `notes` to tell all the same; `stuck` names what makes no progress, and nothing while all does. `more`
+    are further routes.
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
     describe(app)
@@ -53,8 +55,11 @@ def make_app(
 
     @app.get("/readyz", tags=["probes"], response_class=PlainTextResponse, responses=_PROBE)
     async def readyz() -> PlainTextResponse:
-        """Whether the cluster is known and followed; a line for each thing that is missing, and what mends it."""
-        return _probe(ready())
+        """Whether the cluster is known and followed; a line for each thing that is missing, and what mends it.
+
+        After `ok` a line for each plugin that failed in the last session.
+        """
+        return _probe(ready(), notes())
 
     # Not async: a scrape counts the pods of a whole session, in a thread of its own.
     @app.get("/metrics", tags=["metrics"], response_class=PlainTextResponse)
@@ -65,8 +70,9 @@ def make_app(
     return app
 
 
-def _probe(problems: Sequence[str]) -> PlainTextResponse:
-    return PlainTextResponse("".join(f"{line}\n" for line in problems) or "ok\n", 503 if problems else 200)
+def _probe(problems: Sequence[str], notes: Sequence[str] = ()) -> PlainTextResponse:
+    lines = problems or ["ok", *notes]
+    return PlainTextResponse("".join(f"{line}\n" for line in lines), 503 if problems else 200)
 
 
 def listen(address: str) -> socket.socket:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -26,7 +26,9 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session import Session
+from stromboli.http_origin import demand_media_type, on_loopback
 from stromboli.http_schema import answers, file
+from stromboli.http_turns import Turns, while_asked
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
@@ -36,8 +38,6 @@ T = TypeVar("T")
 
 #: the API group of queues and PodGroups
 GROUP = SCHEDULING.partition("/")[0]
-#: headers that a proxy adds: then loopback is the proxy, and who asks is somebody else
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 #: bytes of a change
 _LARGEST_CHANGE = 4 << 20
 #: reasons of what is not there, and its kind
@@ -105,10 +105,16 @@ class Reviews(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; None is whoever may do everything."""
+    """Who asks, and by which request; `user` is None on loopback, where everything may be read."""
 
+    request: Request
     user: User | None
     reviews: Reviews | None
+
+    @property
+    def name(self) -> str:
+        """The name of the user, empty on loopback."""
+        return "" if self.user is None else self.user.name
 
     async def may(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
         """Whether he may read something."""
@@ -127,29 +133,29 @@ class Caller:
 
 
 class Questions:
-    """Answers one question at a time: each may cost some dozen sessions."""
+    """Answers one question at a time, for each may cost some dozen sessions; those who ask take turns."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
 
-    async def ask(self, question: Callable[[Rehearsal], T]) -> T:
-        """An answer, worked out in a thread. Raises HTTPException while nothing is known."""
-        async with self._turn:
+    async def ask(self, who: Caller, question: Callable[[Rehearsal], T]) -> T:
+        """An answer, worked out in a thread until the client leaves. Raises HTTPException while nothing is known."""
+        async with self._turns.turn(who.name):
             rehearsal = self._source.rehearsal()
             if rehearsal is None:
                 raise HTTPException(503, "the cluster is not known yet")
-            return await asyncio.to_thread(question, rehearsal)
+            return await while_asked(who.request, partial(question, rehearsal), rehearsal.abandon)
 
-    async def ask_session(self, question: Callable[[Session, Rehearsal | None], T], *, last: bool) -> T:
+    async def ask_session(self, who: Caller, question: Callable[[Session, Rehearsal | None], T], *, last: bool) -> T:
         """An answer from a session on the cluster as it is now, with what changes can be tried on.
 
         With `last` it is the one that the service ran, if this replica runs any: that costs no session, and tries none.
         """
         ran = self._source.last() if last else None
         if ran is None:
-            return await self.ask(lambda rehearsal: question(*self._session(rehearsal)))
-        async with self._turn:
+            return await self.ask(who, lambda rehearsal: question(*self._session(rehearsal)))
+        async with self._turns.turn(who.name):
             return await asyncio.to_thread(question, ran, None)
 
     def unreadable(self, kind: str, key: str) -> str:
@@ -167,9 +173,11 @@ class Questions:
 
 def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], bytes] | None = None) -> APIRouter:
     """`/api/v1`; without `reviews` only loopback is answered. `journal` gives the newest sessions, if they are kept."""
-    router, questions = APIRouter(prefix="/api/v1", tags=["explain"]), Questions(source)
+    router = APIRouter(prefix="/api/v1", tags=["explain"])
+    # What is tried may take long, and why something waits must be told meanwhile.
+    questions, changes = Questions(source), Questions(source)
 
-    @router.get("/explain/job/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 503))
+    @router.get("/explain/job/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 429, 503))
     async def explain_job(
         request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
     ) -> Response:
@@ -182,7 +190,7 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         await who.demand("get", GROUP, "podgroups", namespace)
         return await _explain(questions, who, "job", namespace, name, remedies=remedies, last=last)
 
-    @router.get("/explain/pod/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 503))
+    @router.get("/explain/pod/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 429, 503))
     async def explain_pod(
         request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
     ) -> Response:
@@ -190,27 +198,28 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         who = await caller(request, reviews)
         return await _explain(questions, who, "pod", namespace, name, remedies=remedies, last=last)
 
-    @router.get("/explain/queue/{name}", responses=answers(QueueAnswer, 401, 403, 404, 503))
+    @router.get("/explain/queue/{name}", responses=answers(QueueAnswer, 401, 403, 404, 429, 503))
     async def explain_the_queue(request: Request, name: str, last: bool = False) -> Response:
         """How a queue stands. Needs `get` on queues. `last` as for a job."""
         who = await caller(request, reviews)
         await who.demand("get", GROUP, "queues")
-        found = await questions.ask_session(lambda session, _: explain_queue(session, name), last=last)
+        found = await questions.ask_session(who, lambda session, _: explain_queue(session, name), last=last)
         return await _answer(found, f"there is no queue {name}", who)
 
-    @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 503), openapi_extra=_CHANGE)
+    @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
         """What would be otherwise after the change in the body; nothing is written. Needs `list` on all pods."""
         who = await caller(request, reviews)
         # It tells of pods wherever they are.
         await who.demand("list", "", "pods")
+        demand_media_type(request)
         body = await request.body()
         if len(body) > _LARGEST_CHANGE:
             raise HTTPException(413, f"a change has no more than {_LARGEST_CHANGE} bytes")
         try:
             text = body.decode()
             return as_json(
-                await questions.ask(lambda rehearsal: try_changes({"the request": text}, rehearsal, source.engine))
+                await changes.ask(who, lambda rehearsal: try_changes({"the request": text}, rehearsal, source.engine))
             )
         except (UnicodeDecodeError, StromboliError) as error:
             raise HTTPException(400, str(error)) from None
@@ -244,7 +253,7 @@ async def _explain(
     missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or f"there is no {kind} {key}"
     if kind == "pod" and missing.startswith("there"):
         missing += ", or it names a scheduler that is not served here"
-    found = await questions.ask_session(question, last=last)
+    found = await questions.ask_session(who, question, last=last)
     if found is not None and found.reason in _NOT_THERE:
         lacking = _NOT_THERE[found.reason]
         problem = questions.unreadable(
@@ -275,7 +284,7 @@ def as_json(answer: object) -> Response:
 async def caller(request: Request, reviews: Reviews | None) -> Caller:
     """Who asks. Raises HTTPException for a stranger."""
     if not brings_token(request) and on_loopback(request):
-        return Caller(None, None)
+        return Caller(request, None, None)
     if reviews is None:
         raise HTTPException(403, "only requests on loopback are answered")
     if request.url.scheme != "https":
@@ -287,7 +296,7 @@ async def caller(request: Request, reviews: Reviews | None) -> Caller:
         raise HTTPException(503, "the API server did not say whose token it is") from None
     if user is None:
         raise HTTPException(401, "the token is not valid", {"WWW-Authenticate": "Bearer"})
-    return Caller(user, reviews)
+    return Caller(request, user, reviews)
 
 
 def brings_token(request: Request) -> bool:
@@ -301,17 +310,3 @@ def bearer(request: Request) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
     return token.strip()
-
-
-def on_loopback(request: Request) -> bool:
-    """Whether a request comes from this machine and names it; a web page that was led here names another host."""
-    if any(header in request.headers for header in _FORWARDED) or request.client is None:
-        return False
-    return _is_loopback(request.client.host) and _is_loopback(request.url.hostname or "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -7,12 +7,14 @@ where a request is not yet one, and counts connections, headers and seconds. Pro
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from stromboli.http_origin import from_another_site
 from stromboli.live.settings import Settings
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -21,9 +23,11 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_METRICS = "/metrics"
+_EXTENDER = "/"
 _PROBES = frozenset(("/healthz", "/readyz"))
 #: what may be read without a certificate where one is asked for: kubelets and Prometheus have none
-_OPEN = _PROBES | {"/metrics"}
+_OPEN = _PROBES | {_METRICS}
 #: what asks for a token, or for loopback, itself
 _API = "/api/"
 
@@ -38,23 +42,26 @@ class Bounded:
     def __init__(self, app: App, settings: Settings) -> None:
         self.settings = settings
         self._app = app
-        self._running = 0
+        #: requests that are being answered, by lane
+        self._running: Counter[str] = Counter()
         #: connections without a request that is being answered, the one that waits longest first
         self.waiting: dict[BoundedProtocol, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in _PROBES:
             await self._app(scope, receive, send)
+        elif from_another_site(scope["headers"]):
+            await _refuse(HTTPStatus.FORBIDDEN, "requests of other sites are not answered", receive, send, self._most)
         elif not self._may_ask(scope):
             await _refuse(HTTPStatus.FORBIDDEN, "a client certificate is needed", receive, send, self._most)
-        elif self._running >= self.settings.http_max_requests:
+        elif self._running[lane := _lane(scope["path"])] >= self.settings.http_max_requests:
             await _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", receive, send, self._most)
         else:
-            self._running += 1
+            self._running[lane] += 1
             try:
                 await self._answer(scope, receive, send)
             finally:
-                self._running -= 1
+                self._running[lane] -= 1
 
     @property
     def _most(self) -> int:
@@ -80,6 +87,11 @@ class Bounded:
             await _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem, receive, send, self._most)
         else:
             await self._app(scope, _replay(body, receive), send)
+
+
+def _lane(path: str) -> str:
+    """What a request shares its number of places with: questions, which may take long, must not keep out the others."""
+    return next((lane for lane in (_API, _METRICS) if path.startswith(lane)), _EXTENDER)
 
 
 async def _read(receive: Receive, most: int) -> bytes | None:

@@ -18,6 +18,7 @@ from stromboli.api.resources import (
     UNKNOWN,
     Dimensions,
     amount,
+    copies_that_fit,
     fits,
     listed,
     told,
@@ -193,25 +194,21 @@ def test_quantities_for_people() -> None:
     assert listed({}) == "nothing"
 
 
+rooms = st.lists(st.integers(-2, 3), min_size=5, max_size=5).map(lambda row: np.array(row, dtype=float))
 vectors = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(lambda row: np.array(row, dtype=float))
 
 
 class TestFits:
-    @given(vectors, st.lists(vectors, min_size=1, max_size=4))
-    def test_every_column_alone(self, request_: np.ndarray, rows: list[np.ndarray]) -> None:
-        expected = [
-            all(room[i] >= asked for i, asked in enumerate(request_) if asked or i in (CPU, MEMORY)) for room in rows
-        ]
-        assert fits(request_, np.stack(rows, axis=1)).tolist() == expected
-        assert [bool(fits(request_, room)) for room in rows] == expected
+    @given(vectors, st.lists(rooms, min_size=1, max_size=12), st.sampled_from([(), (CPU, MEMORY)]))
+    def test_every_column_alone(self, request_: np.ndarray, rows: list[np.ndarray], always: tuple[int, ...]) -> None:
+        """In few nodes and in many; what is not requested is not compared, unless it always is."""
+        matrix = np.stack(rows, axis=1)
+        expected = [all(room[i] >= asked for i, asked in enumerate(request_) if asked or i in always) for room in rows]
+        assert fits(request_, matrix, always).tolist() == expected
+        assert [bool(fits(request_, room, always)) for room in rows] == expected
+        assert (copies_that_fit(request_, matrix, always) >= 1).tolist() == [e or not request_.any() for e in expected]
 
     def test_tolerance(self) -> None:
         request = np.array([1000.0, 0, 1])
         assert fits(request, np.array([1000 - TOLERANCE / 2, 0, 1]))
         assert not fits(request, np.array([1000 - 1.0, 0, 1]))
-
-    def test_an_overcommitted_node_takes_nobody(self) -> None:
-        assert not fits(np.array([0.0, 0, 1]), np.array([-1.0, 0, 5]))
-
-    def test_what_is_not_requested_may_be_overcommitted(self) -> None:
-        assert fits(np.array([1.0, 0, 1, 0]), np.array([1.0, 0, 1, -1000]))

@@ -246,7 +246,16 @@ async def test_a_replica_that_does_not_lead_says_so() -> None:
             assert (answer.status_code, "the one that leads" in answer.text) == (503, True)
 
 
-@pytest.mark.parametrize("query", ["/jobs?limit=1000000", "/jobs?offset=-1", "/nodes?limit=x", "/shares?limit=1000"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/jobs?limit=1000000",
+        "/jobs?offset=-1",
+        f"/pods?offset={1 << 64}",
+        "/nodes?limit=x",
+        "/shares?limit=1000",
+    ],
+)
 async def test_pages_are_bounded(service: Service, query: str) -> None:
     async with asking(service) as http:
         assert (await http.get(query)).status_code == 422

@@ -17,8 +17,10 @@ from stromboli.live.client import Credentials, Kube
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
+from tests.e2e.provisioner import PROVISIONER, VOLUMES, Provisioner, volume
 from tests.e2e.test_claims import Devices, disturbed
 from tests.e2e.test_definitions import without_status
+from tests.e2e.test_volumes import Disks, mounting
 from tests.e2e.world import Object, World, pod
 
 pytestmark = pytest.mark.e2e
@@ -36,18 +38,28 @@ RIGHTS = {
     "watch pods": "sees pods come and go",
     "list persistentvolumes": "places pods by their volumes",
     "watch persistentvolumes": "sees volumes change",
+    "get persistentvolumes": "reads volumes anew that others change",
+    "patch persistentvolumes": "gives volumes to claims",
     "list persistentvolumeclaims": "places pods by their claims",
     "watch persistentvolumeclaims": "sees claims change",
+    "get persistentvolumeclaims": "reads claims anew that others change",
+    "patch persistentvolumeclaims": "says for which node the volume of a claim is made",
     "list resourcequotas": "admits gangs by quotas",
     "watch resourcequotas": "sees quotas change",
     "list scheduling.k8s.io/priorityclasses": "orders gangs by priority",
     "watch scheduling.k8s.io/priorityclasses": "sees priorities change",
     "list policy/poddisruptionbudgets": "spares pods by their budgets",
     "watch policy/poddisruptionbudgets": "sees budgets change",
+    "list storage.k8s.io/csidrivers": "knows who publishes the capacity of storage",
+    "watch storage.k8s.io/csidrivers": "sees drivers change",
     "list storage.k8s.io/csinodes": "counts the volumes of nodes",
     "watch storage.k8s.io/csinodes": "sees drivers change",
+    "list storage.k8s.io/csistoragecapacities": "places pods where volumes can be made",
+    "watch storage.k8s.io/csistoragecapacities": "sees storage change",
     "list storage.k8s.io/storageclasses": "binds volumes late",
     "watch storage.k8s.io/storageclasses": "sees storage classes change",
+    "list storage.k8s.io/volumeattachments": "counts the volumes of nodes",
+    "watch storage.k8s.io/volumeattachments": "sees volumes attached and detached",
     "list resource.k8s.io/deviceclasses": "allocates devices",
     "watch resource.k8s.io/deviceclasses": "sees device classes change",
     "list resource.k8s.io/resourceclaims": "allocates devices",
@@ -203,6 +215,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
         eventually(lambda: world.group_status("late").get("phase") == "Running")
 
     given_devices(world)
+    given_volumes(world, audit)
     closed_by_command(world)
     asyncio.run(reviewed(world))
 
@@ -219,10 +232,37 @@ def given_devices(world: World) -> None:
     devices = Devices(world)
     devices.device_class("gpu")
     devices.slice("gpus", [{"name": f"gpu-{number}"} for number in range(20)], allNodes=True)
-    with disturbed(devices, [f"claims-{number}" for number in range(20)]):
+    with disturbed(world, [f"{devices.claims}/claims-{number}" for number in range(20)]):
         devices.gang("claims", 20, cpu="1m")
         eventually(lambda: len(devices.allocated()) == 20)
     devices.clear()
+
+
+def given_volumes(world: World, audit: Audit) -> None:
+    """Have claims bound, until somebody else has changed one of them, and one of the volumes, a moment before."""
+    disks = Disks(world)
+    world.nodes(1, cpu="4", prefix="disk")
+    disks.storage_class("local")
+    disks.storage_class("made", PROVISIONER)
+    with Provisioner(world.cluster, world.namespace):
+        for gang in range(10):
+            if {"get persistentvolumes", "get persistentvolumeclaims"} <= audit.used():
+                break
+            bound_amid_changes(disks, f"disks-{gang}")
+    disks.clear()
+
+
+def bound_amid_changes(disks: Disks, gang: str) -> None:
+    """Have the claims of a gang bound while these and the volumes change all the time."""
+    names = [f"{gang}-{number}" for number in range(8)]
+    disks.volumes([volume(name, "disk-0", "local") for name in names])
+    claims = [(f"{name}-{of}", of) for name in names for of in ("local", "made")]
+    disks.claim_all([disks.claim(name, of) for name, of in claims])
+    of_claims = [f"{disks.claims}/{name}" for name, _ in claims]
+    with disturbed(disks.world, of_claims), disturbed(disks.world, [f"{VOLUMES}/{name}" for name in names]):
+        disks.world.group(gang, len(names))
+        disks.world.pods([mounting(n, f"{n}-local", f"{n}-made", group=gang, cpu="1m") for n in names])
+        eventually(lambda: {name for name, _ in claims} <= disks.bound().keys())
 
 
 def closed_by_command(world: World) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
-from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.rehearsal import AbandonedError, Rehearsal
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import Session
 from stromboli.http_api import LiveCluster, Source, api_routes
@@ -89,6 +89,9 @@ def two_namespaces() -> ClusterState:
     )
 
 
+YAML = {"Content-Type": "application/yaml"}
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -151,7 +154,7 @@ async def test_nobody_learns_of_pods_that_he_may_not_read() -> None:
         assert refused.json()["detail"] == "you may not get podgroups in namespace default"
         assert (await http.get("/explain/pod/default/none", headers=bearer("ann"))).status_code == 403
         assert "waits" not in (await http.get("/explain/queue/default", headers=bearer("bob"))).text
-        assert (await http.post("/whatif", headers=bearer("bob"))).status_code == 403
+        assert (await http.post("/whatif", headers=bearer("bob") | YAML)).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -176,19 +179,25 @@ async def test_a_change_is_tried_and_not_made() -> None:
     known = two_namespaces()
     async with asking(Offline(known)) as http:
         change = "kind: Pod\nmetadata: {name: runs-0}\n$patch: delete"
-        answer = (await http.post("/whatif", content=change)).json()
+        answer = (await http.post("/whatif", content=change, headers=YAML)).json()
         assert [(each["pod"], each["node"]) for each in answer["bound"]] == [("research/waits-0", "n")]
         assert "default/runs-0" in known.pods.by_key
         objects = "---\nkind: Node\nmetadata: {name: n}\n" * 10_001
+        listed = "kind: List\nitems:\n" + "- {kind: Node, metadata: {name: n}}\n" * 10_001
+        node = "{{kind: Node, metadata: {{name: n{0}}}, status: {{allocatable: {{cpu: 1, pods: 1, e.x/r{0}: 1}}}}}}"
+        unlike = "\n---\n".join(node.format(number) for number in range(1_000))
         template = "{spec: {containers: [{name: c}]}}"
         pods = f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: 10001, template: {template}}}\n"
         for body, problem in (
-            (objects, "the request: changes 10,001 objects, more than 10,000"),
+            (objects, "the request: has more than 10,000 documents"),
+            (listed, "the request: changes 10,001 objects, more than 10,000"),
+            ("---\n" * (1 << 20), "the request: has more than 10,000 documents"),
+            (unlike, "the request: names 1,002 resources, more than 256"),
             (pods, "spec: would be pod number 10,000 and more"),
             ("kind: [", "the request: "),
             ("kind: Queeu\nmetadata: {name: q}", "did you mean 'Queue'"),
         ):
-            refused = await http.post("/whatif", content=body)
+            refused = await http.post("/whatif", content=body, headers=YAML)
             assert refused.status_code == 400
             assert problem in refused.json()["detail"]
 
@@ -199,7 +208,7 @@ async def test_where_an_extender_has_a_say_the_last_session_is_explained() -> No
         job = (await http.get("/explain/job/default/job")).json()
         assert ("broken" in job["message"], job["remedies"]) == (True, [])
         change = "kind: Queue\nmetadata: {name: default}\nspec: {weight: 2}"
-        problems = (await http.post("/whatif", content=change)).json()["problems"]
+        problems = (await http.post("/whatif", content=change, headers=YAML)).json()["problems"]
         assert problems == ["the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"]
 
 
@@ -223,3 +232,11 @@ async def test_a_running_service_answers(cluster: Cluster, start: StartService) 
             "user": "set minMember: 1 in PodGroup default/train",
             "admin": "raise capability of queue small to 2 cpu",
         }
+
+
+def test_a_rehearsal_that_was_abandoned_runs_no_session() -> None:
+    rehearsal = Offline(two_namespaces()).rehearsal()
+    rehearsal.abandon()
+    with pytest.raises(AbandonedError):
+        rehearsal.run()
+    assert rehearsal.sessions == 0

@@ -305,3 +305,35 @@ async def test_a_body_that_cannot_be_read_is_named_in_one_line(verb: str, body: 
     assert response.text.startswith(f"/{verb}: ")
     assert problem in response.text
     assert response.text.count("\n") == 1
+
+
+@pytest.mark.parametrize("compatibility", ["strict", "volcano"])
+async def test_a_pod_that_requests_nothing_has_to_be_one_of_its_nodes_pods(compatibility: str) -> None:
+    others = [builders.pod(f"o-{n}", node="n0", scheduler="default-scheduler") for n in range(2)]
+    pod = builders.pod("a", "a", cpu="", memory="")
+    full = builders.node("n0", cpu="1", pods="2")
+    state = builders.state(full, builders.queue("default"), builders.pod_group("a"), others, pod)
+    policy = builders.policy("priority gang", "predicates nodeorder", actions="allocate, backfill")
+    answer = await ask(published(state, policy, compatibility=compatibility), "filter", by_name(pod, ["n0"]))
+    assert answer["NodeNames"] == []
+    refused = {**answer.get("FailedNodes", {}), **answer.get("FailedAndUnresolvableNodes", {})}
+    assert refused.keys() == {"n0"}
+    assert "Insufficient pods" in refused["n0"] or compatibility == "strict", refused
+
+
+@pytest.mark.parametrize(("compatibility", "nodes"), [("strict", ["n0"]), ("volcano", [])])
+@pytest.mark.parametrize("requests", [{"memory": "1Gi"}, {"nvidia.com/gpu": "1", "memory": "0"}])
+async def test_a_node_is_full_only_of_what_a_pod_requests(
+    compatibility: str, nodes: list[str], requests: dict[str, str]
+) -> None:
+    """It is overcommitted in cpu and in an extended resource of which the pod requests 0."""
+    other = builders.pod("o", cpu="5", node="n0", scheduler="default-scheduler", resources={"example.com/x": "2"})
+    pod = builders.pod("a", "a", cpu="0", memory="", resources={**requests, "example.com/x": "0"})
+    state = builders.state(
+        builders.node("n0", cpu="4", resources={"nvidia.com/gpu": "1", "example.com/x": "1"}),
+        *(builders.queue("default"), builders.pod_group("a"), other, pod),
+    )
+    seen = published(state, GANGS, compatibility=compatibility)
+    assert list(seen.session.bound.values()) == nodes
+    answer = await ask(seen, "filter", by_name(pod, ["n0"]))
+    assert answer["NodeNames"] == nodes

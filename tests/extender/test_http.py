@@ -31,6 +31,14 @@ async def test_it_is_ready_when_nothing_is_missing() -> None:
         assert (response.status_code, response.text) == (200, "ok\n")
 
 
+async def test_who_is_ready_tells_of_plugins_that_failed() -> None:
+    failing = ["plugin odd failed in node_order: LookupError: no such team"]
+    app = make_app(lambda: None, CollectorRegistry(), list, notes=lambda: failing)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli") as http:
+        response = await http.get("/readyz")
+        assert (response.status_code, response.text) == (200, f"ok\n{failing[0]}\n")
+
+
 async def test_it_is_alive_while_its_parts_make_progress() -> None:
     stuck: list[str] = []
     async with probe(["no session has ended"], stuck) as http:

@@ -147,6 +147,19 @@ async def test_too_many_requests_at_once_are_told_to_come_again_and_probes_are_n
         await until(port, 200)
 
 
+async def test_questions_take_no_place_of_the_extender(seen: Published) -> None:
+    async with served(seen, http_max_requests=1) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(b"{", "content-length: 1000").replace(b"/filter", b"/api/v1/whatif", 1))
+        await writer.drain()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+            while (await http.get("/api/v1/overview")).status_code != 503:
+                pass
+            assert (await http.post("/filter", content=QUESTION)).status_code == 200
+            assert (await http.get("/metrics")).status_code == 200
+        writer.close()
+
+
 async def test_the_connection_that_waits_longest_makes_room(seen: Published) -> None:
     async with served(seen, http_max_connections=2) as port:
         first, _ = await asyncio.open_connection("127.0.0.1", port)

@@ -29,7 +29,11 @@ def session(answering: dict[str, Any], *, nodes: int = NODES, least: int = 2) ->
     plugin = type("Odd", (Plugin,), {"name": "odd", **methods})
     known = discover()
     # Nobody is asked about the claims of pods that have none.
-    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]} if "bind_claims" in answering else {}
+    claims: dict[str, Any] = {}
+    if "bind_claims" in answering:
+        claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+    if "bind_volumes" in answering:
+        claims = {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]}
     cluster = builders.state(
         *(builders.node(f"n{index}", cpu="8") for index in range(nodes)),
         builders.queue("default"),
@@ -40,6 +44,10 @@ def session(answering: dict[str, Any], *, nodes: int = NODES, least: int = 2) ->
     )
     allocated = {"allocation": {"devices": {}}}
     cluster.upsert("ResourceClaim", {"metadata": {"name": "c", "namespace": "default"}, "status": allocated})
+    done = {"pv.kubernetes.io/bind-completed": "yes"}
+    bound = {"metadata": {"name": "c", "namespace": "default", "annotations": done}, "spec": {"volumeName": "v"}}
+    cluster.upsert("PersistentVolumeClaim", bound)
+    cluster.upsert("PersistentVolume", {"metadata": {"name": "v"}})
     registry = Registry(known.actions, known.plugins | {"odd": plugin})
     text = builders.policy("odd priority gang", "predicates proportion nodeorder", actions=ACTIONS)
     return Engine(text, registry=registry).decide(cluster.snapshot(), now=builders.NOON)
@@ -92,6 +100,7 @@ WRONG = {
     "allocatable": [None, 3, (1,), ("1", None), (1, "why"), (None, None)],
     "bind_annotations": [None, {"a": 1}, {1: "a"}, [("a", "b")]],
     "bind_claims": [None, 7, ["claim"]],
+    "bind_volumes": [None, 7, ["claim"]],
     "refusal": [True, "no"],
 }  # fmt: skip
 
@@ -118,7 +127,7 @@ RAISED = [ZeroDivisionError, SystemExit, StopIteration, GeneratorExit, Recursion
 @pytest.mark.parametrize("error", RAISED)
 @pytest.mark.parametrize("point", [*WRONG, "open", "close", "leave", "on_allocate", "job_enqueued"])
 def test_an_exception_of_any_class_stops_nobody_else(point: str, error: type[BaseException]) -> None:
-    _names_the_plugin(session({point: error}), "")
+    _names_the_plugin(session({point: error}), point, says="")
 
 
 def test_who_interrupts_the_process_is_obeyed() -> None:
@@ -126,15 +135,29 @@ def test_who_interrupts_the_process_is_obeyed() -> None:
         session({"predicate": KeyboardInterrupt})
 
 
-def _names_the_plugin(result: SessionResult, point: str) -> None:
-    """The plugin failed, by name; whoever it was not set aside for has a place; the columns are as decided."""
+def _names_the_plugin(result: SessionResult, point: str, says: str | None = None) -> None:
+    """The plugin failed, by name; each job has its places, or names plugin and error as what holds it."""
     if not result.session.failures:
         # A point that this session has no use for.
-        assert point in ("job_starving", "job_pipelined", "by_amounts", "")
+        assert point in ("job_starving", "job_pipelined", "by_amounts")
         return
     assert {failure.plugin for failure in result.session.failures} == {"odd"}
-    if point:
+    if says is None:
         assert all(point in str(failure.error) for failure in result.session.failures if str(failure.error) != "midway")
-    aside = {failure.where for failure in result.session.failures}
     bound = {decision.name.partition("-")[0] for decision in result.decisions if isinstance(decision, Bind)}
-    assert bound == {name for name in ("bad", "good") if f"default/{name}" not in aside}
+    view = result.session.view
+    for name in {"bad", "good"} - bound:
+        reason = view.reason(view.jobs[f"default/{name}"])
+        assert reason is not None
+        assert reason.reason == "PluginFailed"
+        assert reason.message.startswith("plugin odd failed: ")
+    assert bound == {"bad", "good"} or point not in PREFERRING
+
+
+#: points that only prefer: a failure there costs nobody a place
+PREFERRING = frozenset(
+    {
+        *("node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts", "varies", "varies_on_node"),
+        *("identity", "job_order", "queue_order", "task_order"),
+    }
+)

@@ -92,7 +92,7 @@ def test_the_job_that_was_asked_about_is_set_aside(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("at", "where"), [("open", "open"), ("close", "close"), ("job_order", "enqueue"), ("on_allocate", "on_allocate")]
+    ("at", "where"), [("open", "open"), ("close", "close"), ("job_order", "job_order"), ("on_allocate", "on_allocate")]
 )
 def test_a_plugin_that_fails_for_everybody_is_left_out(monkeypatch: pytest.MonkeyPatch, at: str, where: str) -> None:
     result = decide(monkeypatch, at)

@@ -168,8 +168,6 @@ class RaisingMidway(Plugin):
         (Returning, "predicate() should return pairs of a cause and a mask of shape (2,), one by one with yield"),
         (ReturningNothing, "one by one with yield, but returned None"),
         (MaskOfNumbers, "a mask of shape (2,) and type bool with each cause, but returned an array of shape (2,)"),
-        (WrongLength, "node_order() should return scores of shape (2,) or None, but returned an array of shape (1,)"),
-        (NotANumber, "node_order() should return scores that are numbers, not NaN or infinite"),
         (RaisingMidway, "plugin team failed: LookupError: no such team"),
     ],
 )
@@ -181,6 +179,21 @@ def test_what_is_wrong_is_the_reason_of_the_job(plugin: type[Plugin], says: str)
     assert reason.reason == "PluginFailed"
     assert says in reason.message
     assert [failure.plugin for failure in session.failures] == ["team"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "says"),
+    [
+        (WrongLength, "node_order() should return scores of shape (2,) or None, but returned an array of shape (1,)"),
+        (NotANumber, "node_order() should return scores that are numbers, not NaN or infinite"),
+    ],
+)
+def test_wrong_scores_are_left_out_and_named(plugin: type[Plugin], says: str) -> None:
+    session = decide(plugin, OBJECTS).session
+    assert set(session.bound) == {"default/blue-0", "default/red-0"}
+    [failure] = session.failures
+    assert (failure.plugin, failure.point) == ("team", "node_order")
+    assert says in str(failure.error)
 
 
 def test_a_misspelt_method_is_named_when_the_class_is_made() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import resource
 import zlib
 from collections.abc import Iterable
 from functools import cache
@@ -105,6 +106,21 @@ def test_fuzzed_bytes(tmp_path: Path, flips: list[tuple[int, int]], deflated: bo
 def test_what_is_no_journal(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "file"
     assert answered(path, content) == f"{path}: {says}"
+
+
+@pytest.mark.parametrize("filler", [b"\x90", b"\x80", b"\x91\x90"])
+def test_a_small_file_that_stands_for_millions_of_objects_is_refused(tmp_path: Path, filler: bytes) -> None:
+    many = (16 << 20) // len(filler)
+    began, layout = recorded()[:2]
+    layout = [*layout[:-1], layout[-1] | {"left": {"gang": "HERE"}}]
+    packed = msgspec.msgpack.encode(layout)
+    packed = packed.replace(msgspec.msgpack.encode("HERE"), b"\xdd" + many.to_bytes(4) + filler * many)
+    items = (msgspec.msgpack.encode(began), packed)
+    content = HEADING + wire.frame(len(item).to_bytes(4) + item for item in items)
+    assert len(content) < 1 << 17
+    path, before = tmp_path / "file", resource.getrlimit(resource.RLIMIT_AS)
+    assert answered(path, content) == f"{path}: takes far more memory than a journal of its size does"
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_what_was_not_written_to_its_end_counts_up_to_there(tmp_path: Path) -> None:

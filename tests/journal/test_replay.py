@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +12,14 @@ import pytest
 
 from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupCondition, PodGroupPhase, PodGroupStatus
 from stromboli.api.decisions import SetPodGroupStatus
-from stromboli.api.objects import Metadata, PodCondition, PodResourceClaimStatus, PriorityClass
+from stromboli.api.objects import (
+    ContainerStatus,
+    Metadata,
+    PodCondition,
+    PodResourceClaimStatus,
+    PriorityClass,
+    ResourceRequirements,
+)
 from stromboli.engine import Engine
 from stromboli.framework.churn import Churn, History
 from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
@@ -60,6 +68,20 @@ def test_claims_that_were_made_for_a_pod_are_recorded() -> None:
     named = msgspec.structs.replace(templated.status, resource_claim_statuses=statuses)
     recording.state.upsert("Pod", msgspec.structs.replace(templated, status=named))
     assert recording.session(NOON + 1).session.bound == {"default/p": "n0"}
+    assert recording.replayed().difference is None
+
+
+def test_pods_that_were_resized_count_as_they_did() -> None:
+    recording = Recording(Engine())
+    running = pod("run-0", "run", cpu="2", node="n0")
+    recording.follow([node("n0", cpu="4"), queue("default"), pod_group("run"), pod_group("wait"), running])
+    recording.state.upsert("Pod", pod("wait-0", "wait", cpu="3"))
+    for cpu, bound in (("2", {}), ("3", {}), ("1", {"default/wait-0": "n0"})):
+        spec = pod("run-0", "run", cpu="1", node="n0").spec
+        in_force = ContainerStatus("main", ResourceRequirements(requests={"cpu": cpu}))
+        status = msgspec.structs.replace(running.status, container_statuses=[in_force])
+        recording.state.upsert("Pod", msgspec.structs.replace(running, spec=spec, status=status))
+        assert recording.session().session.bound == bound
     assert recording.replayed().difference is None
 
 
@@ -225,6 +247,7 @@ def test_old_segments_go_and_the_rest_is_replayed(recording: Recording, tmp_path
     assert sum(file.stat().st_size for file in files) <= 4_000
     assert "all as recorded" in stromboli("replay", tmp_path).stdout
     assert stromboli("record", "-f", tmp_path, "-o", tmp_path / "one").exit_code == 0
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (*files, tmp_path / "one")} == {0o600}
     assert stromboli("replay", tmp_path / "one").stdout == stromboli("replay", tmp_path).stdout
 
 

@@ -268,6 +268,11 @@ def test_only_what_may_give_a_pod_a_place_is_urgent(mirror: Mirror, wakes: list[
     assert not woke("Pod", "MODIFIED", pod(nodeName="n", status=running))
     assert woke("Pod", "MODIFIED", pod(nodeName="n", status={"phase": "Succeeded"}))
     assert woke("Pod", "DELETED", pod(nodeName="n", status={"phase": "Succeeded"}))
+    asking = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}], "nodeName": "n"}
+    assert not woke("Pod", "ADDED", pod("resized", **asking))
+    for cpu, urgent in (("3", False), ("3", False), ("2", True), ("1", False)):
+        in_force = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+        assert woke("Pod", "MODIFIED", pod("resized", **asking, status={"containerStatuses": in_force})) == urgent
     other = {"schedulerName": "default-scheduler"}
     assert not woke("Pod", "ADDED", pod("o", **other))
     assert not woke("Pod", "MODIFIED", pod("o", nodeName="n", **other))

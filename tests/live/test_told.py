@@ -40,6 +40,19 @@ def condition(cluster: Cluster, group: str) -> dict[str, str]:
     return next((c for c in conditions if c["type"] == "Unschedulable"), {})
 
 
+async def test_plugins_that_fail_are_told_by_events_and_that_they_are_well_again(
+    cluster: Cluster, start: StartService
+) -> None:
+    service = await start(engine)
+    service.tell_of_plugins({("odd", "node_order"): "plugin odd failed in node_order: LookupError: no such team"})
+    await until(lambda: "PluginFailed" in cluster.reasons())
+    assert list(service.failing.values()) == ["plugin odd failed in node_order: LookupError: no such team"]
+    service.tell_of_plugins({})
+    await until(lambda: "PluginRecovered" in cluster.reasons())
+    assert not service.failing
+    assert service.unready() == []
+
+
 async def test_every_pod_that_waits_says_why_whatever_it_lacks(cluster: Cluster, start: StartService) -> None:
     await start(engine, status_patience=0.05)
     cluster.group("elastic", 1)

@@ -11,8 +11,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stromboli.api.errors import PolicyError
+from stromboli.framework.plugin import POINTS
+from stromboli.framework.points import WITHOUT_SWITCH, switched
 from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, Policy, load_policy
-from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES
+from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES, WITHOUT_EFFECT
 
 
 class Binpack(BaseModel):
@@ -159,9 +161,9 @@ class TestMeaning:
 
 
 class TestSwitches:
-    def test_everything_is_on_except_hierarchy_and_cluster_order(self) -> None:
+    def test_everything_is_on_except_hierarchy(self) -> None:
         (plugin,) = load(one_plugin("{name: drf}")).tiers[0].plugins
-        assert plugin.disabled == {"cluster_order"}
+        assert plugin.disabled == set()
         assert not plugin.hierarchy
 
     @pytest.mark.parametrize("key", SWITCH_OF_KEY)
@@ -173,13 +175,25 @@ class TestSwitches:
         if switch == "hierarchy":
             assert plugin.hierarchy is on
         else:
-            assert (switch in plugin.disabled) is not on
-            assert plugin.disabled - {switch, "cluster_order"} == set()
+            assert plugin.disabled == (set() if on or switch in WITHOUT_EFFECT else {switch})
 
     def test_spellings(self) -> None:
-        assert len(SWITCH_OF_KEY) == 2 * (len(SWITCHES) + 1)
+        assert len(SWITCH_OF_KEY) == 2 * (len(SWITCHES) + len(WITHOUT_EFFECT) + 1)
         assert SWITCH_OF_KEY["enableJobOrder"] == SWITCH_OF_KEY["enabledJobOrder"] == "job_order"
         assert SWITCH_OF_KEY["enabledVictim"] == SWITCH_OF_KEY["enableVictim"] == "victim"
+
+    def test_each_switches_extension_points_that_there_are(self) -> None:
+        """Each point that has a switch has one of these, and no switch is of nothing."""
+        by_switch = {switch: switched(switch) for switch in SWITCHES}
+        assert all(by_switch.values())
+        assert sorted(point for points in by_switch.values() for point in points) == sorted(
+            set(POINTS) - WITHOUT_SWITCH
+        )
+
+    @pytest.mark.parametrize("key", sorted(key for key in SWITCH_OF_KEY if SWITCH_OF_KEY[key] in WITHOUT_EFFECT))
+    def test_one_without_effect_is_accepted_and_named(self, key: str) -> None:
+        policy = load(one_plugin(f"{{name: drf, {key}: true}}"))
+        assert policy.notes == (f"{PLUGIN}.{key} has no effect: Volcano knows it, nothing here reads it",)
 
     def test_both_spellings_may_agree(self) -> None:
         text = one_plugin("{name: gang, enableJobReady: false, enabledJobReady: false}")

@@ -18,9 +18,11 @@ MODELS = {
     **{
         kind: f"V1{kind}"
         for kind in (
-            *("CSINode", "DaemonSet", "Deployment", "DeviceClass", "Job", "Namespace", "Node", "PersistentVolume"),
+            *("CSIDriver", "CSINode", "CSIStorageCapacity", "DaemonSet", "Deployment", "DeviceClass", "Job"),
+            *("Namespace", "Node", "PersistentVolume"),
             *("PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PriorityClass", "ReplicaSet"),
             *("ReplicationController", "ResourceQuota", "ResourceSlice", "StatefulSet", "StorageClass"),
+            "VolumeAttachment",
         )
     },
 }
@@ -30,8 +32,8 @@ OLDER = {"V1Device": "V1beta1Device", "V1DeviceRequest": "V1beta1DeviceRequest"}
 QUANTITIES = frozenset(
     (
         *("allocatable", "allocatedResources", "capacity", "consumedCapacity", "default", "divisor", "hard", "limits"),
-        *("max", "min", "overhead", "quantity", "requests", "sizeLimit", "step", "used", "V1Counter.value"),
-        *("V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),
+        *("max", "maximumVolumeSize", "min", "overhead", "quantity", "requests", "sizeLimit", "step", "used"),
+        *("V1Counter.value", "V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),
     )
 )
 SCALARS = {"str": "text", "int": "integer", "bool": "boolean", "datetime": "time", "object": "any", "float": "any"}

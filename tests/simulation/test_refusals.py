@@ -230,6 +230,11 @@ def selecting(operator: str, values: list[str] | None) -> dict[str, Any]:
     return pod(affinity={"nodeAffinity": required})
 
 
+def as_a_whole(requests: dict[str, Any], limits: dict[str, Any], **container: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": container}}, {"name": "d"}]
+    return pod(containers=containers, resources={"requests": requests, "limits": limits})
+
+
 VALUES = (
     "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
     ".matchExpressions[0].values"
@@ -260,6 +265,20 @@ def tasks(*of: dict[str, Any], **spec: Any) -> dict[str, Any]:
         (
             {"apiVersion": "apps/v1", **made("Deployment", spec={"template": {"spec": asking({"Cpu": 1})["spec"]}})},
             f"spec.template.{RESOURCES}.requests.Cpu: 'Cpu' {NO_RESOURCE}",
+        ),
+        (as_a_whole({"cpu": 2}, {"cpu": 1}), "spec.resources.requests.cpu: must not be above limits, but 2 is above 1"),
+        (
+            as_a_whole({"ephemeral-storage": 2}, {}),
+            "spec.resources.requests.ephemeral-storage: is nothing that a pod can ask for as a whole: only cpu, memory "
+            "and hugepages-... are",
+        ),
+        (
+            as_a_whole({}, {"cpu": "1"}, cpu="1500m"),
+            "spec.resources.requests.cpu: must not be above limits, but 1.5 is above 1",
+        ),
+        (
+            as_a_whole({"cpu": "1"}, {}, cpu="1500m"),
+            "spec.resources.requests.cpu: must not be below what containers request, 1.5, but is 1",
         ),
         (
             pod(tolerations=[{"effect": "NoSchedule"}]),

@@ -191,3 +191,17 @@ def test_objects_that_nobody_touched_are_those_of_the_snapshot_before() -> None:
         "CSINode": ["n1"],
     }
     assert all(same[kind] is objs for kind, objs in after.items())
+
+
+def test_columns_of_many_objects_are_added_once() -> None:
+    """What a state is fed with costs what is in it, and not that times the number of resources."""
+    nodes = [("Node", node(f"n{number}", resources={f"example.com/r{number}": "1"})) for number in range(50)]
+    state, fitted = ClusterState(["stromboli"]), []
+    fit = state._fit_columns
+    state._fit_columns = lambda: fitted.append(fit())  # type: ignore[method-assign]
+    with state.expecting(nodes):
+        for kind, obj in nodes:
+            state.upsert(kind, obj)
+    assert len(fitted) == 1
+    assert len(state.dimensions) == 3 + 50
+    assert state.nodes.allocatable[state.dimensions.index["example.com/r7"]].sum() == 1_000

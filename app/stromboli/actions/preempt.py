@@ -102,7 +102,7 @@ class Preempt(Action):
             statement = session.statement()
             if not _eligible(session, pod) or not Search(session, way, job, pod, releasable).place(statement):
                 return
-            statement.commit()
+            session.promise(job, [statement])
 
     def _way(self, session: Session, *, own_job: bool = False) -> Way:
         strict = session.rules.evict_only_what_helps

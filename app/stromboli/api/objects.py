@@ -159,7 +159,65 @@ class ClaimVolume(Record, frozen=True):
     claim_name: str
 
 
-class Volume(Record, frozen=True):
+class GCEDisk(Record, frozen=True):
+    pd_name: str = ""
+    read_only: bool | None = False
+
+
+class AWSDisk(Record, frozen=True):
+    volume_id: str = field(default="", name="volumeID")
+
+
+class ISCSIDisk(Record, frozen=True):
+    iqn: str = ""
+    read_only: bool | None = False
+
+
+class RBDImage(Record, frozen=True):
+    monitors: list[str] | None = None
+    image: str = ""
+    pool: str | None = "rbd"
+    read_only: bool | None = False
+
+
+class AzureDisk(Record, frozen=True):
+    disk_uri: str = field(default="", name="diskURI")
+
+
+class CinderDisk(Record, frozen=True):
+    volume_id: str = field(default="", name="volumeID")
+
+
+class PortworxDisk(Record, frozen=True):
+    volume_id: str = field(default="", name="volumeID")
+
+
+class Disks(Record, frozen=True, kw_only=True):
+    """The disks that a volume may name itself, of which it names one at most."""
+
+    gce_persistent_disk: GCEDisk | None = None
+    aws_elastic_block_store: AWSDisk | None = None
+    iscsi: ISCSIDisk | None = None
+    rbd: RBDImage | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderDisk | None = None
+    portworx_volume: PortworxDisk | None = None
+
+    @property
+    def names_disk(self) -> bool:
+        """Whether it names any."""
+        return bool(
+            self.gce_persistent_disk
+            or self.aws_elastic_block_store
+            or self.iscsi
+            or self.rbd
+            or self.azure_disk
+            or self.cinder
+            or self.portworx_volume
+        )
+
+
+class Volume(Disks, frozen=True):
     name: str
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
@@ -213,6 +271,14 @@ def refusal(conditions: Iterable[PodCondition]) -> PodCondition | None:
     return next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
 
 
+class ContainerStatus(Record, frozen=True):
+    name: str = ""
+    #: what is in force
+    resources: ResourceRequirements | None = None
+    #: what the node granted
+    allocated_resources: ResourceList | None = None
+
+
 class PodResourceClaimStatus(Record, frozen=True):
     name: str
     resource_claim_name: str | None = None
@@ -224,6 +290,10 @@ class PodStatus(Record, frozen=True):
     start_time: str | None = None
     conditions: list[PodCondition] | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
 
 
 class Pod(Record, frozen=True):

@@ -35,8 +35,6 @@ _BYTES = frozenset(("memory", "ephemeral-storage", "storage"))
 
 #: up to so many nodes plain Python is faster than NumPy
 FEW = 8
-#: compared even when nothing of them is requested
-_ALWAYS = frozenset((CPU, MEMORY))
 #: Two amounts closer than this count as equal: a tenth of the smallest unit.
 TOLERANCE = 0.1
 #: whole numbers from here on are not exact in float64
@@ -147,55 +145,58 @@ class Dimensions:
         return out
 
 
-def fits(request: Vector, room: npt.NDArray[np.float64]) -> Mask:
+def fits(request: Vector, room: npt.NDArray[np.float64], always: Collection[int] = ()) -> Mask:
     """Whether `request` (R,) fits into `room` (R,) or (R, n), in every dimension, within the tolerance.
 
-    cpu and memory are compared even when nothing of them is requested: a node that is overcommitted takes nobody.
+    A dimension of which nothing is requested is not compared, unless it is one of `always`: then a node that is
+    overcommitted in it has no room for any request.
     """
     if room.ndim == 1:
-        return np.bool_(_fits_one(request.tolist(), room.tolist()))  # type: ignore[return-value]
+        return np.bool_(_fits_one(request.tolist(), room.tolist(), always))  # type: ignore[return-value]
     wanted = request.tolist()
     if room.shape[1] <= FEW:
-        return np.array([_fits_one(wanted, node) for node in room.T.tolist()], np.bool_)
-    out: Mask = room[CPU] > wanted[CPU] - TOLERANCE
+        return np.array([_fits_one(wanted, node, always) for node in room.T.tolist()], np.bool_)
+    out: Mask | None = None
     for column, want in enumerate(wanted):
-        if column != CPU and (want > 0 or column in _ALWAYS):
-            out &= room[column] > want - TOLERANCE
-    return out
+        if want > 0 or column in always:
+            enough = room[column] > want - TOLERANCE
+            out = enough if out is None else np.logical_and(out, enough, out=out)
+    return np.ones(room.shape[1], np.bool_) if out is None else out
 
 
-def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float]) -> float:
+def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float], always: Collection[int]) -> float:
     if not wanted:
         return math.inf
-    if idle[CPU] <= -TOLERANCE or idle[MEMORY] <= -TOLERANCE:
+    if any(idle[column] <= -TOLERANCE for column in always):
         return 0.0
     return float(min(math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted) - 1)
 
 
-def copies_that_fit(request: Vector, idle: Vector) -> Vector:
-    """How many copies of a request each node has room for, shape (nodes,), with the same tolerance as `fits`."""
+def copies_that_fit(request: Vector, idle: Vector, always: Collection[int] = ()) -> Vector:
+    """How many copies of a request each node has room for, shape (nodes,), by the same comparison as `fits`."""
     if idle.shape[1] <= FEW:
         wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
-        return np.array([_copies_on_one(wanted, node) for node in idle.T.tolist()])
+        return np.array([_copies_on_one(wanted, node, always) for node in idle.T.tolist()])
     asked = np.flatnonzero(request > 0)
     if not len(asked):
         return np.full(idle.shape[1], np.inf)
     copies = np.ceil((idle[asked] + TOLERANCE) / request[asked][:, None]) - 1
     lowest: Vector = copies.min(axis=0)
-    blocked = (idle[CPU] <= -TOLERANCE) | (idle[MEMORY] <= -TOLERANCE)
-    lowest[blocked] = 0
+    for column in always:
+        lowest[idle[column] <= -TOLERANCE] = 0
     return lowest
 
 
-def compared(request: Vector) -> Mask:
+def compared(request: Vector, always: Collection[int] = ()) -> Mask:
     """The dimensions in which `fits` compares, shape (R,)."""
     out: Mask = request > 0
-    out[CPU] = out[MEMORY] = True
+    for column in always:
+        out[column] = True
     return out
 
 
-def _fits_one(request: list[float], room: list[float]) -> bool:
+def _fits_one(request: list[float], room: list[float], always: Collection[int]) -> bool:
     for column, want in enumerate(request):
-        if (want > 0 or column in _ALWAYS) and room[column] <= want - TOLERANCE:
+        if (want > 0 or column in always) and room[column] <= want - TOLERANCE:
             return False
     return True

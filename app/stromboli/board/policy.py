@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from stromboli.explain.board import PluginRow, PolicyInForce
+from stromboli.framework.failures import summaries
 from stromboli.framework.session import Session
 from stromboli.policy.switches import OFF_BY_DEFAULT
 
@@ -44,6 +45,7 @@ def policy_in_force(session: Session, problem: str) -> PolicyInForce:
         rules={name: "strict" if strict else "volcano" for name, strict in asdict(session.rules).items()},
         metrics={key: _plain(key, value) if key in _METRICS else _HIDDEN for key, value in policy.metrics.items()},
         problem=problem,
+        failing=list(summaries(list(session.failures)).values()),
     )
 
 

@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 #: rows that are told at once, and nodes, which are columns of numbers
 _MOST, _MOST_NODES = 1_000, 10_000
+#: where a page begins at the latest: no cluster has more rows
+_LAST = 1 << 31
 #: namespaces of which each is asked about for who may not read all of them
 _MOST_NAMESPACES = 50
 #: queues whose shares over time are told at once
@@ -43,7 +45,7 @@ _THRIFT = 20
 _IDLE = 60.0
 _STANDBY = "this replica runs no sessions: ask the one that leads"
 
-Offset: TypeAlias = Annotated[int, Query(ge=0)]
+Offset: TypeAlias = Annotated[int, Query(ge=0, le=_LAST)]
 Limit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST)]
 NodeLimit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_NODES)]
 Lines: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_LINES)]

@@ -14,7 +14,7 @@ import typer
 from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
 from stromboli.cli.clusters import CaFile, Token, Url
-from stromboli.journal import segments
+from stromboli.journal import private, segments
 
 
 def record(
@@ -60,7 +60,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         return
     new = path.with_name(f".{path.name}.new")
     try:
-        with new.open("wb") as file:
+        with open(new, "wb", opener=private) as file:
             yield file
         new.replace(path)
     finally:

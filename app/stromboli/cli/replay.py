@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,14 @@ import typer
 
 from stromboli.api.validation import shown
 from stromboli.api.version import version
+from stromboli.cli.memory import in_proportion
 from stromboli.cli.options import PluginsDir
 from stromboli.cli.output import Format, Output, columns, show
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.cli.record import files_of
 from stromboli.discovery import discover
+from stromboli.framework.registry import Registry
 from stromboli.journal import JournalError, Report, read
 from stromboli.journal import replay as run_again
 from stromboli.journal.counterfactual import Comparison, Figures, compare
@@ -45,7 +47,17 @@ def replay(
     """
     if diff and policy is None:
         quit_with(["--diff: needs a --policy to compare with"])
-    entries, registry = _told(_entries(journal)), discover(plugins_dir)
+    registry = discover(plugins_dir)
+    try:
+        with in_proportion() as progress:
+            _replay(_told(_entries(journal, progress)), registry, journal, policy, diff, output)
+    except MemoryError:
+        raise JournalError(f"{_named(journal)}: takes far more memory than a journal of its size does") from None
+
+
+def _replay(
+    entries: Iterator[Entry], registry: Registry, journal: Path, policy: Path | None, diff: bool, output: Format
+) -> None:
     if policy is not None:
         engines, other = Engines(registry), engine_by(policy, registry)
         answer = compare(history_of(entries, engines), engines, other, with_recorded=diff)
@@ -70,14 +82,14 @@ def _warn(remark: str) -> None:
     print(remark, file=sys.stderr)
 
 
-def _entries(journal: Path) -> Iterator[Entry]:
+def _entries(journal: Path, progress: Callable[[int], None]) -> Iterator[Entry]:
     """What is in a journal. Raises StromboliError."""
     if str(journal) == "-":
-        yield from read(_named(journal), sys.stdin.buffer, _warn)
+        yield from read(_named(journal), sys.stdin.buffer, _warn, progress)
         return
     for path in files_of(journal) if journal.is_dir() else [journal]:
         with path.open("rb") as file:
-            yield from read(str(path), file, _warn)
+            yield from read(str(path), file, _warn, progress)
 
 
 def _named(journal: Path) -> str:

@@ -26,6 +26,8 @@ from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
 from stromboli.framework.churn import Churn
 from stromboli.framework.environment import Admitted, Environment
+from stromboli.framework.failures import summaries
+from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
 from stromboli.http import listen as open_socket
@@ -172,7 +174,7 @@ class _Watcher(Metrics):
         self.history = History()
         self.service: Service | None = None
         #: what plugins raised in the last session, which is not logged again
-        self._failures: set[tuple[str, str, str]] = set()
+        self._failures: set[tuple[str, str, str, str]] = set()
 
     def session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         super().session(snapshot, result, now, seconds)
@@ -181,11 +183,14 @@ class _Watcher(Metrics):
             # What the first lists brought mostly stays; full collections over it would take longer than sessions.
             gc.freeze()
         self.published = Published(result.session, self.service.state.pods.by_key)
-        failures = {(f.plugin, f.where, str(f.error)) for f in result.session.failures}
-        for failure in result.session.failures:
-            if (failure.plugin, failure.where, str(failure.error)) not in self._failures:
-                log.exception("plugin failed", failure.error, plugin=failure.plugin, where=failure.where)  # noqa: LOG004
-        self._failures = failures
+        # A thread that answers a question may add to them.
+        found = list(result.session.failures)
+        for failure in found:
+            if (*failure.key, error_told(failure.error)) not in self._failures:
+                of = {"plugin": failure.plugin, "point": failure.point, "where": failure.where}
+                log.exception("plugin failed", failure.error, **of)  # noqa: LOG004
+        self._failures = {(*failure.key, error_told(failure.error)) for failure in found}
+        self.service.tell_of_plugins(summaries(found))
         self.history.session(result.session, now, seconds)
 
     def session_failed(self, error: BaseException) -> None:
@@ -204,6 +209,10 @@ class _Watcher(Metrics):
         """The last session of this replica, while it leads."""
         leads = self.service is not None and self.service.leads
         return self.published.session if self.published is not None and leads else None
+
+    def notes(self) -> Sequence[str]:
+        """What is not as it should be though the service does its work: the plugins that failed in the last session."""
+        return list(self.service.failing.values()) if self.service is not None and self.service.leads else []
 
     def missing(self) -> Sequence[str]:
         """What the service waits for."""
@@ -273,6 +282,7 @@ class _Scheduler:
             lambda: watcher.published,
             watcher.registry,
             watcher.missing,
+            notes=watcher.notes,
             stuck=self._service.stuck,
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,

@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 
 from stromboli.api.errors import PolicyError, StromboliError
-from stromboli.api.validation import readable
 from stromboli.cli.clusters import scheduler_names
 from stromboli.cli.options import Compatible, PluginsDir
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.framework.failures import summaries
 from stromboli.policy.rules import Compatibility
 from stromboli.simulation import summary
 from stromboli.simulation.admission import admit, astray
@@ -105,9 +105,7 @@ def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | N
 
 def _failures(result: Run) -> list[str]:
     """A line for each way in which a plugin failed."""
-    return list(
-        dict.fromkeys(f"plugin {f.plugin} failed in {f.where}: {readable(repr(f.error))}" for f in result.failures)
-    )
+    return list(summaries(result.failures).values())
 
 
 def _print(name: str, result: Run, format_: Format, explain: bool) -> None:

@@ -209,3 +209,5 @@ class PolicyInForce(Part, frozen=True, kw_only=True):
     metrics: dict[str, str]
     #: why the file was refused, when it says something else
     problem: str
+    #: what plugins failed in the last session, a line for each point of one
+    failing: list[str] = field(default_factory=list)

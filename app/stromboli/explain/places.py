@@ -86,9 +86,9 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     if not len(willing):
         return out
     request, room = view.request(pod), view.nodes.room(willing)
-    short = _shortage(request, room)
+    short = _shortage(session, request, room)
     out.causes += _lacking(session, pod, short)
-    copies = np.minimum(copies_that_fit(request, room), count)
+    copies = np.minimum(copies_that_fit(request, room, view.nodes.always), count)
     out.causes += [
         NodeCause(cause=f"room for {number} of {count} pods", nodes=nodes)
         for number, nodes in sorted(Counter(copies[copies > 0].astype(int).tolist()).items())
@@ -96,15 +96,15 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     if copies.sum() < count:
         # What is lacking is what the next pod lacks.
         left = room - request[:, None] * copies
-        short = _shortage(request, left)
+        short = _shortage(session, request, left)
         out.lacking = np.flatnonzero((short > 0).any(axis=1)).tolist()
         _find_closest(session, pod, out, short, left, copies)
     return out
 
 
-def _shortage(request: Vector, room: Matrix) -> Matrix:
+def _shortage(session: Session, request: Vector, room: Matrix) -> Matrix:
     """What each node lacks of what is asked for, shape (dimensions, nodes)."""
-    short: Matrix = np.where(compared(request)[:, None], request[:, None] - room, 0.0)
+    short: Matrix = np.where(compared(request, session.view.nodes.always)[:, None], request[:, None] - room, 0.0)
     short[short < TOLERANCE] = 0.0
     return short
 
@@ -165,7 +165,7 @@ def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
     for alike in by_class.values():
         request, left = view.request(alike[0]), len(alike)
         willing = np.flatnonzero(session.kernel.feasible(alike[0]))
-        copies = np.minimum(copies_that_fit(request, idle[:, willing]), left).astype(np.intp)
+        copies = np.minimum(copies_that_fit(request, idle[:, willing], view.nodes.always), left).astype(np.intp)
         taken = np.minimum(copies, np.maximum(left - np.concatenate([[0], np.cumsum(copies)[:-1]]), 0))
         idle[:, willing] -= request[:, None] * taken
         placed += int(taken.sum())

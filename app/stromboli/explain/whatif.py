@@ -13,6 +13,7 @@ from stromboli.engine import Engine
 from stromboli.explain.jobs import counted
 from stromboli.explain.rehearsal import Change, Future, Rehearsal
 from stromboli.framework.explain import pending_reasons
+from stromboli.framework.failures import summaries
 from stromboli.framework.session import Session
 
 _EXTENDER = "the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"
@@ -85,6 +86,7 @@ def what_if(
     assert before.session is not None
     assert after.session is not None
     problems = [_EXTENDER] if rehearsal.misses_extender else []
+    problems += summaries([*before.session.failures, *after.session.failures]).values()
     waited, waits = pending_reasons(before.session), pending_reasons(after.session)
     mine = set(about)
     moved = [pod for pod in after.bound if pod in before.bound and before.bound[pod] != after.bound[pod]]

@@ -14,6 +14,7 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import TOLERANCE, Rows, Vector, compared
 from stromboli.extender.published import Published
 from stromboli.framework.kernel import Board
+from stromboli.framework.nodes import Nodes
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -115,7 +116,7 @@ class Choice:
         full[board.rows[~self._room]] = True
         # Only of the nodes in question, which may be few of all.
         asked = rows[full[rows]]
-        lacking = _first_lacking(board.request, session.view.nodes.idle[:, asked])
+        lacking = _first_lacking(board, session.view.nodes, asked)
         for column in np.flatnonzero(np.bincount(lacking)).tolist():
             codes[asked[lacking == column]] = len(causes)
             name = resource_name(session.view.dimensions, self._pod, column)
@@ -150,13 +151,14 @@ def verdict(published: Published, pod: PodRecord) -> Verdict:
 
 
 def _has_room(board: Board) -> npt.NDArray[np.bool_]:
-    """Whether each node of a board has room now; a pod that requests nothing needs none."""
-    return np.ones(len(board.rows), np.bool_) if board.pod.pod_class.best_effort else board.fits_idle
+    """Whether each node of a board has room now; a pod that requests nothing only has to be one of the node's pods."""
+    return board.places() if board.pod.pod_class.best_effort else board.fits_idle
 
 
-def _first_lacking(request: Vector, idle: Vector) -> Rows:
-    """The first column in which nodes that a request does not fit lack room, shape (nodes,)."""
-    short = (idle <= request[:, None] - TOLERANCE) & compared(request)[:, None]
+def _first_lacking(board: Board, nodes: Nodes, rows: Rows) -> Rows:
+    """The first column in which nodes lack room for the pod of a board, shape (rows,)."""
+    request, always = board.request, () if board.pod.pod_class.best_effort else nodes.always
+    short = (nodes.idle[:, rows] <= request[:, None] - TOLERANCE) & compared(request, always)[:, None]
     first: Rows = np.argmax(short, axis=0)
     return first
 

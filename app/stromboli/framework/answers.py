@@ -151,6 +151,15 @@ def pods(method: Method, answer: Any) -> set[int] | None:
     raise AnswerError(method, "some of the pods that it was given, or None", answer)
 
 
+def mask(method: Method, answer: Any, size: int) -> Mask | None:
+    """Which of some things, shape (size,); None for all."""
+    if answer is None:
+        return None
+    if isinstance(answer, np.ndarray) and answer.shape == (size,) and answer.dtype == _BOOL:
+        return answer
+    raise AnswerError(method, f"a mask of shape ({size},) and type bool, or None", answer)
+
+
 def filters(method: Method, answer: Any, nodes: int) -> Iterator[tuple[str, Mask]]:
     """Pairs of a cause and the mask of nodes that do not have it; `nodes` is how many it was shown."""
     if type(answer) is not GeneratorType and (
@@ -257,4 +266,6 @@ def hashable(method: Method, answer: Any) -> Any:
         hash(answer)
     except TypeError:
         raise AnswerError(method, "something hashable", answer) from None
+    if not (answer is None or answer == answer):
+        raise AnswerError(method, "something that equals itself", answer)
     return answer

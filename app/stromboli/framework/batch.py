@@ -37,7 +37,7 @@ class Batch:
         self._request, self._scoring = request, scoring
         self._rows = rows
         self._offsets = offsets
-        self._room = copies_that_fit(request, nodes.room(rows)).tolist()
+        self._room = copies_that_fit(request, nodes.room(rows), nodes.always).tolist()
 
     def run(self, scores: Vector, count: int) -> list[int]:
         columns = [[score] for score in scores.tolist()]

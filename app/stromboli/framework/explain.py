@@ -12,7 +12,7 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector, compared, fit
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node
-from stromboli.framework.plugin import Anywhere, Passing
+from stromboli.framework.plugin import Anywhere, Failed, Passing
 from stromboli.framework.reasons import column_name, resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -130,6 +130,8 @@ def _unplaceable(session: Session, pod: PodRecord, within: Mask | None) -> Reaso
         return reasons.no_nodes()
     counts: dict[str, int] = {}
     for cause, failed in session.kernel.causes(pod):
+        if isinstance(cause, Failed):
+            return reasons.of_failure(cause)
         hit = failed & left
         if hit.any():
             counts[cause] = int(hit.sum())
@@ -147,7 +149,7 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
     view = session.view
     request, rows = view.request(pod), view.nodes.rows if nodes.all() else np.flatnonzero(nodes)
     future, whole = view.nodes.future_idle(rows), view.nodes.view(rows).allocatable
-    columns = np.flatnonzero(compared(request)).tolist()
+    columns = np.flatnonzero(compared(request, view.nodes.always)).tolist()
     # A bit for each column that a node lacks room in, so that each node is counted once.
     lacks = np.zeros(len(rows), np.int64)
     for at, column in enumerate(columns):

@@ -23,18 +23,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from typing import cast
 
 import numpy as np
 
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, copies_that_fit, fits
 from stromboli.framework import answers
+from stromboli.framework.answers import AnswerError
 from stromboli.framework.batch import Batch, highest
 from stromboli.framework.nodes import Nodes, NodeView, first_best
-from stromboli.framework.plugin import Passing
+from stromboli.framework.plugin import Failed, Passing
 from stromboli.framework.points import Points
 from stromboli.state.pods import PodRecord
 
 _FLOAT = np.dtype(np.float64)
+#: in the identity of a pod of which a plugin could not say it
+_ALONE = "alone"
 #: single placements of a class until its nodes are worth a ranking
 _RANKED_AFTER = 3
 #: nodes that are put into its heap at a time
@@ -184,7 +188,7 @@ class Board:
     def fits_future(self) -> Mask:
         """Where there is room when terminating pods have gone, and promised places are taken."""
         if self._fits_future is None:
-            self._fits_future = fits(self.request, self._kernel.nodes.future_idle(self.rows))
+            self._fits_future = fits(self.request, self._kernel.nodes.future_idle(self.rows), self._kernel.nodes.always)
         return self._fits_future
 
     @property
@@ -201,8 +205,10 @@ class Board:
 
     def _count_copies(self, rows: Rows) -> Vector:
         nodes = self._kernel.nodes
-        now, later = nodes.idle[:, rows], nodes.future_idle(rows)
-        return np.maximum(copies_that_fit(self.request, now), copies_that_fit(self.request, later))
+        now, later = (
+            copies_that_fit(self.request, room, nodes.always) for room in (nodes.idle[:, rows], nodes.future_idle(rows))
+        )
+        return np.maximum(now, later)
 
     def _update(self, at: list[int], rows: list[int]) -> None:
         """Look again at some nodes, by their indices and rows."""
@@ -215,9 +221,9 @@ class Board:
 
     def _update_in_arrays(self, at: Rows, rows: Rows) -> None:
         nodes = self._kernel.nodes
-        self.fits_idle[at] = fits(self.request, nodes.room(rows))
+        self.fits_idle[at] = fits(self.request, nodes.room(rows), nodes.always)
         if self._fits_future is not None:
-            self._fits_future[at] = fits(self.request, nodes.future_idle(rows))
+            self._fits_future[at] = fits(self.request, nodes.future_idle(rows), nodes.always)
         if self._copies is not None:
             self._copies[at] = self._count_copies(rows)
         if self._scores is not None:
@@ -256,13 +262,13 @@ class Board:
     def _ask_for_twins(self, rows: list[int]) -> None:
         """Find out what holds of some nodes and of all that have the same amounts."""
         nodes, at = self._kernel.nodes, np.array(rows)
-        room, scores = fits(self.request, nodes.room(at)), self._kernel.score(self.pod, nodes.view(at))
+        room, scores = fits(self.request, nodes.room(at), nodes.always), self._kernel.score(self.pod, nodes.view(at))
         for row, fit, score in zip(rows, room.tolist(), scores.tolist(), strict=True):
             self._twins[nodes.amounts[row]] = fit, score
 
     def _compute(self) -> None:
         nodes, rows = self._kernel.nodes, self.rows
-        self.fits_idle = fits(self.request, nodes.room(rows))
+        self.fits_idle = fits(self.request, nodes.room(rows), nodes.always)
         self._fits_future = self._copies = self._scores = self._ranking = None
 
 
@@ -341,7 +347,7 @@ class _LocalBoard(Board):
     def _compute(self) -> None:
         kernel, nodes = self._kernel, self._kernel.nodes
         self._passes = kernel.passing(self.pod, nodes.view(self.rows))
-        self.fits_idle = fits(self.request, nodes.room(self.rows)) & self._passes
+        self.fits_idle = fits(self.request, nodes.room(self.rows), nodes.always) & self._passes
         self._fits_future = self._copies = self._scores = self._ranking = None
 
     def _score_all(self) -> Vector:
@@ -398,6 +404,7 @@ class Kernel:
         #: classes that were asked for, and the last of them, while that was its only time
         self._asked: set[Hashable] = set()
         self._once: Hashable = None
+        points.when_left = self.forget
         #: nodes whose score was computed, for reports of work done
         self.nodes_scored = 0
         #: nodes looked at again because they had changed since a class was last asked about
@@ -427,7 +434,15 @@ class Kernel:
         methods = self._points.all("identity")
         if not methods:
             return pod.pod_class.id
-        return (pod.pod_class.id, *[answers.hashable(method, method(pod)) for method in methods])
+        return (pod.pod_class.id, *[self._answer_of_identity(method, pod) for method in methods])
+
+    def _answer_of_identity(self, method: answers.Method, pod: PodRecord) -> Hashable:
+        """What a plugin says of a pod's identity; who cannot be told from others shares nothing with them."""
+        try:
+            return cast(Hashable, answers.hashable(method, method(pod)))
+        except BaseException as error:
+            self._points.tell("identity", method, error)
+            return _ALONE, pod.uid
 
     def follows(self, pod: PodRecord) -> bool:
         """Whether placements raise the scores of their neighbours."""
@@ -448,7 +463,11 @@ class Kernel:
 
     def _neighbourhoods(self, pod: PodRecord) -> Iterator[Rows]:
         for method in self._points.all("neighbourhoods"):
-            found = answers.rows(method, method(pod), len(self.nodes))
+            try:
+                found = answers.rows(method, method(pod), len(self.nodes))
+            except BaseException as error:
+                self._points.leave_out("neighbourhoods", method, error)
+                continue
             if found is not None:
                 yield found
 
@@ -484,7 +503,13 @@ class Kernel:
 
     def _filters(self, pod: PodRecord, view: NodeView) -> Iterator[tuple[str, Mask]]:
         for method in self._points.all("predicate"):
-            yield from answers.filters(method, method(pod, view), len(view))
+            try:
+                # At once: what is raised where the pairs are read is not the plugin's.
+                pairs = list(answers.filters(method, method(pod, view), len(view)))
+            except BaseException as error:
+                refusal = self._points.refusal("predicate", method, error, (pod,))
+                pairs = [(Failed(refusal.message), np.zeros(len(view), np.bool_))]
+            yield from pairs
 
     def score(self, pod: PodRecord, view: NodeView) -> Vector:
         """The sum of the scores that depend on each node alone, shape (nodes of the view,)."""
@@ -523,26 +548,38 @@ class Kernel:
         total: Vector | None = None
         own = False
         for method in self._points.all(point):
-            scores = method(pod, view)
-            if scores is None:
+            try:
+                scores = method(pod, view)
+                if scores is None:
+                    continue
+                if type(scores) is not np.ndarray or scores.dtype is not _FLOAT or scores.shape != view.rows.shape:
+                    scores = answers.scores(method, scores, len(view))
+            except BaseException as error:
+                self._points.leave_out(point, method, error)
                 continue
-            if type(scores) is not np.ndarray or scores.dtype is not _FLOAT or scores.shape != view.rows.shape:
-                scores = answers.scores(method, scores, len(view))
             if total is None:
                 total = scores
             else:
                 total, own = np.add(total, scores, out=total if own else None), True
         if total is not None and not answers.numbers(total):
             self._blame(point, pod, view)
+            return self._sum(point, pod, view)
         # the only one may belong to the plugin
         return total if total is None or own else total.copy()
 
     def _blame(self, point: str, pod: PodRecord, view: NodeView) -> None:
-        """Find out whose scores are no numbers. Raises AnswerError."""
-        for method in self._points.all(point):
-            scores = method(pod, view)
-            if scores is not None:
-                answers.finite(method, scores)
+        """Leave out who scores with what is no number, or all where only the sum is none."""
+        methods = self._points.all(point)
+        for method in methods:
+            try:
+                scores = method(pod, view)
+                if scores is not None:
+                    answers.finite(method, scores)
+            except BaseException as error:
+                self._points.leave_out(point, method, error)
+        if methods == self._points.all(point):
+            for method in methods:
+                self._points.leave_out(point, method, AnswerError(method, "scores whose sum is a number", None))
 
     # -- choosing --------------------------------------------------------------------------------------------------
 
@@ -555,6 +592,12 @@ class Kernel:
         if self._points.anybody("varies", pod):
             return self._new_board(pod)
         return self._known_board(pod, local=self._varies_on_node(pod))
+
+    def forget(self) -> None:
+        """Drop what was worked out by the answers of a plugin that was left out."""
+        self._boards.clear()
+        self._asked.clear()
+        self._kept, self._once = 0, None
 
     def _known_board(self, pod: PodRecord, *, local: bool = False, refresh: bool = True) -> Board:
         key, boards = self.identity(pod), self._boards

@@ -14,18 +14,12 @@ from numpy.typing import NDArray
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
+from stromboli.framework.failures import PASSED_ON, PluginLeftError
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.points import Points
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import PodColumns
-
-
-class PluginLeftError(Exception):
-    """A plugin failed while it was told of something: from here on its figures are wrong and nobody asks it.
-
-    What was tried by its answers has to be taken back and begun anew.
-    """
 
 
 class Ledger:
@@ -90,6 +84,8 @@ class Ledger:
         for method in self._points.all(point):
             try:
                 method(*subject)
+            except PASSED_ON:
+                raise
             except BaseException as error:
                 self._on_failure(error, point)
                 self.left = True
@@ -97,7 +93,7 @@ class Ledger:
     def raise_if_left(self) -> None:
         """Raises PluginLeftError when a plugin failed since the last call."""
         left, self.left = self.left, False
-        if left:
+        if left and not self._points.closed:
             raise PluginLeftError
 
     def _move(self, operation: Operation, old: PodState, new: PodState) -> None:

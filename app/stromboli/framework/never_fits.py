@@ -8,6 +8,7 @@ through.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -80,7 +81,7 @@ class _Shapes:
         allocatable, derived = view.nodes.allocatable, view.snapshot.derived
         known = derived.get(_Shapes)
         if not (isinstance(known, tuple) and np.array_equal(known[0], allocatable)):
-            known = derived[_Shapes] = (allocatable, *np.unique(allocatable, axis=1, return_counts=True))
+            known = derived[_Shapes] = (allocatable, *_kinds(allocatable))
         #: shape (dimensions, kinds)
         self.amounts: Matrix = known[1]
         self._counts: Rows = known[2]
@@ -97,6 +98,16 @@ class _Shapes:
     def copies(self, request: Vector) -> float:
         """For how many pods of one request all nodes together have room."""
         return float(np.maximum(copies_that_fit(request, self.amounts), 0) @ self._counts)
+
+
+def _kinds(amounts: Matrix) -> tuple[Matrix, Rows]:
+    """The distinct columns, in order of appearance, and how often each is there.
+
+    Columns are compared as bytes: sorting them costs the more, the more dimensions there are.
+    """
+    counts = Counter(row.tobytes() for row in np.ascontiguousarray(amounts.T))
+    kinds = np.frombuffer(b"".join(counts), amounts.dtype).reshape(len(counts), len(amounts)).T
+    return kinds, np.fromiter(counts.values(), np.intp, len(counts))
 
 
 class _Judge:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -127,6 +127,7 @@ class Nodes:
     __slots__ = (
         "_promised",
         "allocatable",
+        "always",
         "amounts",
         "facts",
         "idle",
@@ -139,8 +140,10 @@ class Nodes:
         "used",
     )
 
-    def __init__(self, facts: NodeFacts, allocatable: Matrix) -> None:
+    def __init__(self, facts: NodeFacts, allocatable: Matrix, always: Sequence[int]) -> None:
         self.facts = facts
+        #: dimensions in which requests are compared though they ask for nothing of them, see `resources.fits`
+        self.always = always
         self.allocatable: Matrix = read_only(allocatable)
         self.used: Matrix
         self.idle: Matrix
@@ -217,7 +220,8 @@ class NodeLedger:
 
     __slots__ = ("_amounts", "_changing", "_pipelined", "_releasing", "_scoring", "nodes")
 
-    def __init__(self, columns: NodeColumns) -> None:
+    def __init__(self, columns: NodeColumns, always: Sequence[int] = ()) -> None:
+        """`always` is what `Nodes.always` has."""
         size = len(columns.used)
         #: idle, used and scoring, one below the other, since pods that come or go change them together
         self._changing: Matrix = np.concatenate([columns.allocatable - columns.used, columns.used, columns.scoring])
@@ -226,7 +230,7 @@ class NodeLedger:
         self._pipelined: Matrix = np.zeros_like(columns.used)
         self._scoring = self._changing[2 * size :]
         #: what everybody may read
-        self.nodes = nodes = Nodes(columns.facts, columns.allocatable)
+        self.nodes = nodes = Nodes(columns.facts, columns.allocatable, always)
         nodes.idle, nodes.used = read_only(self._changing[:size]), read_only(self._changing[size : 2 * size])
         nodes.releasing, nodes.pipelined = read_only(self._releasing), read_only(self._pipelined)
         nodes.scoring, nodes.amounts = read_only(self._scoring), self._amounts

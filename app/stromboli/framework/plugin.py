@@ -58,6 +58,12 @@ class Anywhere(str):
     __slots__ = ()
 
 
+class Failed(str):
+    """A cause that is none: the plugin could not say, so no node passes."""
+
+    __slots__ = ()
+
+
 #: nodes that pass, by the cause that excludes the others
 Filters: TypeAlias = Iterable[tuple[str, Mask]]
 
@@ -398,10 +404,10 @@ class Plugin:
 
 #: methods that every session calls, whoever takes part in what
 _LIFE = frozenset(("open", "close", "leave"))
+#: the extension points, in the order of `Plugin`
+POINTS = tuple(name for name, _ in public_methods(Plugin) if name not in _LIFE)
 
 
 def extension_points(plugin: type[Plugin]) -> list[str]:
     """The extension points that a plugin takes part in, in the order of `Plugin`."""
-    return [
-        name for name, method in public_methods(Plugin) if name not in _LIFE and getattr(plugin, name) is not method
-    ]
+    return [name for name in POINTS if getattr(plugin, name) is not getattr(Plugin, name)]

@@ -6,7 +6,7 @@ tier; the functions below combine their answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import ne
 from types import MethodType, TracebackType
@@ -14,11 +14,12 @@ from typing import Any, TypeAlias, cast
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask
-from stromboli.framework import answers
+from stromboli.framework import answers, reasons
 from stromboli.framework.answers import AnswerError, Method
 from stromboli.framework.class_member import ClassMember
+from stromboli.framework.failures import PASSED_ON, Failures, JobHeldError, PluginLeftError, asked_about
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.plugin import Plugin, Vote
+from stromboli.framework.plugin import POINTS, Plugin, Vote
 from stromboli.policy.document import PluginOption
 from stromboli.state.pods import PodRecord
 
@@ -40,7 +41,8 @@ _SWITCH = {
     "neighbourhoods": "node_order",
     "hyper_node_order_with": "hyper_node_order",
 }
-_WITHOUT_SWITCH = frozenset(
+#: points that no switch turns off
+WITHOUT_SWITCH = frozenset(
     (
         "evictable",
         "preemptable_jobs",
@@ -61,13 +63,37 @@ _WITHOUT_SWITCH = frozenset(
         "refusal",
         "on_allocate",
         "on_deallocate",
-        "open",
-        "close",
     )
 )
 
+
+def switched(switch: str) -> list[str]:
+    """The extension points that a switch of the policy file turns off, in the order of `Plugin`."""
+    return [name for name in POINTS if name not in WITHOUT_SWITCH and _SWITCH.get(name, name) == switch]
+
+
+#: points that say which pods may be evicted
+_VICTIMS = frozenset(("preemptable", "reclaimable", "gang_preemptable", "gang_reclaimable", "evictable"))
 #: points whose answers the pods of a class share
 _OF_CLASSES = frozenset(("predicate", "node_order", "batch_node_order", "neighbourhoods", "one_by_one", "by_amounts"))
+
+
+class _Equal:
+    """A key that is the same as any other: that of a plugin that was left out when some keys were known."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __gt__ = __lt__
+
+    def __hash__(self) -> int:
+        return 0
+
+
+_EQUAL = _Equal()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +130,17 @@ class Points:
         self._families: dict[str, list[object]] = {}
         #: by point, the types of its last keys, where all of them were plain numbers
         self._numbers: dict[str, list[type]] = {}
+        self.failures = Failures()
+        #: whether no action runs any more: then nothing is begun anew, and questions are answered as far as may be
+        self.closed = False
+        #: called when what was worked out by answers is void
+        self.when_left: Callable[[], None] = lambda: None
+        #: points of plugins that are asked nothing more
+        self._left: set[tuple[Plugin, str]] = set()
+        #: points at which nobody is a victim, since who protects pods cannot say whom
+        self._nobody: set[str] = set()
+        #: points and jobs that are held for them
+        self._held: set[tuple[str, str]] = set()
 
     def __contains__(self, plugin: Plugin) -> bool:
         return any(p is plugin for tier in self._tiers for p, _ in tier)
@@ -112,6 +149,40 @@ class Points:
         """Ask a plugin nothing any more."""
         self._tiers = [[(p, option) for p, option in tier if p is not plugin] for tier in self._tiers]
         self.forget()
+
+    def leave_out(self, point: str, method: Method, error: BaseException) -> None:
+        """Ask a plugin nothing more at the point of a method that failed. Raises PluginLeftError while actions run."""
+        if isinstance(error, PASSED_ON):
+            raise error
+        plugin = _plugin(method)
+        self.failures.add(plugin.name, point, point, error)
+        self._left.add((plugin, point))
+        if plugin.protects and point in _VICTIMS:
+            self._nobody.add(point)
+        self.forget()
+        self.when_left()
+        if not self.closed:
+            raise PluginLeftError from error
+
+    def tell(self, point: str, method: Method, error: BaseException, subject: Sequence[Any] = ()) -> str:
+        """Keep the failure of a method that was asked about something; the name of its plugin."""
+        if isinstance(error, PASSED_ON):
+            raise error
+        plugin = _plugin(method).name
+        self.failures.add(plugin, point, asked_about(subject) or point, error)
+        return plugin
+
+    def refusal(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> Reason:
+        """The no of a gate that failed, for what it was asked about."""
+        return reasons.plugin_failed(self.tell(point, method, error, subject), error)
+
+    def hold(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> None:
+        """Have the job set aside that a method was asked about in vain. Raises JobHeldError, once for each."""
+        plugin, job = self.tell(point, method, error, subject), asked_about(subject)
+        held = point, job
+        if not self.closed and job and held not in self._held:
+            self._held.add(held)
+            raise JobHeldError(job, plugin, error) from error
 
     def forget(self) -> None:
         """Find out anew who takes part in what."""
@@ -133,10 +204,13 @@ class Points:
             chain = tuple(
                 methods
                 for tier in self._tiers
-                if (methods := tuple(_method(p, point) for p, option in tier if _takes_part(p, option, point)))
+                if (methods := tuple(_method(p, point) for p, option in tier if self._takes_part(p, option, point)))
             )
             self._chains[point] = chain
         return chain
+
+    def _takes_part(self, plugin: Plugin, option: PluginOption, point: str) -> bool:
+        return (plugin, point) not in self._left and _takes_part(plugin, option, point)
 
     def all(self, point: str) -> tuple[Method, ...]:
         """The methods of a point in order."""
@@ -166,19 +240,59 @@ class Points:
     def key(self, point: str, *subject: Any) -> tuple[Any, ...]:
         """Concatenate: what an earlier plugin says outweighs all later ones."""
         methods = self._flat[point]
-        return self._checked(point, methods, [method(*subject) for method in methods])
+        try:
+            return self._checked(point, methods, [method(*subject) for method in methods])
+        except BaseException as error:
+            return self._key_without(point, subject, error)
+
+    def _key_without(self, point: str, subject: Sequence[Any], error: BaseException) -> tuple[Any, ...]:
+        """A key when a plugin failed. While actions run its order is left out and they begin anew.
+
+        Afterwards it says of what follows that all is equal: keys from before have its part.
+        """
+        if not self.closed:
+            self.leave_out(point, self._failed(point, subject, error), error)
+        out: list[Any] = []
+        for method in self._flat[point]:
+            try:
+                out.append(answers.key(method, method(*subject)))
+            except BaseException as again:
+                self.tell(point, method, again)
+                out.append(_EQUAL)
+        return tuple(out)
+
+    def _failed(self, point: str, subject: Sequence[Any], error: BaseException) -> Method:
+        """The method of a point that failed. Raises the error when it is no plugin's."""
+        plugin = None if isinstance(error, PASSED_ON) else self.culprit(error)
+        for method in self._flat[point]:
+            if _plugin(method) is plugin:
+                return method
+        if not isinstance(error, PASSED_ON):
+            # No frame of its own tells: built-in functions have none.
+            for method in self._flat[point]:
+                try:
+                    method(*subject)
+                except BaseException:
+                    return method
+        raise error
 
     def keys(self, point: str, subjects: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The keys of several subjects; that all are whole numbers, as most are, is seen at one glance."""
         methods = self.all(point)
         if not methods:
             return [()] * len(subjects)
-        columns = [[method(subject) for subject in subjects] for method in methods]
+        try:
+            columns = [[method(subject) for subject in subjects] for method in methods]
+        except BaseException:
+            return [self.key(point, subject) for subject in subjects]
         rows = list(zip(*columns, strict=True))
         known = self._families.get(point, ("unknown",))
         if set(known) == {float} and all(answers.WHOLE.issuperset(map(type, column)) for column in columns):
             return rows
-        return [self._checked(point, methods, row) for row in rows]
+        try:
+            return [self._checked(point, methods, row) for row in rows]
+        except BaseException:
+            return [self.key(point, subject) for subject in subjects]
 
     def _checked(self, point: str, methods: Sequence[Method], keys: Sequence[Any]) -> tuple[Any, ...]:
         """What the methods of a point answered, once it is known to compare with what they answered before."""
@@ -205,17 +319,24 @@ class Points:
     def objection(self, point: str, *subject: Any) -> Reason | None:
         """The first reason against."""
         for method in self._flat[point]:
-            answer = method(*subject)
-            if answer is not None:
-                return answers.reason(method, answer)
+            try:
+                answer = method(*subject)
+                if answer is not None:
+                    return answers.reason(method, answer)
+            except BaseException as error:
+                return self.refusal(point, method, error, subject)
         return None
 
     def largest(self, point: str, *subject: Any) -> int:
-        """The largest number, 0 when nobody names one."""
+        """The largest number, 0 when nobody names one. A job of which a plugin cannot say it lacks one."""
         largest: int | None = None
         for method in self._flat[point]:
-            answer = method(*subject)
-            number = answer if type(answer) is int else answers.count(method, answer)
+            try:
+                answer = method(*subject)
+                number = answer if type(answer) is int else answers.count(method, answer)
+            except BaseException as error:
+                self.hold(point, method, error, subject)
+                number = 1
             if largest is None or number > largest:
                 largest = number
         return largest or 0
@@ -233,7 +354,10 @@ class Points:
             silent = set(map(_plugin, self.all(unless)))
             methods = tuple(method for method in methods if _plugin(method) not in silent)
         for method in methods:
-            room, reason = answers.room(method, method(queue, pod, least), least)
+            try:
+                room, reason = answers.room(method, method(queue, pod, least), least)
+            except BaseException as error:
+                return 0, self.refusal(point, method, error, (queue, pod))
             if room < least:
                 least, why = room, reason
         return least, why
@@ -243,7 +367,12 @@ class Points:
         for tier in self.tiers(point):
             permitted = False
             for method in tier:
-                verdict = answers.verdict(method, method(*subject))
+                try:
+                    verdict = answers.verdict(method, method(*subject))
+                except BaseException as error:
+                    if point != "job_enqueueable":
+                        self.hold(point, method, error, subject)
+                    verdict = self.refusal(point, method, error, subject)
                 if isinstance(verdict, Reason):
                     return False, verdict
                 if verdict is Vote.Reject:
@@ -256,28 +385,52 @@ class Points:
     def anybody(self, point: str, *subject: Any) -> bool:
         """Whether any plugin says yes."""
         for method in self._flat[point]:
-            answer = method(*subject)
-            # Asked for every pod, and nearly always a plain no.
-            if answer is not False and answers.flag(method, answer):
+            try:
+                answer = method(*subject)
+                # Asked for every pod, and nearly always a plain no.
+                if answer is not False and answers.flag(method, answer):
+                    return True
+            except BaseException as error:
+                # Who is placed one at a time, with everything asked anew, gets what he should in any case.
+                self.tell(point, method, error)
                 return True
         return False
 
     def everybody(self, point: str, of: str, *subject: Any) -> bool:
         """Whether all plugins that take part in the point `of` say yes at this one."""
         methods = self.all(point)
-        return len(methods) == len(self.all(of)) and all(answers.flag(method, method(*subject)) for method in methods)
+        if len(methods) != len(self.all(of)):
+            return False
+        for method in methods:
+            try:
+                if not answers.flag(method, method(*subject)):
+                    return False
+            except BaseException as error:
+                self.tell(point, method, error)
+                return False
+        return True
 
     def first_tier_agrees(self, point: str, *subject: Any) -> bool:
         """Whether all plugins of the first tier that takes part say yes; False when none does."""
         for tier in self.tiers(point):
-            return all(answers.flag(method, method(*subject)) for method in tier)
+            for method in tier:
+                try:
+                    if not answers.flag(method, method(*subject)):
+                        return False
+                except BaseException as error:
+                    self.hold(point, method, error, subject)
+                    return False
+            return True
         return False
 
     def merged(self, point: str, *subject: Any) -> Mapping[str, str]:
         """What all plugins say, by key; the last one counts."""
         out: dict[str, str] = {}
         for method in self.all(point):
-            out.update(answers.texts(method, method(*subject)))
+            try:
+                out.update(answers.texts(method, method(*subject)))
+            except BaseException as error:
+                self.hold(point, method, error, subject)
         return out
 
     def victims(
@@ -287,8 +440,10 @@ class Points:
 
         With `veto` whoever protects pods is heard in every tier, and of the others the first tier with an opinion
         decides. Without, the first tier that leaves somebody decides, and within a tier an empty intersection is
-        forgotten.
+        forgotten. Where a plugin that protects pods failed, there are none.
         """
+        if point in self._nobody:
+            return []
         if veto:
             return self._agreed(point, beneficiary, candidates)
         allowed = self._decided(point, beneficiary, candidates)
@@ -300,7 +455,7 @@ class Points:
         for tier in (voices.protecting, *voices.deciding):
             decided = False
             for method in tier:
-                rows = answers.pods(method, method(beneficiary, left)) if left else set()
+                rows = self._named(point, method, beneficiary, left) if left else set()
                 if rows is not None:
                     left, decided = [pod for pod in left if pod.row in rows], True
             asked = asked or decided
@@ -322,7 +477,7 @@ class Points:
         for tier in self._tiers:
             here: list[Method] = []
             for plugin, option in tier:
-                if not _takes_part(plugin, option, point):
+                if not self._takes_part(plugin, option, point):
                     continue
                 if plugin.protects:
                     protecting.append(_method(plugin, point))
@@ -367,21 +522,53 @@ class Points:
                 return False
         return False
 
-    def at_most(self, point: str, of: str, *subject: Any) -> Sequence[Mask]:
-        """Masks of whose pods the point `of` may name at most, as `point` has it, where vetoes are final."""
+    def at_most(self, point: str, of: str, size: int, *subject: Any) -> Sequence[Mask]:
+        """Masks of whose pods the point `of` may name at most, as `point` has it, where vetoes are final.
+
+        They have the shape (size,).
+        """
         voices = self.voices(of)
         tiers = (voices.protecting,) if point == "evictable_pods" else voices.deciding[:1]
         plugins = [_plugin(method) for tier in tiers for method in tier]
-        return [
-            mask for method in self.all(point) if _plugin(method) in plugins and (mask := method(*subject)) is not None
-        ]
+        found = []
+        for method in self.all(point):
+            if _plugin(method) in plugins:
+                try:
+                    mask = answers.mask(method, method(*subject), size)
+                except BaseException as error:
+                    self.leave_out(point, method, error)
+                    continue
+                if mask is not None:
+                    found.append(mask)
+        return found
+
+    def named(self, point: str, *subject: Any) -> Iterator[tuple[str, int | None]]:
+        """Each plugin that has an opinion about victims, and how many it names; None for one that fails."""
+        for method in self.all(point):
+            plugin = _plugin(method).name
+            try:
+                rows = answers.pods(method, method(*subject))
+            except BaseException as error:
+                self.tell(point, method, error)
+                yield plugin, None
+                continue
+            if rows is not None:
+                yield plugin, len(rows)
+
+    def _named(self, point: str, method: Method, *subject: Any) -> set[int] | None:
+        """The rows of the pods that a plugin names; None for no opinion, and where it fails after all actions."""
+        try:
+            return answers.pods(method, method(*subject))
+        except BaseException as error:
+            self.leave_out(point, method, error)
+        return None
 
     def _decided(self, point: str, beneficiary: Beneficiary, candidates: Sequence[PodRecord]) -> set[int]:
         """Rows as Volcano finds them: what a tier vetoes, the next one may allow."""
         for tier in self.tiers(point):
             allowed: set[int] = set()
             for method in tier:
-                rows = answers.pods(method, method(beneficiary, candidates))
+                rows = self._named(point, method, beneficiary, candidates)
                 if rows is None:
                     continue
                 if not rows:
@@ -394,8 +581,10 @@ class Points:
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates to whose eviction no plugin objects."""
+        if "evictable" in self._nobody:
+            return []
         for method in self.all("evictable"):
-            rows = answers.pods(method, method(candidates))
+            rows = self._named("evictable", method, candidates)
             candidates = candidates if rows is None else [pod for pod in candidates if pod.row in rows]
         return list(candidates)
 
@@ -404,7 +593,7 @@ class Points:
         for tier in self.tiers("victim_tasks"):
             named: set[int] = set()
             for method in tier:
-                named |= answers.pods(method, method(running)) or set()
+                named |= self._named("victim_tasks", method, running) or set()
             if named:
                 return [pod for pod in running if pod.row in named]
         return []
@@ -426,7 +615,7 @@ def _plugin(method: Method) -> Plugin:
 def _takes_part(plugin: Plugin, option: PluginOption, point: str) -> bool:
     if getattr(type(plugin), point) is getattr(Plugin, point) or point in plugin.silent:
         return False
-    return point in _WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
+    return point in WITHOUT_SWITCH or _SWITCH.get(point, point) not in option.disabled
 
 
 def _method(plugin: Plugin, point: str) -> Method:
@@ -442,7 +631,7 @@ def _method(plugin: Plugin, point: str) -> Method:
     members: dict[int, ClassMember] = {}
 
     def ask(self: Plugin, pod: PodRecord, *rest: Any) -> Any:
-        if related and any(depends(pod) for depends in related):
+        if related and _any(related, pod):
             return method(pod, *rest)
         member = members.get(pod.pod_class.id)
         if member is None:
@@ -451,6 +640,14 @@ def _method(plugin: Plugin, point: str) -> Method:
 
     ask.__name__ = point
     return MethodType(ask, plugin)
+
+
+def _any(related: Sequence[Method], pod: PodRecord) -> bool:
+    """Whether what is said of a pod depends on others; so it does where that cannot be said. `Points.anybody` tells."""
+    try:
+        return any(depends(pod) for depends in related)
+    except Exception:
+        return True
 
 
 def _unbound(function: Method) -> Method:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from stromboli.framework.points import Points
 from stromboli.framework.view import View
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
+
+T = TypeVar("T")
 
 
 class Questions:
@@ -148,7 +151,11 @@ class Questions:
         """The most that a queue may ever hold; None when nobody limits it."""
         found = None
         for method in self._points.all("ceiling"):
-            amounts = answers.amounts(method, method(view, queue), len(view.dimensions))
+            try:
+                amounts = answers.amounts(method, method(view, queue), len(view.dimensions))
+            except BaseException as error:
+                self._points.leave_out("ceiling", method, error)
+                continue
             if amounts is not None:
                 found = amounts if found is None else np.minimum(found, amounts)
         return found
@@ -157,7 +164,10 @@ class Questions:
         """The most that single jobs may ever hold, with words about it, by key; who is asked first is heard."""
         found: dict[str, tuple[Vector, str]] = {}
         for method in self._points.all("job_ceilings"):
-            found = {**answers.bounds(method, method(view), len(view.dimensions)), **found}
+            try:
+                found = {**answers.bounds(method, method(view), len(view.dimensions)), **found}
+            except BaseException as error:
+                self._points.leave_out("job_ceilings", method, error)
         return found
 
     # -- victims -----------------------------------------------------------------------------------------------------
@@ -191,17 +201,19 @@ class Questions:
         """Whether what is said of a candidate stays so for all pods of equal jobs, whoever else is one."""
         return self._rules.veto and self._points.steady(point)
 
-    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask | None:
-        """The jobs whose pods may be evicted for a pod of their queue at most, shape (jobs,); None for all.
+    def preemptable_jobs(self, pod: PodRecord, jobs: int, smallest: Callable[[], Matrix]) -> Mask | None:
+        """Which of so many jobs have pods that may be evicted for a pod of their queue at most; None for all.
 
         `smallest` tells what anybody there requests at least, shape (jobs, dimensions).
         """
-        masks = self._points.at_most("preemptable_jobs", "preemptable", pod, smallest) if self._rules.veto else ()
+        if not self._rules.veto:
+            return None
+        masks = self._points.at_most("preemptable_jobs", "preemptable", jobs, pod, smallest)
         return np.logical_and.reduce(masks) if masks else None
 
     def evictable_pods(self, point: str, rows: Rows) -> Mask | None:
         """Which of the pods in some rows may be evicted at most, shape (rows,), where plugins are asked at a point."""
-        masks = self._points.at_most("evictable_pods", point, rows) if self._rules.veto else ()
+        masks = self._points.at_most("evictable_pods", point, len(rows), rows) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None
 
     def reclaimable_queues(self, pod: PodRecord, requests: tuple[Matrix, Matrix, Matrix]) -> Mask | None:
@@ -211,7 +223,8 @@ class Questions:
         """
         if not self._rules.veto:
             return None
-        masks = self._points.at_most("reclaimable_queues", "reclaimable", pod, *requests)
+        queues = len(requests[0])
+        masks = self._points.at_most("reclaimable_queues", "reclaimable", queues, pod, *requests)
         return np.logical_and.reduce(masks) if masks else None
 
     def by_share(self, point: str) -> bool:
@@ -234,16 +247,23 @@ class Questions:
         The first plugin that takes part decides; None when there is none.
         """
         for method in self._points.all("hyper_node_gradient"):
-            return answers.gradients(method, method(of, root, evicting), number)
+            try:
+                return answers.gradients(method, method(of, root, evicting), number)
+            except BaseException as error:
+                self._points.hold("hyper_node_gradient", method, error, (of,))
+                return []
         return None
 
     def hyper_node_scores(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
         """How good each of some is for a group, shape (HyperNodes,); the highest is the best."""
         total = np.zeros(len(hyper_nodes))
         for method in self._points.all("hyper_node_order"):
-            scores = answers.scores(method, method(sub_job, hyper_nodes), len(hyper_nodes))
-            if scores is not None:
-                total += answers.finite(method, scores)
+            try:
+                scores = answers.scores(method, method(sub_job, hyper_nodes), len(hyper_nodes))
+                if scores is not None:
+                    total += answers.finite(method, scores)
+            except BaseException as error:
+                self._points.leave_out("hyper_node_order", method, error)
         return total
 
     def hyper_node_scores_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
@@ -253,10 +273,14 @@ class Questions:
             return None
         total = np.zeros(len(hyper_nodes))
         for method in foretelling:
-            scores = answers.scores(method, method(sub_job, hyper_nodes, requested), len(hyper_nodes))
-            if scores is None:
+            try:
+                scores = answers.scores(method, method(sub_job, hyper_nodes, requested), len(hyper_nodes))
+                if scores is None:
+                    return None
+                total += answers.finite(method, scores)
+            except BaseException as error:
+                self._points.leave_out("hyper_node_order_with", method, error)
                 return None
-            total += answers.finite(method, scores)
         return total
 
     # -- nodes -------------------------------------------------------------------------------------------------------
@@ -281,10 +305,18 @@ class Questions:
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         """The resource claims that are reserved for a pod before it is bound."""
-        methods = self._points.all("bind_claims")
-        return [use for method in methods for use in answers.uses(method, method(pod, node), ClaimUse)]
+        return self._uses("bind_claims", pod, node, ClaimUse)
 
     def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
         """The PersistentVolumeClaims that are bound before a pod is."""
-        methods = self._points.all("bind_volumes")
-        return [use for method in methods for use in answers.uses(method, method(pod, node), VolumeUse)]
+        return self._uses("bind_volumes", pod, node, VolumeUse)
+
+    def _uses(self, point: str, pod: PodRecord, node: int, kind: type[T]) -> list[T]:
+        """What plugins say that a pod uses."""
+        found: list[T] = []
+        for method in self._points.all(point):
+            try:
+                found += answers.uses(method, method(pod, node), kind)
+            except BaseException as error:
+                self._points.hold(point, method, error, (pod,))
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -12,6 +13,11 @@ from stromboli.api.resources import UNKNOWN
 from stromboli.framework.job import Job, Queue
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
+
+#: where objects lie in memory, which differs from process to process: what is decided must not
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
+#: characters of what an error says
+_LONGEST = 400
 
 
 def queue_not_open(queue: Queue) -> Reason:
@@ -56,10 +62,30 @@ def with_refusals(reason: Reason, refused: Sequence[tuple[str, str]]) -> Reason:
     return replace(reason, detail="; ".join([reason.detail, *words] if reason.detail else words))
 
 
+def with_words(reason: Reason, words: str) -> Reason:
+    """A reason with more words in its detail, unless it has them."""
+    if words in reason.message or words in reason.detail:
+        return reason
+    return replace(reason, detail=f"{reason.detail}; {words}" if reason.detail else words)
+
+
 def plugin_failed(plugin: str, error: BaseException) -> Reason:
-    """A job that was set aside because a plugin raised when asked about it."""
-    words = f"plugin {plugin} failed: {type(error).__name__}: {error}"
-    return Reason(Stage.Admission, "PluginFailed", words, Actionable.Admin)
+    """A job or pod that is held because a plugin failed when it was asked about it."""
+    return of_failure(f"plugin {plugin} failed: {error_told(error)}")
+
+
+def error_told(error: BaseException) -> str:
+    """The class of an error and what it says, in one line of a bounded length."""
+    try:
+        text = _ADDRESS.sub("0x...", " ".join(str(error).split()))
+    except Exception:
+        text = "it does not say what is wrong"
+    return f"{type(error).__name__}: {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}"
+
+
+def of_failure(words: str) -> Reason:
+    """The same from the words that name the plugin and its error."""
+    return Reason(Stage.Admission, "PluginFailed", str(words), Actionable.Admin)
 
 
 def not_admitted(job: Job) -> Reason:

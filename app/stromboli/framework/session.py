@@ -16,16 +16,17 @@ import numpy as np
 
 from stromboli.api.decisions import Bind, ClaimUse, Decision, Evict, VolumeUse
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask
+from stromboli.api.resources import CPU, MEMORY, Mask, fits
 from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError
 from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.keeper import Keeper
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
-from stromboli.framework.ledger import Ledger, PluginLeftError
+from stromboli.framework.ledger import Ledger
 from stromboli.framework.never_fits import judge
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
@@ -52,16 +53,6 @@ class Timings:
     plugins: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginFailure:
-    """An error that a plugin raised; it was left out for the rest of the session unless a job was set aside for it."""
-
-    plugin: str
-    #: an extension point, an action, or the key of the job that was set aside
-    where: str
-    error: BaseException
-
-
 class Session:
     """See the module's docstring."""
 
@@ -83,7 +74,7 @@ class Session:
             pods, rows = snapshot.pods, claimless(snapshot)
             pods.job = pods.job.copy()
             pods.job[rows] = np.minimum(pods.job[rows], -1)
-        nodes = NodeLedger(snapshot.nodes)
+        nodes = NodeLedger(snapshot.nodes, () if rules.requested_resources else (CPU, MEMORY))
         self.view = View(snapshot, nodes.nodes, policy, rules, environment, now)
         self.plugins: list[Plugin] = [plugin for tier in tiers for plugin, _ in tier]
         self.points = Points(tiers)
@@ -98,7 +89,7 @@ class Session:
             self.admissions = Admissions(self.view.jobs, environment.admitted)
         self.report = Report()
         self.timings = Timings()
-        self.failures: list[PluginFailure] = []
+        self.failures: list[PluginFailure] = self.points.failures.found
         self.decisions: list[Decision] = []
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
@@ -119,8 +110,10 @@ class Session:
         self.behind: set[str] = set()
         #: statements of the current turn
         self._open: list[Statement] = []
-        #: jobs for which a plugin failed
-        self._set_aside: set[str] = set()
+        #: promises of the current action to pods that can be placed at once
+        self._deferred: list[Statement] = []
+        #: keys of jobs for which a plugin failed: nobody places their pods, nor evicts them
+        self.aside: set[str] = set()
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +130,9 @@ class Session:
         for operation in self.moved.values():
             self.ledger.settle(operation)
         self._tell_of_refusals()
+        self._tell_of_failures()
         self._each_plugin("close", self.report, clock)
+        self.points.closed = True
 
     def _set_aside_what_never_fits(self) -> None:
         """Take what could not run even on the empty cluster out of the competition."""
@@ -146,6 +141,8 @@ class Session:
             try:
                 own = self.ask.job_ceilings(view)
                 found = judge(view, partial(self.ask.ceiling, view), own, gangs=bool(self.points.all("job_missing")))
+            except PluginLeftError:
+                continue
             except BaseException as error:
                 self._leave_out(error, "ceiling")
         view.never_fits, view.too_large, view.job_requested = found.reasons, frozenset(found.pods), found.requested
@@ -167,13 +164,30 @@ class Session:
                 if pod.row in trace.pods:
                     trace.pods[pod.row] = told(trace.pods[pod.row])
 
+    def _tell_of_failures(self) -> None:
+        """Add to the reasons of jobs that wait which plugins failed when they were asked about them."""
+        trace = self.view.trace
+        for failure in self.failures:
+            job = self.view.jobs.get(failure.where)
+            if job is None:
+                continue
+            words = reasons.plugin_failed(failure.plugin, failure.error).message
+            if job.key in trace.jobs:
+                trace.jobs[job.key] = reasons.with_words(trace.jobs[job.key], words)
+            for pod in self.view.pending(job):
+                if pod.row in trace.pods:
+                    trace.pods[pod.row] = reasons.with_words(trace.pods[pod.row], words)
+
     def _each_plugin(self, what: str, subject: object, clock: Callable[[], float]) -> None:
         for plugin in [p for p in self.plugins if p in self.points]:
             started = clock()
             try:
                 getattr(plugin, what)(subject)
             except BaseException as error:
-                self._leave_out(error, what, plugin)
+                if what == "open":
+                    self._leave_out(error, what, plugin)
+                else:
+                    self.points.failures.add(plugin.name, what, what, error)
             self.timings.plugins[plugin.name, what] = clock() - started
 
     def _run_action(self, name: str, action: Callable[[Session], None]) -> None:
@@ -184,16 +198,20 @@ class Session:
         while True:
             self._open.clear()
             try:
-                return action(self)
+                action(self)
+                return self._give_back_deferred()
             except PluginLeftError:
                 self._take_back()
+            except JobHeldError as held:
+                self._take_back()
+                self._set_aside(held)
             except BaseException as error:
                 self._take_back()
                 self._leave_out(error, name)
 
     def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
         """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
-        if job.key in self._set_aside:
+        if job.key in self.aside:
             return otherwise
         self._open.clear()
         if job.key in self.keeper.kept:
@@ -202,15 +220,27 @@ class Session:
             return turn()
         except PluginLeftError:
             raise
+        except JobHeldError as held:
+            if held.job != job.key:
+                # Its pods are no victims from here on.
+                self._set_aside(held)
+                raise PluginLeftError from held
+            self._take_back_turn()
+            self._set_aside(held)
+            return otherwise
         except BaseException as error:
             plugin = self.points.culprit(error)
             if plugin is None:
                 raise
-            self._take_back()
-            self._set_aside.add(job.key)
-            self.failures.append(PluginFailure(plugin.name, job.key, error))
-            self.view.trace.job(job.key, reasons.plugin_failed(plugin.name, error))
+            self._take_back_turn()
+            self.points.failures.add(plugin.name, "", job.key, error)
+            self._set_aside(JobHeldError(job.key, plugin.name, error))
             return otherwise
+
+    def _set_aside(self, held: JobHeldError) -> None:
+        """Let a job wait until the next session, for the plugin that failed when it was asked about it."""
+        self.aside.add(held.job)
+        self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
     def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
         """The turn of a job for which places are kept."""
@@ -225,8 +255,9 @@ class Session:
         plugin = plugin or self.points.culprit(error)
         if plugin is None or plugin not in self.points or isinstance(error, KeyboardInterrupt):
             raise error
-        self.failures.append(PluginFailure(plugin.name, where, error))
+        self.points.failures.add(plugin.name, where, where, error)
         self.points.disable(plugin)
+        self.kernel.forget()
 
     def left(self) -> dict[str, Any]:
         """What the next session has to know of plugins and actions. Who failed leaves what was left before."""
@@ -235,16 +266,29 @@ class Session:
             try:
                 mine = plugin.leave()
             except BaseException as error:
-                self._leave_out(error, "leave", plugin)
+                self.points.failures.add(plugin.name, "leave", "leave", error)
                 continue
             if mine is not None:
                 left[plugin.name] = mine
         return left
 
     def _take_back(self) -> None:
+        self._take_back_turn()
+        for statement in reversed(self._deferred):
+            statement.take_back()
+        self._deferred.clear()
+
+    def _take_back_turn(self) -> None:
+        """Take back what the current turn tried."""
         for statement in reversed(self._open):
             statement.take_back()
         self._open.clear()
+
+    def _give_back_deferred(self) -> None:
+        """Take back the promises to pods that can be placed at once: from here on they wait for an action to do so."""
+        while self._deferred:
+            self._deferred.pop().take_back()
+        self.ledger.raise_if_left()
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -263,6 +307,37 @@ class Session:
         statement = Statement(self.view, self.ledger, self._decide)
         self._open.append(statement)
         return statement
+
+    def promise(self, job: Job, parts: Sequence[Statement]) -> None:
+        """Decide for evictions and the places that a job's pods are promised; each part is of pods placed together.
+
+        Where pods fit without any eviction, and without room that terminating pods still hold, nothing is decided: they
+        keep their places until the action is over, so that nobody is evicted in this room, and are left Pending for an
+        action that binds. The parts of a gang that is not ready stand or fall together.
+        """
+        if self.rules.evict_only_what_helps:
+            if job.divided or self.ask.job_missing(job) > 0:
+                parts[0].merge(*parts[1:])
+            for part in parts:
+                if self._fit_now(part.operations):
+                    self._deferred.append(part)
+                else:
+                    part.commit()
+            return
+        for part in parts:
+            part.commit()
+
+    def _fit_now(self, operations: Sequence[Operation]) -> bool:
+        """Whether operations only promise places that are free, those of other promises not counted."""
+        nodes = self.view.nodes
+        return all(
+            operation.kind is Kind.Pipeline
+            and fits(
+                operation.request, nodes.idle[:, node] - nodes.pipelined[:, node] + operation.request, nodes.always
+            )
+            for operation in operations
+            for node in operation.nodes
+        )
 
     def admit(self, job: Job) -> None:
         """Let a job compete from now on."""

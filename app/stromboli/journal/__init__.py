@@ -2,7 +2,7 @@
 
 from stromboli.journal.recorder import Journal, RecordedSessions
 from stromboli.journal.replay import Report, replay
-from stromboli.journal.ring import Folder, segments
+from stromboli.journal.ring import Folder, private, segments
 from stromboli.journal.tape import RecordedState
 from stromboli.journal.wire import JournalError, read
 
@@ -13,6 +13,7 @@ __all__ = [
     "RecordedSessions",
     "RecordedState",
     "Report",
+    "private",
     "read",
     "replay",
     "segments",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ class Folder:
         self._path = path
         self._largest = largest
         self._file: Path | None = None
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, began: Began) -> None:
         """Another segment begins."""
@@ -71,7 +72,7 @@ class Folder:
     def add(self, frame: bytes) -> None:
         """More of the segment. Raises OSError."""
         assert self._file is not None
-        with self._file.open("ab") as file:
+        with open(self._file, "ab", opener=private) as file:
             file.write(frame)
         self._drop()
 
@@ -83,6 +84,11 @@ class Folder:
                 return
             each.unlink(missing_ok=True)
             size -= of_file
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read: it holds all that sessions look at."""
+    return os.open(path, flags, 0o600)
 
 
 def segments(folder: Path) -> Iterator[Path]:

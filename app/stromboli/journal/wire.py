@@ -304,14 +304,20 @@ def frame(items: Iterable[bytes]) -> bytes:
     return len(deflated).to_bytes(_LENGTH) + deflated
 
 
-def read(source: str, file: BinaryIO, remark: Callable[[str], None] = lambda text: None) -> Iterator[Entry]:
+def read(
+    source: str,
+    file: BinaryIO,
+    remark: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int], None] = lambda size: None,
+) -> Iterator[Entry]:
     """What is in a journal, of one that is cut off what is whole. Raises JournalError.
 
-    `source` is what is read; `remark` is told, in a line, that it is cut off.
+    `source` is what is read; `remark` is told, in a line, that it is cut off; `progress` is told the size of each part
+    of the file before it is unpacked, in bytes.
     """
     left = _LARGEST_JOURNAL
     try:
-        for content in _frames(source, file, remark):
+        for content in _frames(source, file, remark, progress):
             left -= len(content)
             if left < 0:
                 raise JournalError(f"{source}: holds more than {_LARGEST_JOURNAL >> 30} GiB")
@@ -320,7 +326,9 @@ def read(source: str, file: BinaryIO, remark: Callable[[str], None] = lambda tex
         raise JournalError(f"{source}: is damaged: {told(error)}") from None
 
 
-def _frames(source: str, file: BinaryIO, remark: Callable[[str], None]) -> Iterator[bytes]:
+def _frames(
+    source: str, file: BinaryIO, remark: Callable[[str], None], progress: Callable[[int], None]
+) -> Iterator[bytes]:
     begun = False
     while start := file.read(_LENGTH):
         if start == _NAME[:_LENGTH]:
@@ -337,6 +345,7 @@ def _frames(source: str, file: BinaryIO, remark: Callable[[str], None]) -> Itera
             # Whoever wrote it was ended in the middle.
             remark(f"{source}: is cut off: what is whole counts")
             return
+        progress(length)
         inflater = zlib.decompressobj()
         content = inflater.decompress(deflated, _LARGEST_FRAME)
         if inflater.unconsumed_tail or not inflater.eof:

@@ -184,7 +184,15 @@ class Mirror:
         after = self._pod_state(key)
         if after == _PENDING:
             return self.state.may_start(key) and not (before == _PENDING and self._says_the_same(key, record))
-        return before in _ON_NODE and after not in _ON_NODE
+        return before in _ON_NODE and (after not in _ON_NODE or self._holds_less(key, record))
+
+    def _holds_less(self, key: str, before: PodRecord | None) -> bool:
+        """Whether a pod counts with less of some resource than before."""
+        now = self.state.record(key)
+        if before is None or now is None or now.pod_class is before.pod_class:
+            return False
+        request = now.pod_class.request
+        return any(request.get(name, 0) < amount for name, amount in before.pod_class.request.items())
 
     def _says_the_same(self, key: str, before: PodRecord | None) -> bool:
         """Whether a pod is as it was, but for what its conditions say."""

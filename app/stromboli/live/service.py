@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -138,6 +138,8 @@ class Service:
         self._set_aside = SetAside(self._writer_kube, mirror, settings.pod_conditions_per_second)
         # What a queue holds changes with each of its gangs.
         self._queues = QueueController(mirror, self._status, 2 * settings.status_patience, self._queue_gone)
+        #: what failed in the last session, by plugin and extension point
+        self.failing: dict[tuple[str, str], str] = {}
         self._queues_missing = asyncio.Event()
         self._queues_missing.set()
         self._queue_states = QueueStates(self._writer_kube, mirror, self._events)
@@ -406,15 +408,23 @@ class Service:
 
     def _policy_report(self, problem: str | None) -> None:
         self.observer.policy(problem)
-        about = Reference("v1", "Pod", os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", ""))
-        if not about.name:
-            about = Reference(SCHEDULING, "Queue", "", "root")
+        about = _itself()
         if problem is None:
             self._events.emit(about, "Normal", "PolicyLoaded", "the policy file was taken up", "Configuring")
         else:
             in_force = "the policy before stays in force" if self._decidable.is_set() else "nothing is scheduled"
             note = f"{in_force}: {problem}"
             self._events.emit(about, "Warning", "PolicyRefused", note, "Configuring")
+
+    def tell_of_plugins(self, failing: Mapping[tuple[str, str], str]) -> None:
+        """Tell by Events which plugins failed in the last session, by plugin and extension point, and which no more."""
+        for (plugin, point), problem in failing.items():
+            if (plugin, point) not in self.failing:
+                self._events.emit(_itself(), "Warning", "PluginFailed", problem, "Configuring")
+        for plugin, point in self.failing.keys() - failing.keys():
+            note = f"plugin {plugin} did not fail in {point} in the last session"
+            self._events.emit(_itself(), "Normal", "PluginRecovered", note, "Configuring")
+        self.failing = dict(failing)
 
     # -- decisions -------------------------------------------------------------------------------------------------
 
@@ -477,6 +487,12 @@ class Service:
         for item in news:
             about = Reference(_API_VERSIONS.get(item.kind, "v1"), item.kind, item.namespace, item.name, item.uid)
             self._events.emit(about, item.type, item.reason, item.message)
+
+
+def _itself() -> Reference:
+    """What Events about the service as a whole are about: its pod, or outside of a cluster the root queue."""
+    namespace, name = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
+    return Reference("v1", "Pod", namespace, name) if name else Reference(SCHEDULING, "Queue", "", "root")
 
 
 async def _within(seconds: float, otherwise: str, last: Awaitable[object]) -> None:

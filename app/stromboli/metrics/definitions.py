@@ -239,7 +239,12 @@ class Sessions:
     LAST = _gauge("stromboli_last_session_timestamp_seconds", "When the last session began, seconds since the epoch.")
     SECONDS = _histogram("stromboli_session_seconds", "Duration of a session.", buckets=_SECONDS)
     SNAPSHOT = _histogram("stromboli_snapshot_seconds", "Duration of taking a snapshot.", buckets=_SECONDS)
-    FAILURES = _counter("stromboli_plugin_failures_total", "Errors that plugins raised.", "plugin")
+    FAILURES = _counter(
+        "stromboli_plugin_failures_total",
+        "Errors that plugins raised, and wrong answers: of each point of a session the first 20.",
+        "plugin",
+        "point",
+    )
     NODES = _gauge("stromboli_nodes", "Nodes that the session saw.")
     QUEUES = _gauge("stromboli_queues", "Queues that the session saw.")
     CYCLE = _histogram("volcano_e2e_scheduling_latency_milliseconds", "Duration of a session.", buckets=_CYCLE)

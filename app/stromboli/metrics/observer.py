@@ -107,8 +107,8 @@ class Metrics(Observer):
         self._forget_queues(session)
         self._sessions.labels("completed").inc()
         self._session_seconds.observe(seconds)
-        for failure in session.failures:
-            self._plugin_failures.labels(failure.plugin).inc()
+        for failure in list(session.failures):
+            self._plugin_failures.labels(failure.plugin, failure.point or failure.where).inc()
         self._time(session, seconds)
         self._count_places(session, now)
         self._count_decisions(session, result.decisions)

@@ -140,7 +140,8 @@ class NetworkTopologyAware(Plugin):
         least = self._minimum(of)
         if evicting:
             return fits(least, self._allocatable)
-        return fits(least, self._idle) | fits(least, self._future_idle)
+        always = self._view.nodes.always
+        return fits(least, self._idle, always) | fits(least, self._future_idle, always)
 
     def _minimum(self, of: Job | SubJob) -> Vector:
         """minResources of a job; what all pending pods of a group request."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from stromboli.api import duration, resources
 from stromboli.api.duration import since
+from stromboli.api.requests import pod_level
 from stromboli.api.resources import CPU, MEMORY, Matrix, Rows, Vector
 from stromboli.framework.plugin import Arguments, Plugin
 from stromboli.framework.view import View
@@ -159,8 +160,9 @@ def _quality(pod: PodRecord) -> int:
     """The quality of service class: 0 best-effort, 1 burstable, 2 guaranteed."""
     spec = pod.pod_class.spec
     guaranteed, anything = True, False
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        amounts = container.resources
+    whole = [spec.resources] if pod_level(spec, "requests") or pod_level(spec, "limits") else []
+    of_containers = (container.resources for container in (*(spec.containers or ()), *(spec.init_containers or ())))
+    for amounts in whole or of_containers:
         requests, limits = (amounts.requests or {}, amounts.limits or {}) if amounts else ({}, {})
         for name in _NAMES:
             limit = resources.amount(name, limits.get(name, 0))

@@ -150,7 +150,7 @@ class ResourceStrategyFit(Plugin):
     def _sra_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
         """Higher for nodes that have fewer of the scarce resources; 0 where something is missing that the pod needs."""
         request = self._view.request(pod)
-        usable = (nodes.allocatable[compared(request)] > 0).all(axis=0)
+        usable = (nodes.allocatable[compared(request, (CPU, MEMORY))] > 0).all(axis=0)
         have = np.zeros(len(nodes))
         for column, weight in self._scarce:
             if column is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Matrix, Rows, Vector, fits
+from stromboli.api.resources import MEMORY, TOLERANCE, Matrix, Rows, Vector, fits
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
@@ -281,11 +281,13 @@ class TaskTopology(Plugin):
         if len(nodes) < len(self._view.nodes):
             idle, releasing = idle.take(nodes.rows, axis=1), releasing.take(nodes.rows, axis=1)
         # Where what is idle takes all of them, what terminating pods leave adds nothing.
-        short = np.flatnonzero(~fits(left[0], idle))
+        short = np.flatnonzero(~fits(left[0], idle, self._view.nodes.always))
         if not len(short):
             return waiting
         joined = np.full(len(nodes), float(waiting))
-        left_out = _first_that_fit(left, idle.take(short, axis=1) + releasing.take(short, axis=1))
+        left_out = _first_that_fit(
+            left, idle.take(short, axis=1) + releasing.take(short, axis=1), self._view.nodes.always
+        )
         joined[short] -= np.minimum(left_out, len(classes))
         return joined
 
@@ -341,7 +343,7 @@ class TaskTopology(Plugin):
         return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
 
-def _first_that_fit(left: Matrix, room: Matrix) -> Rows:
+def _first_that_fit(left: Matrix, room: Matrix, always: Collection[int]) -> Rows:
     """The first of amounts that become less, shape (steps, dimensions), that fits each of some nodes, shape (nodes,).
 
     `room` is what nodes have, shape (dimensions, nodes). As many as there are steps where none of them fits.
@@ -349,7 +351,7 @@ def _first_that_fit(left: Matrix, room: Matrix) -> Rows:
     first = np.zeros(room.shape[1], np.intp)
     for column, amounts in enumerate(left.T):
         # What nobody asks for is not compared.
-        asked = len(amounts) if column in (CPU, MEMORY) else int(np.searchsorted(-amounts, 0.0))
+        asked = len(amounts) if column in always else int(np.searchsorted(-amounts, 0.0))
         if asked:
             fitting = np.searchsorted(TOLERANCE - amounts, -room[column], side="right")
             np.maximum(first, np.minimum(fitting, asked), out=first)

@@ -22,7 +22,14 @@ from stromboli.api.errors import DocumentError, PolicyError
 from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import Compatibility
-from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY, SWITCHES
+from stromboli.policy.switches import (
+    HIERARCHY,
+    OFF_BY_DEFAULT,
+    OTHER_SPELLINGS,
+    SWITCH_OF_KEY,
+    SWITCHES,
+    WITHOUT_EFFECT,
+)
 
 #: The policy that is in force when none is given.
 DEFAULT_POLICY = """\
@@ -84,7 +91,7 @@ class PluginOption:
     #: the plugin's argument model, with its defaults filled in; None when the plugin takes no arguments
     arguments: BaseModel | None = None
     #: extension points that the plugin does not take part in, though it may implement them
-    disabled: frozenset[str] = frozenset({"cluster_order"})
+    disabled: frozenset[str] = frozenset()
     #: extension points that the policy names for it, to take part in
     enabled: frozenset[str] = frozenset()
     #: whether the plugin heeds the hierarchy of queues
@@ -115,6 +122,8 @@ class Policy:
     rules: Mapping[str, Compatibility] = field(default_factory=dict)
     #: how often evictions may be repeated, and how long room is kept that they made
     evictions: EvictionSettings = _EVICTIONS
+    #: what of the file has no effect, one line each
+    notes: tuple[str, ...] = ()
 
     @property
     def metrics_interval(self) -> float:
@@ -158,6 +167,7 @@ class _Reader:
         self.known_rules = rules
         self.spellings = spellings
         self.problems: list[str] = []
+        self.notes: list[str] = []
 
     def read(self, text: str) -> Policy | None:
         try:
@@ -181,6 +191,7 @@ class _Reader:
             compatibility=self._compatibility("compatibility", top.get("compatibility")),
             rules=self._rules(top.get("rules")),
             evictions=self._evictions(top.get("evictions")),
+            notes=tuple(self.notes),
         )
 
     def _actions(self, value: object) -> tuple[str, ...]:
@@ -243,6 +254,8 @@ class _Reader:
                 self._wrong(f"{path}.{key}", f"should be true or false, not {shown(value)}")
             elif switches.setdefault(switch, value) != value:
                 self._wrong(f"{path}.{key}", "contradicts the other spelling of the same switch")
+            if switch in WITHOUT_EFFECT:
+                self.notes.append(f"{path}.{key} has no effect: Volcano knows it, nothing here reads it")
         return switches
 
     def _configurations(self, value: object, actions: Iterable[str]) -> dict[str, BaseModel]:
@@ -361,7 +374,7 @@ class _Reader:
     def _wrong(self, path: str, what: str, allowed: Iterable[str] = ()) -> None:
         if self._full():
             return
-        names = ", ".join(sorted(set(allowed) - OTHER_SPELLINGS.keys()))
+        names = ", ".join(sorted(set(allowed) - OTHER_SPELLINGS.keys() - set(WITHOUT_EFFECT.values())))
         line = f"{what} (allowed: {names})" if names else what
         self.problems.append(f"{path}: {line}" if path else line)
         if self._full():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: extension point -> the key that Volcano reads
+#: what is switched -> the key that Volcano reads; `framework.points` says which extension points that are
 SWITCHES: Mapping[str, str] = {
     "job_order": "enableJobOrder",
     "job_ready": "enableJobReady",
@@ -19,13 +19,9 @@ SWITCHES: Mapping[str, str] = {
     "preemptive": "enablePreemptive",
     "queue_order": "enableQueueOrder",
     "predicate": "enablePredicate",
-    "best_node": "enableBestNode",
     "node_order": "enableNodeOrder",
-    "target_job": "enableTargetJob",
-    "reserved_nodes": "enableReservedNodes",
     "job_enqueued": "enableJobEnqueued",
     "job_starving": "enableJobStarving",
-    "cluster_order": "enabledClusterOrder",
     "victim": "enabledVictim",
     "overused": "enabledOverused",
     "allocatable": "enabledAllocatable",
@@ -35,10 +31,17 @@ SWITCHES: Mapping[str, str] = {
     "sub_job_order": "enabledSubJobOrder",
     "hyper_node_gradient": "enabledHyperNodeGradient",
 }
+#: the same of points that Volcano has and nothing here reads: their switches are accepted, and named
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "best_node": "enableBestNode",
+    "target_job": "enableTargetJob",
+    "reserved_nodes": "enableReservedNodes",
+    "cluster_order": "enabledClusterOrder",
+}
 #: not an extension point: whether the plugin heeds the hierarchy of queues
 HIERARCHY = "hierarchy"
 #: switches that are off unless the policy turns them on
-OFF_BY_DEFAULT = frozenset({HIERARCHY, "cluster_order"})
+OFF_BY_DEFAULT = frozenset({HIERARCHY})
 
 
 def _other_spelling(key: str) -> str:
@@ -46,7 +49,10 @@ def _other_spelling(key: str) -> str:
     return f"enable{stem}" if key.startswith("enabled") else f"enabled{stem}"
 
 
-_SWITCH_OF_VOLCANO_KEY = {"enableHierarchy": HIERARCHY} | {key: switch for switch, key in SWITCHES.items()}
+_SWITCH_OF_VOLCANO_KEY = {
+    "enableHierarchy": HIERARCHY,
+    **{key: switch for switches in (SWITCHES, WITHOUT_EFFECT) for switch, key in switches.items()},
+}
 #: the keys that Volcano does not read, and what they switch here
 OTHER_SPELLINGS: Mapping[str, str] = {_other_spelling(key): switch for key, switch in _SWITCH_OF_VOLCANO_KEY.items()}
 #: what each key of the policy file switches, in either spelling

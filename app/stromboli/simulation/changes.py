@@ -22,14 +22,16 @@ from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
-from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.cluster import ClusterState, object_key, resources_of
 
 #: what was written, by where it is from
 Texts: TypeAlias = Mapping[str, str]
 
 _DELETE = "delete"
-#: objects, and as many pods of workloads
+#: documents, objects, and as many pods of workloads
 _MOST = 10_000
+#: resources of nodes and queues: each is a column of all nodes
+_MOST_RESOURCES = 256
 
 
 @dataclass(slots=True)
@@ -45,8 +47,9 @@ class Changes:
         """Make the changes."""
         for kind, key in self.removed:
             state.delete(kind, key)
-        for kind, obj in self.objects:
-            state.upsert(kind, obj)
+        with state.expecting(self.objects):
+            for kind, obj in self.objects:
+                state.upsert(kind, obj)
 
     @property
     def pods(self) -> list[str]:
@@ -74,6 +77,8 @@ def read_changes(texts: Texts, state: ClusterState) -> Changes:
     for source, text in texts.items():
         try:
             for number, document in enumerate(read_either(text, json=source.endswith(".json")), 1):
+                if number > _MOST:
+                    return Changes(problems=[f"{source}: has more than {_MOST:,} documents"])
                 where = f"{source}: document {number}"
                 for place, each in _flat(document, where, out.problems):
                     _sort(out, proposals, each, place, state)
@@ -199,6 +204,11 @@ def _decode(out: Changes, proposals: list[Proposal], source: str, state: Cluster
     if not proposals:
         return
     loaded = load_each(proposals, most_pods=_MOST)
+    resources = {resource for kind, obj in loaded.objects for resource in resources_of(kind, obj)}
+    if len(resources) > _MOST_RESOURCES:
+        out.problems.append(f"{source}: names {len(resources):,} resources, more than {_MOST_RESOURCES}")
+        out.removed = []
+        return
     given = {(kind, object_key(obj)) for kind, obj in loaded.objects}
     classes = (("PriorityClass", known) for known in state.priority_classes.values())
     loaded.objects += [each for each in classes if (each[0], object_key(each[1])) not in given]

@@ -32,7 +32,7 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
 CLUSTER_KINDS = frozenset(
     (
         *("CSIDriver", "CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
-        *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "StorageClass"),
+        *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "StorageClass", "VolumeAttachment"),
     )
 )
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")

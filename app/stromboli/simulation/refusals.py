@@ -14,14 +14,18 @@ from functools import cache
 from importlib import resources
 from typing import Any, TypeAlias
 
-from stromboli.api import crd_schema, crds, quantity
+import msgspec
+
+from stromboli.api import crd_schema, crds, objects, quantity
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.patterns import compiled
+from stromboli.api.requests import is_pod_level, of_containers, pod_level
 from stromboli.api.resources import ResourceAmounts, amount, is_scheduled, told_quantity
 from stromboli.api.structural import Schema, problems
 from stromboli.api.validation import field_path, shown
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_requests
+from stromboli.state.podgroups import exact, formatted
 
 #: pairs of a field path and what is wrong there
 Problems: TypeAlias = Iterator[tuple[str, str]]
@@ -31,6 +35,7 @@ _ROOT = "root"
 _MOST_PRIORITY = 1_000_000_000
 _DATA = resources.files(__package__).joinpath("kubernetes_bounds.yaml")
 _NO_RESOURCE = "is no resource: others than cpu, memory, ... have a domain, as nvidia.com/gpu"
+_NO_POD_LEVEL = "is nothing that a pod can ask for as a whole: only cpu, memory and hugepages-... are"
 #: how names begin that only quotas know
 _OF_QUOTAS = ("requests.", "limits.", "count/")
 #: resources of containers without a domain
@@ -210,12 +215,35 @@ def _of_pod_spec(spec: dict[str, Any], path: str) -> Problems:
     for kind in ("containers", "initContainers"):
         for number, container in enumerate(spec.get(kind) or ()):
             yield from _of_resources(container.get("resources") or {}, f"{path}.{kind}[{number}].resources")
+    if spec.get("resources"):
+        yield from _of_pod_level(spec, f"{path}.resources")
     for number, toleration in enumerate(spec.get("tolerations") or ()):
         if not toleration.get("key") and toleration.get("operator") != "Exists":
             yield f"{path}.tolerations[{number}].operator", "should be Exists where no key is given"
     for kind in ("affinity", "topologySpreadConstraints"):
         for place, each in _within(spec.get(kind), f"{path}.{kind}"):
             yield from _of_requirement(each.get("operator"), each.get("values") or [], place)
+
+
+def _of_pod_level(spec: dict[str, Any], path: str) -> Problems:
+    """What is wrong with what a pod asks for as a whole."""
+    for what in ("limits", "requests"):
+        for name in spec["resources"].get(what) or ():
+            if not is_pod_level(name):
+                yield field_path((name,), f"{path}.{what}"), _NO_POD_LEVEL
+    yield from _of_resources(spec["resources"], path)
+    asking = {key: spec.get(key) for key in ("containers", "initContainers", "resources")}
+    full = with_requests(msgspec.convert(asking, objects.PodSpec))
+    if full.resources is not None:
+        yield from _above(f"{path}.requests", full.resources.requests, "limits", full.resources.limits)
+    together = of_containers(full, "requests", exact)
+    for name, value in pod_level(full, "requests").items():
+        if together.get(name, 0) > quantity.parse(value):
+            told = told_quantity(name, value), told_quantity(name, formatted(together[name]))
+            yield (
+                field_path((name,), f"{path}.requests"),
+                f"must not be below what containers request, {told[1]}, but is {told[0]}",
+            )
 
 
 def _of_requirement(operator: str | None, values: list[str], path: str) -> Problems:

@@ -10,10 +10,12 @@ from typing import Any
 from stromboli.api.decisions import Bind, Evict, Nominate
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
+from stromboli.api.requests import counted
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
 from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.session import PluginFailure, Session
+from stromboli.framework.failures import PluginFailure
+from stromboli.framework.session import Session
 from stromboli.simulation.manifests import in_order
 from stromboli.state.classes import pod_request
 from stromboli.state.cluster import ClusterState
@@ -47,9 +49,10 @@ def feed(state: ClusterState, loaded: Iterable[tuple[str, Any]]) -> None:
     """Put objects into a state, kind by kind."""
     objs = in_order(loaded)
     # Figures tell by name what queues ask for; a file has only so many names.
-    state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(obj.spec))
-    for kind, obj in objs:
-        state.upsert(kind, obj)
+    state.give_columns(name for kind, obj in objs if kind == "Pod" for name in pod_request(counted(obj).spec))
+    with state.expecting(objs):
+        for kind, obj in objs:
+            state.upsert(kind, obj)
 
 
 def run(

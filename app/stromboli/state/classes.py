@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
 
-from stromboli.api import objects
+from stromboli.api import objects, requests
 from stromboli.api.resources import Dimensions, Matrix, Vector, amounts
 from stromboli.state.reads import NOTHING_ELSE, ClassReads, Reads
 from stromboli.state.rows import RowNumbers
@@ -33,7 +34,7 @@ class PodClass:
 
     #: index in `ClassTable.classes`; when no pod has the class any longer, another gets it
     id: int
-    #: the typed spec that it was read from
+    #: the typed spec that it was read from, with the requests by which a pod that is resized counts
     spec: objects.PodSpec
     #: what is requested of each resource, `pods: 1` included, without zeros
     request: Mapping[str, int]
@@ -55,6 +56,8 @@ class PodClass:
     claims: tuple[str, ...] = ()
     #: those of its ephemeral volumes, which are made for the pod and are of use to no other
     ephemeral_claims: tuple[str, ...] = ()
+    #: its volumes that name a disk themselves, without their own names
+    disks: tuple[objects.Volume, ...] = ()
     #: what it shares with other classes, kept as long as one of them is
     shape: _Shape | None = None
     #: for rules: what they derive from the class alone, by a key of their own
@@ -67,7 +70,7 @@ class PodClass:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Shape:
-    """What classes have in common that differ in their claims and in what plugins read of them."""
+    """What classes have in common that differ in their volumes and in what plugins read of them."""
 
     spec: objects.PodSpec
     amounts: _Amounts
@@ -156,9 +159,10 @@ class ClassTable:
 
     def acquire(self, pod: objects.Pod) -> PodClass:
         """The class of a pod, for one more pod."""
+        pod = requests.counted(pod)
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
-        claims, ephemeral = _claims(pod.metadata.name, spec.volumes) if spec.volumes else ((), ())
-        local = namespace if _depends_on_namespace(spec, claims) else ""
+        mounts = _mounts(pod.metadata.name, spec.volumes) if spec.volumes else _NO_MOUNTS
+        local = namespace if _depends_on_namespace(spec, mounts.claims) else ""
         amounts = self._encoder.encode([getattr(spec, name) for name in _OF_AMOUNTS])
         shape = amounts + self._encoder.encode(
             (
@@ -170,14 +174,12 @@ class ClassTable:
                 spec.preemption_policy,
             )
         )
-        own = self._encoder.encode(
-            (spec.resource_claims, claims, ephemeral, read.labels, read.annotations, read.fields, local)
-        )
+        own = self._encoder.encode((spec.resource_claims, mounts, read.labels, read.annotations, read.fields, local))
         # Of a class that a single pod has, the text would be most of what it takes.
         key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, claims, ephemeral, local)
+            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, mounts, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
@@ -198,7 +200,7 @@ class ClassTable:
         key = blake2b(text, digest_size=_DIGEST).digest()
         found = self._amounts.get(key)
         if found is None:
-            request, limit = pod_request(spec), _pod_total(spec, "limits") or _NO_LIMIT
+            request, limit = pod_request(spec), +Counter(requests.total(spec, "limits", amounts)) or _NO_LIMIT
             found = self._amounts[key] = _Amounts(spec, request, _scoring_request(spec), limit)
         return found
 
@@ -253,8 +255,7 @@ def _make(
     shape: _Shape,
     spec: objects.PodSpec,
     read: ClassReads,
-    claims: tuple[str, ...],
-    ephemeral_claims: tuple[str, ...],
+    mounts: _Mounts,
     namespace: str,
 ) -> PodClass:
     amounts = shape.amounts
@@ -269,58 +270,54 @@ def _make(
         reads=read,
         namespace=namespace,
         terms=shape.terms,
-        claims=claims,
-        ephemeral_claims=ephemeral_claims,
+        claims=mounts.claims,
+        ephemeral_claims=mounts.ephemeral_claims,
+        disks=mounts.disks,
         shape=shape,
     )
 
 
 def pod_request(spec: objects.PodSpec) -> Counter[str]:
     """What a pod requests of each resource, itself included, without zeros."""
-    return _pod_total(spec, "requests") + Counter(pods=1)
-
-
-def _pod_total(spec: objects.PodSpec, what: str, unset: Mapping[str, int] = {}) -> Counter[str]:
-    """What a pod asks for: containers and sidecars together or the largest init step, plus overhead; without zeros.
-
-    A container that does not name a resource asks for `unset` of it.
-    """
-
-    def of(container: objects.Container) -> Counter[str]:
-        listed = getattr(container.resources, what) if container.resources else None
-        return Counter({**unset, **amounts(listed)})
-
-    total: Counter[str] = Counter()
-    sidecars: Counter[str] = Counter()
-    peak: Counter[str] = Counter()
-    for container in spec.containers or ():
-        total += of(container)
-    for container in spec.init_containers or ():
-        if container.restart_policy == "Always":
-            total += of(container)
-            sidecars += of(container)
-            peak |= sidecars
-        else:
-            peak |= sidecars + of(container)
-    return (total | peak) + Counter(amounts(spec.overhead))
+    return +Counter(requests.total(spec, "requests", amounts)) + Counter(pods=1)
 
 
 def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
-    """cpu and memory with the defaults that kube-scheduler assumes for each container that requests none."""
-    total = _pod_total(spec, "requests", _DEFAULT_REQUEST)
-    return float(total["cpu"]), float(total["memory"])
+    """cpu and memory with the defaults that kube-scheduler assumes for each container that requests none.
+
+    Where the pod as a whole requests something, only for what neither it nor any container requests.
+    """
+    unset: Mapping[str, int] = _DEFAULT_REQUEST
+    if requests.pod_level(spec, "requests"):
+        named = requests.total(spec, "requests", amounts)
+        unset = {name: amount for name, amount in _DEFAULT_REQUEST.items() if name not in named}
+    total = requests.total(spec, "requests", amounts, unset)
+    return float(total.get("cpu", 0)), float(total.get("memory", 0))
 
 
-def _claims(pod: str, volumes: Sequence[objects.Volume]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The claims that the volumes of a pod of some name stand for, and those of them that are made for the pod."""
-    named, ephemeral = [], []
+class _Mounts(NamedTuple):
+    """What a pod's volumes stand for, see the fields of `PodClass`."""
+
+    claims: tuple[str, ...]
+    ephemeral_claims: tuple[str, ...]
+    disks: tuple[objects.Volume, ...]
+
+
+_NO_MOUNTS = _Mounts((), (), ())
+
+
+def _mounts(pod: str, volumes: Sequence[objects.Volume]) -> _Mounts:
+    """What volumes stand for in a pod of some name."""
+    claims, ephemeral, disks = [], [], []
     for volume in volumes:
         if volume.persistent_volume_claim is not None:
-            named.append(volume.persistent_volume_claim.claim_name)
+            claims.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
-            named.append(f"{pod}-{volume.name}")
-            ephemeral.append(named[-1])
-    return tuple(named), tuple(ephemeral)
+            claims.append(f"{pod}-{volume.name}")
+            ephemeral.append(claims[-1])
+        elif volume.names_disk:
+            disks.append(msgspec.structs.replace(volume, name=""))
+    return _Mounts(tuple(claims), tuple(ephemeral), tuple(disks))
 
 
 def _depends_on_namespace(spec: objects.PodSpec, claims: tuple[str, ...]) -> bool:

@@ -371,6 +371,19 @@ class ClusterState:
         """Have a column for each of some resources for good, whether anybody offers it or not."""
         self._offer((), resources)
 
+    @contextmanager
+    def expecting(self, loaded: Iterable[tuple[str, Any]]) -> Iterator[None]:
+        """While this is entered, there is a column for each resource that some objects, given with their kinds, name.
+
+        Columns that are added one by one, with the objects, cost a copy of all columns each.
+        """
+        named = [resource for kind, obj in loaded for resource in resources_of(kind, obj)]
+        self._offer((), named)
+        try:
+            yield
+        finally:
+            self._offer(named, ())
+
     def _offer(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Somebody names other resources than before."""
         if self._offers.change(before, after):
@@ -468,6 +481,13 @@ def _entries(table: dict[str, Any]) -> tuple[Callable[[Any], None], Callable[[st
         table.pop(key, None)
 
     return upsert, delete
+
+
+def resources_of(kind: str, obj: Any) -> Iterable[str]:
+    """The resources that a node has or a queue is limited in; none for other kinds."""
+    if kind == "Node":
+        return obj.status.allocatable or ()
+    return (obj.spec.capability or ()) if kind == "Queue" else ()
 
 
 def _allocatable(node: NodeRecord | None) -> Iterable[str]:

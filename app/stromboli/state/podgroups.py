@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from stromboli.api import objects, readers
+from stromboli.api import objects, readers, requests
 from stromboli.api.crds import SCHEDULING, PodGroupPhase
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.quantity import parse
@@ -130,41 +130,17 @@ def min_resources(spec: objects.PodSpec, pods: int) -> dict[str, str]:
     if pods == 0:
         return {}
     usage = {"count/pods": Fraction(1), "pods": Fraction(1)}
-    for name, amount in _total(spec, "requests").items():
+    for name, amount in requests.total(spec, "requests", exact).items():
         usage[name] = usage[f"requests.{name}"] = amount
-    for name, amount in _total(spec, "limits").items():
+    for name, amount in requests.total(spec, "limits", exact).items():
         if name in ("cpu", "memory", "ephemeral-storage"):
             usage[f"limits.{name}"] = amount
     return {name: formatted(amount * pods) for name, amount in usage.items()}
 
 
-def _total(spec: objects.PodSpec, what: str) -> dict[str, Fraction]:
-    """Containers and sidecars together, or the largest init step, plus overhead."""
-    running: dict[str, Fraction] = {}
-    sidecars: dict[str, Fraction] = {}
-    peak: dict[str, Fraction] = {}
-    for container in spec.containers or ():
-        running = _sum(running, _amounts(container, what))
-    for container in spec.init_containers or ():
-        own = _amounts(container, what)
-        if container.restart_policy == "Always":
-            running, sidecars = _sum(running, own), _sum(sidecars, own)
-            own = {}
-        for name, amount in _sum(sidecars, own).items():
-            peak[name] = max(amount, peak.get(name, Fraction(0)))
-    names = dict.fromkeys([*running, *peak])
-    total = {name: max(running.get(name, Fraction(0)), peak.get(name, Fraction(0))) for name in names}
-    overhead = {name: parse(amount) for name, amount in (spec.overhead or {}).items()}
-    return _sum(total, overhead) if total else total
-
-
-def _amounts(container: objects.Container, what: str) -> dict[str, Fraction]:
-    listed: Mapping[str, Any] = (getattr(container.resources, what) if container.resources else None) or {}
-    return {name: parse(amount) for name, amount in listed.items()}
-
-
-def _sum(a: Mapping[str, Fraction], b: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    return {name: a.get(name, Fraction(0)) + b.get(name, Fraction(0)) for name in dict.fromkeys([*a, *b])}
+def exact(listed: objects.ResourceList | None) -> dict[str, Fraction]:
+    """A resource list by name. Raises InvalidQuantityError."""
+    return {name: parse(amount) for name, amount in (listed or {}).items()}
 
 
 def formatted(amount: Fraction) -> str:

@@ -89,7 +89,7 @@ class Bounds:
         self._nodes = session.view.nodes
         self._stock = stock
         self._request = request
-        self._asked: list[int] = np.flatnonzero(compared(request)).tolist()
+        self._asked: list[int] = np.flatnonzero(compared(request, self._nodes.always)).tolist()
         count = len(self._nodes)
         #: at which rank there may be a place, shape (nodes,)
         self.level: Rows = np.full(count, _NEVER)
@@ -125,10 +125,11 @@ class Bounds:
         first = enough.copy()
         first[1:] &= ~enough[:-1] | (of[1:] != of[:-1])
         level[of[first]] = stock.rank[at][first]
-        fitting = fits(self._request, room)
+        fitting = fits(self._request, room, self._nodes.always)
         level[fitting], least[fitting] = NOBODY, 0
         self.level[nodes], self._least[nodes] = level, least
-        self._most[nodes] = copies_that_fit(self._request, room + stock.amounts.take(nodes, axis=1))
+        room = room + stock.amounts.take(nodes, axis=1)
+        self._most[nodes] = copies_that_fit(self._request, room, self._nodes.always)
 
     def frontier(self, rows: Rows, place: Vector, count: int) -> tuple[Frontier, Vector]:
         """Those of some nodes that may have places, the least price that they can have first, then place among equals.

@@ -62,7 +62,7 @@ class Market:
         """The holders that may be evicted for a pod of a job at all, as far as priorities of whole jobs say."""
         holders = self.holders
         mask: Mask = (holders.queue == job.queue.index) & (holders.job != job.index) & holders.may_go_for(job.queue)
-        allowed = self.session.ask.preemptable_jobs(pod, holders.least_of_jobs)
+        allowed = self.session.ask.preemptable_jobs(pod, len(self.session.view.jobs), holders.least_of_jobs)
         if allowed is not None:
             mask &= allowed[holders.job]
         return mask
@@ -102,7 +102,7 @@ def _recent(kept: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
 def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
     """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
     session, left = market.session, list(pods)
-    statement = session.statement()
+    bought: list[Statement] = []
     while left and session.ask.job_starving(job):
         wanted = max(1, session.ask.job_missing(job) - job.waiting_count)
         alike = identical(session, left)
@@ -111,14 +111,19 @@ def serve_cheaply(market: Market, job: Job, pods: Sequence[PodRecord]) -> None:
         if not market.is_hopeless(asking, len(run)):
             purchase = Purchase(market, job, run, market.candidates(job, run[0]))
             found = purchase.run()
-            purchase.settle(statement)
+            if found:
+                bought.append(session.statement())
+                purchase.settle(bought[-1])
             if found < len(run) and len(left) == len(pods):
                 market.in_vain(asking, found)
         left = left[len(run if found == len(run) else alike) :]
+    if not bought:
+        return
     if session.ask.job_pipelined(job):
-        statement.commit()
+        session.promise(job, bought)
     else:
-        statement.discard()
+        for statement in reversed(bought):
+            statement.discard()
 
 
 def price(evictions: Sequence[Operation]) -> tuple[Any, ...]:
@@ -135,7 +140,8 @@ def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
     if session.kernel.varies(first):
         return [first]
     identity = session.kernel.identity(first)
-    return list(takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods))
+    alike = takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods[1:])
+    return [first, *alike]
 
 
 class Purchase:
@@ -369,7 +375,8 @@ class Purchase:
     def _fits(self, pod: PodRecord, node: int) -> bool:
         """Whether a pod has its place, as things stand on the statements."""
         session = self._session
-        if not fits(self._request, session.view.nodes.future_idle(node)):
+        nodes = session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
             return False
         if not self._has_share(pod) or session.ask.refusal(pod, node) is not None:
             return False
@@ -390,11 +397,12 @@ class Purchase:
         given: list[tuple[Statement, list[Operation]]] = []
         place = np.full(len(self._possible), -1)
         place[rows] = np.arange(len(rows))
-        room = self._session.view.nodes.future_idle(rows)
-        copies = copies_that_fit(self._request, room).clip(0, most)
+        nodes = self._session.view.nodes
+        room = nodes.future_idle(rows)
+        copies = copies_that_fit(self._request, room, nodes.always).clip(0, most)
         for unit, statement in sorted(self._gone, key=lambda gone: _dear(gone[0]), reverse=True):
             at, less = _without(statement, place, room)
-            fewer = copies_that_fit(self._request, less).clip(0, most[at])
+            fewer = copies_that_fit(self._request, less, nodes.always).clip(0, most[at])
             if copies.sum() - copies[at].sum() + fewer.sum() < len(self._placed):
                 continue
             evictions = statement.save()

@@ -33,7 +33,9 @@ class Consent:
         holders, ask = self._holders, self._session.ask
         alive = holders.alive()
         willing = alive & holders.willing
-        jobs = ask.preemptable_jobs(self._pod, holders.least_of_jobs) if self._point == "preemptable" else None
+        known, jobs = len(self._session.view.jobs), None
+        if self._point == "preemptable":
+            jobs = ask.preemptable_jobs(self._pod, known, holders.least_of_jobs)
         if jobs is not None:
             willing &= jobs[holders.job]
         queues = holders.giving(self._pod) if self._point == "reclaimable" else None
@@ -50,7 +52,7 @@ class Consent:
         at = np.flatnonzero(self.pods(whole=whole))
         node, room = holders.node[at], nodes.future_idle()
         enough = np.ones(len(nodes), np.bool_)
-        for column in np.flatnonzero(compared(request)).tolist():
+        for column in np.flatnonzero(compared(request, nodes.always)).tolist():
             gain = np.bincount(node, weights=holders.requests[column][at], minlength=len(nodes))
             enough &= room[column] + gain > request[column] - TOLERANCE
         return enough

@@ -106,7 +106,7 @@ def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:
     """The same wherever it may go, by amounts alone."""
     nodes = session.view.nodes
     room = np.maximum(nodes.room(nodes.rows), nodes.future_idle())
-    return np.clip(copies_that_fit(session.view.request(pod), room), 0, most)
+    return np.clip(copies_that_fit(session.view.request(pod), room, nodes.always), 0, most)
 
 
 def copies_on_nodes(session: Session, pod: PodRecord, most: float = np.inf) -> Vector:

@@ -135,10 +135,11 @@ class _Search:
                 self._way.in_vain.add(alike)
             return False
         self._way.in_vain.clear()
-        statement = self._session.statement()
+        session = self._session
+        statement = session.statement()
         statement.recover(plan.evictions)
         statement.recover(plan.placed.placements)
-        statement.commit()
+        session.promise(self._job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in plan.placed.of_groups.items() if plan.evictions else ():
             self._job.sub_jobs[uid].nominated_hyper_node = hyper_node
@@ -313,7 +314,7 @@ class _Search:
         free = self._room(domain).total()
         for bundle in offers:
             free = free + self._session.view.requested(bundle.pods)
-        return bool(fits(self._need, free))
+        return bool(fits(self._need, free, self._session.view.nodes.always))
 
     def _has_room(self, domain: int, *, without: Sequence[Operation] = ()) -> bool:
         """Whether the pods could fit in a HyperNode, by sums and by what each node has room for, if some stayed.

@@ -82,6 +82,8 @@ class Holders:
         said = view.snapshot.pod_facts.column("preemptable", preemptable)
         willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
         willing &= agreeing(view.jobs)[self.job]
+        for key in sorted(self._session.aside & view.jobs.keys()):
+            willing &= self.job != view.jobs[key].index
         return willing
 
     @cached_property
@@ -348,8 +350,8 @@ class Releasable:
         """Which of some nodes would have room if all candidates went."""
         nodes = self._session.view.nodes
         if len(rows) == len(nodes):
-            return fits(request, nodes.future_idle() + self.amounts)
-        return fits(request, nodes.future_idle(rows) + self.amounts[:, rows])
+            return fits(request, nodes.future_idle() + self.amounts, nodes.always)
+        return fits(request, nodes.future_idle(rows) + self.amounts[:, rows], nodes.always)
 
     def ranking(self, kind: Hashable, request: Vector, possible: Callable[[], Rows]) -> _Ranking | None:
         """The ranking of nodes for a kind of pods; None the first time: it is worth its cost for the next of the kind.

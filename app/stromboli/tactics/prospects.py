@@ -73,7 +73,7 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
     for victim in victims:
         if (node := int(view.pods.node[victim.row])) >= 0:
             room[:, node] += view.request(victim)
-    copies = copies_that_fit(view.request(pod), room)
+    copies = copies_that_fit(view.request(pod), room, view.nodes.always)
     copies[~session.kernel.feasible(pod, hopeful=True)] = 0
     places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
     by_job = Counter(victim.job for victim in victims)
@@ -110,11 +110,8 @@ def may_be_asked(session: Session, pod: PodRecord, point: str) -> bool:
 def _verdicts(session: Session, point: str, pod: PodRecord, candidates: Sequence[PodRecord]) -> str:
     """`priority lets 0 go, gang 3`."""
     said = []
-    for method in session.points.all(point):
-        answer = method(pod, candidates)
-        if answer is not None:
-            plugin = getattr(method, "__self__", None)
-            said.append(f"{getattr(plugin, 'name', point)} lets {len(list(answer))} go")
+    for plugin, named in session.points.named(point, pod, candidates):
+        said.append(f"plugin {plugin} failed" if named is None else f"{plugin} lets {named} go")
     return ", ".join(said) or "no plugin says that one may go"
 
 

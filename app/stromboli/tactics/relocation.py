@@ -73,7 +73,7 @@ class Relocation:
         missing = max(1, session.ask.job_missing(self._job))
         least = np.sort([session.view.request(pod) for pod in pods], axis=0)[:missing].sum(axis=0)
         free = np.maximum(session.view.nodes.future_idle(), 0).sum(axis=1)
-        return bool(fits(least, free))
+        return bool(fits(least, free, session.view.nodes.always))
 
     def _place_all(self, pods: Sequence[PodRecord]) -> bool:
         """Promise places to the pods until the job starves no longer; whether it may then run."""
@@ -148,7 +148,8 @@ class Relocation:
     def _fits(self, pod: PodRecord, node: int) -> bool:
         """Whether a pod has its place, as things stand on the statements."""
         session = self._session
-        if not fits(session.view.request(pod), session.view.nodes.future_idle(node)):
+        nodes = session.view.nodes
+        if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
             return False
         return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
 

@@ -92,7 +92,8 @@ class Room:
     def _copies(self, kind: _Kind, rows: Rows, less: Matrix | float) -> Vector:
         """For how many pods some nodes have room, when so much less is going to be free."""
         now, later = self._nodes.idle.take(rows, axis=1), self._nodes.future_idle(rows) - less
-        found: Vector = np.maximum(copies_that_fit(kind.request, now), copies_that_fit(kind.request, later))
+        places = (copies_that_fit(kind.request, room, self._nodes.always) for room in (now, later))
+        found: Vector = np.maximum(*places)
         return found.clip(0, kind.number)
 
     def _refresh(self) -> None:

@@ -115,7 +115,7 @@ class Sellers:
         self._holders = holders
         self._stock = stock
         self._point = point
-        self._columns: list[int] = np.flatnonzero(compared(request)).tolist()
+        self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
         self._wants: Vector = request[self._columns]
         self._wanted: list[float] = self._wants.tolist()
         #: whether what is said about a victim stays so
@@ -212,9 +212,10 @@ class Sellers:
                 if at == node or elsewhere[at]:
                     held, others = self._held(pod), gains.get(at)
                     gains[at] = held if others is None else [a + b for a, b in zip(others, held, strict=True)]
-        before = self._session.view.nodes.future_idle(np.array(list(gains), np.intp))[self._columns]
+        nodes = self._session.view.nodes
+        before = nodes.future_idle(np.array(list(gains), np.intp))[self._columns]
         rooms = np.concatenate([before, before + np.array(list(gains.values())).T], axis=1)
-        copies = copies_that_fit(self._wants, rooms)
+        copies = copies_that_fit(self._wants, rooms, nodes.always)
         gained: float = (copies[len(gains) :] - copies[: len(gains)].clip(min=0)).sum().item()
         return gained
 

@@ -235,10 +235,11 @@ class Search:
         self, node: int, victims: list[PodRecord], order: Callable[[PodRecord], tuple[object, ...]]
     ) -> _Plan | None:
         """Who of some pods has to go on a node, the first in order first."""
-        room = self._session.view.nodes.future_idle(node)
+        nodes = self._session.view.nodes
+        room = nodes.future_idle(node)
         for victim in victims:
             room += self._session.view.request(victim)
-        if not fits(self._request, room):
+        if not fits(self._request, room, nodes.always):
             return None
         evicted = self._make_room(node, victims, order)
         if evicted is None or (self._way.needs_victims and not evicted):
@@ -312,7 +313,8 @@ class Search:
 
     def _fits(self, node: int) -> bool:
         """Whether the pod has its place, as things stand on the statements."""
-        if not fits(self._request, self._session.view.nodes.future_idle(node)):
+        nodes = self._session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
             return False
         if not self._way.checked:
             return True
@@ -376,7 +378,8 @@ def serve(
     `in_vain`, where jobs are offered the same, are the kinds of pods for which nothing was found since somebody's
     places were kept.
     """
-    statement = session.statement()
+    #: a statement for each pod that found a place
+    found: list[Statement] = []
     #: classes and priorities for which nothing was found since the last success: the next would fare no better
     hopeless: set[tuple[Hashable, int]] = set()
     for pod in pods_of():
@@ -384,20 +387,24 @@ def serve(
             break
         here = (session.kernel.identity(pod), pod.priority)
         anywhere = kind(session, job, pod, way.point)
-        if here in hopeless or (in_vain and not statement and anywhere in in_vain):
+        if here in hopeless or (in_vain and not found and anywhere in in_vain):
             continue
+        statement = session.statement()
         if Search(session, way, job, pod, releasable).place(statement):
             hopeless.clear()
+            found.append(statement)
         elif not session.kernel.varies(pod):
             hopeless.add(here)
-            if in_vain is not None and not statement:
+            if in_vain is not None and not found:
                 in_vain.add(anywhere)
+    if not found:
+        return
     if session.ask.job_pipelined(job):
-        if in_vain and statement:
+        if in_vain:
             in_vain.clear()
-        statement.commit()
+        session.promise(job, found)
     else:
-        statement.discard()
+        take_back(reversed(found))
 
 
 def take_back(units: Iterable[Statement]) -> None:

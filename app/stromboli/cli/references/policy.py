@@ -9,10 +9,11 @@ from pydantic import BaseModel
 from stromboli.cli.plugins import arguments, summary
 from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
+from stromboli.framework.points import switched
 from stromboli.policy.document import KEYS, METRICS_KEYS
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import SIDES
-from stromboli.policy.switches import HIERARCHY, OFF_BY_DEFAULT, OTHER_SPELLINGS, SWITCH_OF_KEY
+from stromboli.policy.switches import SWITCHES, WITHOUT_EFFECT
 
 
 def _keys() -> str:
@@ -54,12 +55,10 @@ def _evictions() -> str:
 
 
 def _switches() -> str:
-    spelt = {switch: key for key, switch in SWITCH_OF_KEY.items() if key not in OTHER_SPELLINGS}
-    rows = ((code(spelt[switch]), switch, code(str(switch not in OFF_BY_DEFAULT).lower())) for switch in spelt)
-    return table(
-        ("switch", "extension point", "default"),
-        ((key, "follow the tree of queues" if point == HIERARCHY else code(point), on) for key, point, on in rows),
-    )
+    rows = [(code("enableHierarchy"), "follow the tree of queues", code("false"))]
+    rows += [(code(key), ", ".join(map(code, switched(switch))), code("true")) for switch, key in SWITCHES.items()]
+    rows += [(code(key), "none: accepted, without effect", "") for key in WITHOUT_EFFECT.values()]
+    return table(("switch", "extension points", "default"), rows)
 
 
 def _rules() -> str:

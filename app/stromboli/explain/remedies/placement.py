@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import objects
+from stromboli.api.requests import pod_level
 from stromboli.api.resources import PODS, UNKNOWN, exact, listed
 from stromboli.explain.answers import Amounts
 from stromboli.explain.jobs import counted
@@ -113,12 +114,22 @@ def _by_name(view: View, pod: PodRecord, column: int, amount: float | None = Non
 
 
 def _resized(pod: PodRecord, cut: dict[str, str]) -> dict[str, object]:
-    """The containers of a pod, the first of which asks for less of some resources."""
-    containers = list(pod.pod_class.spec.containers or ())
-    first = containers[0]
-    resources = first.resources or objects.ResourceRequirements()
-    requests = {**(resources.requests or {}), **cut}
-    return {"containers": [replace(first, resources=replace(resources, requests=requests)), *containers[1:]]}
+    """What a pod asks for, less of some resources: the pod as a whole where it does, else its first container."""
+    spec, out = pod.pod_class.spec, dict[str, object]()
+    whole = {name: value for name, value in cut.items() if name in pod_level(spec, "requests")}
+    if whole:
+        out["resources"] = _asking(spec.resources, whole)
+    of_container = {name: value for name, value in cut.items() if name not in whole}
+    if of_container:
+        first, *others = list(spec.containers or ())
+        out["containers"] = [replace(first, resources=_asking(first.resources, of_container)), *others]
+    return out
+
+
+def _asking(resources: objects.ResourceRequirements | None, requests: dict[str, str]) -> objects.ResourceRequirements:
+    """Resources with other requests of some of them."""
+    resources = resources or objects.ResourceRequirements()
+    return replace(resources, requests={**(resources.requests or {}), **requests})
 
 
 def nodes(case: Case) -> Iterator[Candidate]:

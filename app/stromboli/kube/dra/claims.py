@@ -335,7 +335,8 @@ class _Book:
         """Nodes with room for as many pods of a gang as have to follow one of them to its devices."""
         together = self._together(pod, waiting) if self._shared else 1
         if together > 1:
-            room = fits(self._view.request(pod) * together, self._view.nodes.future_idle())
+            nodes = self._view.nodes
+            room = fits(self._view.request(pod) * together, nodes.future_idle(), nodes.always)
             # What several nodes reach leaves the others a choice.
             yield Passing(_CROWDED), room | self._inventory.reaching_shared
 

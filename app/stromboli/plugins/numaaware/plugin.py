@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from stromboli.api import quantity
 from stromboli.api.objects import Container
 from stromboli.api.pod_state import PodState
+from stromboli.api.requests import pod_level
 from stromboli.api.resources import Rows, Vector
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
@@ -188,9 +189,14 @@ def _policy(pod: PodRecord) -> str:
 
 
 def _is_guaranteed(pod_class: PodClass) -> bool:
-    """Whether every container requests all of its limits of cpu and memory: only then are processors pinned."""
-    containers = [*(pod_class.spec.containers or ()), *(pod_class.spec.init_containers or ())]
-    return bool(containers) and all(_requests_its_limits(container) for container in containers)
+    """Whether every container requests all of its limits of cpu and memory: only then are processors pinned.
+
+    They are not for a pod that asks for something as a whole.
+    """
+    spec = pod_class.spec
+    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
+    whole = pod_level(spec, "requests") or pod_level(spec, "limits")
+    return bool(containers) and not whole and all(_requests_its_limits(container) for container in containers)
 
 
 def _requests_its_limits(container: Container) -> bool:
