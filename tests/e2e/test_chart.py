@@ -21,7 +21,7 @@ from tests.e2e.provisioner import PROVISIONER, VOLUMES, Provisioner, volume
 from tests.e2e.test_claims import Devices, disturbed
 from tests.e2e.test_definitions import without_status
 from tests.e2e.test_volumes import Disks, mounting
-from tests.e2e.world import Object, World, pod
+from tests.e2e.world import CORE, Object, World, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -235,6 +235,23 @@ def given_devices(world: World) -> None:
     with disturbed(world, [f"{devices.claims}/claims-{number}" for number in range(20)]):
         devices.gang("claims", 20, cpu="1m")
         eventually(lambda: len(devices.allocated()) == 20)
+    devices.clear()
+    given_extended_resources(world, devices)
+
+
+def given_extended_resources(world: World, devices: Devices) -> None:
+    """Have a pod get a claim for its extended resources in place of one that an earlier attempt left."""
+    devices.slice("late", [{"name": "gpu-0"}], allNodes=True)
+    resources = {"requests": {"cpu": "1m", "example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+    world.pods([pod("extended", containers=[{"name": "main", "image": "example.com/x:1", "resources": resources}])])
+    uid = world.get(f"{CORE}/namespaces/{world.namespace}/pods/extended")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "extended", "uid": uid, "controller": True}
+    notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    metadata = {"name": "left-over", "annotations": notes, "ownerReferences": [owner]}
+    world.create(devices.claims, {"metadata": metadata, "spec": {"devices": {}}})
+    eventually(lambda: "left-over" not in {claim["metadata"]["name"] for claim in world.items(devices.claims)})
+    devices.device_class("gpu", extendedResourceName="example.com/gpu")
+    eventually(lambda: world.placed().get("extended", "") != "")
     devices.clear()
 
 
