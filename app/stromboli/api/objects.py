@@ -147,22 +147,32 @@ class ResourceRequirements(Record, frozen=True):
     claims: list[Claim] | None = None
 
 
+class RestartRule(Record, frozen=True):
+    action: str = ""
+
+
 class Container(Record, frozen=True):
     name: str = ""
     image: str | None = ""
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
 
 
 class ClaimVolume(Record, frozen=True):
     claim_name: str
 
 
+class ImageVolume(Record, frozen=True):
+    reference: str | None = ""
+
+
 class Volume(Record, frozen=True):
     name: str
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
+    image: ImageVolume | None = None
 
 
 class PodResourceClaim(Record, frozen=True):
@@ -198,6 +208,17 @@ class PodSpec(Record, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     scheduling_group: SchedulingGroup | None = None
     host_network: bool | None = False
+    host_users: bool | None = None
+
+    @property
+    def isolates_users_on_host_network(self) -> bool:
+        """Whether it has its node's network and yet a user namespace of its own."""
+        return self.host_users is False and bool(self.host_network)
+
+    @property
+    def image_volumes(self) -> list[str]:
+        """The images that its volumes mount."""
+        return [each.image.reference for each in self.volumes or () if each.image and each.image.reference]
 
 
 class PodCondition(Record, frozen=True):
@@ -255,6 +276,7 @@ class NodeStatus(Record, frozen=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     images: list[ContainerImage] | None = None
+    declared_features: list[str] | None = None
 
 
 class Node(Record, frozen=True):

@@ -15,6 +15,7 @@ from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
+from stromboli.kube.declared_features import declaring, required_features
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
@@ -199,6 +200,9 @@ class Predicates(Plugin):
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             found = self._known[pod_class.terms] = list(self._of_nodes(pod_class.spec, facts))
+        features = required_features(pod_class)
+        if features:
+            return [*found, ("node(s) didn't match Pod's required features", declaring(features, facts))]
         return found
 
     def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:

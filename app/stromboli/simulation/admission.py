@@ -15,7 +15,7 @@ from stromboli.api import crds, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, readable
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_allocatable, with_requests
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.state.podgroups import is_bare, pod_group_for
@@ -41,7 +41,7 @@ def admit(
     groups: dict[str, crds.PodGroup] = {}
     for kind, obj in loaded.objects:
         if kind == "Pod":
-            pod = priorities.applied(replace(obj, spec=with_requests(obj.spec)))
+            pod = priorities.applied(with_defaults(obj))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = _grouped(pod, loaded, groups)
             obj = pod
