@@ -109,6 +109,29 @@ def test_ports_of_pods_on_the_network_of_their_node_are_ports_of_the_node() -> N
     assert host_ports() == [[0, 8081], [0]]
 
 
+def test_a_runtime_class_adds_overhead_node_selector_and_tolerations() -> None:
+    toleration = {"key": "sandboxed", "operator": "Exists"}
+    runtime = {
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "handler": "kata",
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"kata": "yes"}, "tolerations": [toleration]},
+    }
+    pods = [
+        pod("kata", runtimeClassName="kata", nodeSelector={"disk": "ssd"}, tolerations=[toleration, {"key": "mine"}]),
+        pod("plain", runtimeClassName="runc"),
+    ]
+    found, problems = admitted(runtime, *pods)
+    assert problems == []
+    assert ("RuntimeClass", "kata") not in found
+    spec = found["Pod", "kata"].spec
+    assert (spec.overhead, spec.node_selector) == ({"cpu": "250m"}, {"disk": "ssd", "kata": "yes"})
+    assert [each.key for each in spec.tolerations] == ["sandboxed", "mine"]
+    plain = found["Pod", "plain"].spec
+    assert (plain.overhead, plain.node_selector, plain.tolerations) == (None, None, None)
+
+
 @pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
 @pytest.mark.parametrize("required", [True, False])
 def test_match_label_keys_become_part_of_the_selector(kind: str, required: bool) -> None:

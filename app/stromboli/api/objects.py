@@ -209,6 +209,7 @@ class PodSpec(Record, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     host_network: bool | None = False
     host_users: bool | None = None
+    runtime_class_name: str | None = None
 
     @property
     def isolates_users_on_host_network(self) -> bool:
@@ -283,6 +284,21 @@ class Node(Record, frozen=True):
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class Overhead(Record, frozen=True):
+    pod_fixed: ResourceList | None = None
+
+
+class RuntimeClassScheduling(Record, frozen=True):
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class RuntimeClass(Record, frozen=True):
+    metadata: Metadata
+    overhead: Overhead | None = None
+    scheduling: RuntimeClassScheduling | None = None
 
 
 class PriorityClass(Record, frozen=True):

@@ -26,6 +26,21 @@ def with_defaults(pod: objects.Pod) -> objects.Pod:
     return replace(pod, spec=spec)
 
 
+def of_runtime_class(pod: objects.Pod, runtime: objects.RuntimeClass | None) -> objects.Pod:
+    """The pod with the overhead, node selector and tolerations of its RuntimeClass."""
+    if runtime is None:
+        return pod
+    spec, rules = pod.spec, runtime.scheduling or objects.RuntimeClassScheduling()
+    given, added = spec.tolerations or [], rules.tolerations or []
+    spec = replace(
+        spec,
+        overhead=spec.overhead or (runtime.overhead.pod_fixed if runtime.overhead else None),
+        node_selector={**(spec.node_selector or {}), **(rules.node_selector or {})} or None,
+        tolerations=[*given, *(each for each in added if each not in given)] or None,
+    )
+    return replace(pod, spec=spec)
+
+
 def with_requests(spec: objects.PodSpec) -> objects.PodSpec:
     """The spec with containers that request what they are limited to, where they say nothing else."""
     both = (spec.containers, spec.init_containers)
