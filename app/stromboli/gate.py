@@ -35,6 +35,8 @@ _SHAPES: Mapping[str, Any] = {
     "PersistentVolumeClaim": storage.PersistentVolumeClaim,
     "StorageClass": storage.StorageClass,
     "CSINode": storage.CSINode,
+    "CSIDriver": storage.CSIDriver,
+    "CSIStorageCapacity": storage.CSIStorageCapacity,
     "ResourceClaim": devices.ResourceClaim,
     "ResourceSlice": devices.ResourceSlice,
     "DeviceClass": devices.DeviceClass,

@@ -53,6 +53,8 @@ RIGHTS = {
     "list resource.k8s.io/resourceclaims": "allocates devices",
     "watch resource.k8s.io/resourceclaims": "sees claims change",
     "get resource.k8s.io/resourceclaims": "reads claims anew that others change",
+    "create resource.k8s.io/resourceclaims": "makes claims for extended resources",
+    "delete resource.k8s.io/resourceclaims": "takes them back",
     "update resource.k8s.io/resourceclaims": "keeps claims with devices from being deleted",
     "update resource.k8s.io/resourceclaims/status": "gives claims their devices",
     "update resource.k8s.io/resourceclaims/binding": "may do so: the API server asks for this right as well",

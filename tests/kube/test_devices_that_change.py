@@ -32,7 +32,7 @@ _CHANGES = st.one_of(
 
 
 def offered(slices: dict[str, dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """The oracle: pool, device, model and node of all devices that are offered, in order."""
+    """The oracle: pool, device, model and node of all devices that are offered, in order; no name comes twice."""
     pools: dict[str, list[dict[str, Any]]] = {}
     for _, each in sorted(slices.items()):
         pools.setdefault(each["spec"]["pool"]["name"], []).append(each["spec"])
@@ -40,13 +40,12 @@ def offered(slices: dict[str, dict[str, Any]]) -> list[tuple[str, str, str, str]
     for pool, specs in pools.items():
         newest = max(spec["pool"]["generation"] for spec in specs)
         current = [spec for spec in specs if spec["pool"]["generation"] == newest]
-        seen = set[str]()
-        for spec in current if len(current) == current[0]["pool"]["resourceSliceCount"] else ():
-            for each in spec["devices"]:
-                if each["name"] not in seen:
+        names = [each["name"] for spec in current for each in spec["devices"]]
+        if len(current) == current[0]["pool"]["resourceSliceCount"] and len(set(names)) == len(names):
+            for spec in current:
+                for each in spec["devices"]:
                     model = each["attributes"]["model"]["string"]
                     found.append((pool, each["name"], model, spec.get("nodeName", "")))
-                    seen.add(each["name"])
     return found
 
 

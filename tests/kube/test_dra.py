@@ -284,11 +284,6 @@ def test_pools_that_are_incomplete_or_outdated_are_not_used() -> None:
     assert run(device_class(), partial, newer, claim("c"), pod("p", "c"))[0] == {"p": "n1"}
 
 
-def test_devices_that_share_counters_are_not_offered() -> None:
-    partition = device("gpu-0", more={"consumesCounters": [{"counterSet": "s"}]})
-    assert run(device_class(), resource_slice("n0", partition), claim("c"), pod("p", "c"))[0] == {}
-
-
 def test_a_pods_status_names_the_claims_that_were_made_from_templates() -> None:
     def made(uid: str) -> dict[str, Any]:
         owner = {"kind": "Pod", "name": "p", "uid": uid, "controller": True}

@@ -208,3 +208,39 @@ def test_a_node_takes_only_so_many_volumes_and_a_shared_one_counts_once() -> Non
     assert nodes_for(session, "s") == [1, 2]
     place(session, "p", 1)
     assert nodes_for(session, "q") == [0, 1, 2]
+
+
+def ephemeral(name: str, *volumes: str) -> Any:
+    """A pod with generic ephemeral volumes."""
+    return builders.pod(name, "g", volumes=[{"name": v, "ephemeral": {}} for v in volumes])
+
+
+def own_claim(pod: str, name: str, uid: str = "", **spec: Any) -> dict[str, Any]:
+    """The claim of a pod's ephemeral volume as the controller makes it."""
+    made = claim(f"{pod}-{name}", **spec)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid or f"uid-{pod}", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    return made
+
+
+def test_an_ephemeral_volume_is_where_its_claim_is_bound() -> None:
+    session = opened(volume("v", node="n1"), own_claim("p", "scratch", volume="v"), ephemeral("p", "scratch"))
+    assert nodes_for(session, "p") == [1]
+
+
+def test_an_ephemeral_volume_waits_for_its_claim_to_be_made() -> None:
+    session = opened(ephemeral("p", "scratch"))
+    expected = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"'
+    assert causes(session, "p") == [expected]
+    assert nodes_for(session, "p") == []
+
+
+def test_a_claim_that_was_made_for_another_pod_is_not_the_ephemeral_one() -> None:
+    session = opened(
+        volume("v"), own_claim("p", "scratch", uid="before", volume="v"), ephemeral("p", "scratch"),
+        volume("w"), claim("q-scratch", volume="w"), ephemeral("q", "scratch"),
+    )  # fmt: skip
+    for name in "pq":
+        expected = f"PVC default/{name}-scratch was not created for pod default/{name} (pod is not owner)"
+        assert causes(session, name) == [expected]
+        assert nodes_for(session, name) == []

@@ -15,8 +15,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, ExtenderError
 from stromboli.framework.session import Session
+from stromboli.kube.dra.extended import special_prefix
 from stromboli.kube.dra.holdings import claim_keys
-from stromboli.kube.dra.reservation import released, reserved
+from stromboli.kube.dra.reservation import is_special, released, reserved
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, claim_statuses, timestamp
@@ -53,7 +54,7 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
 def _reserve(state: ClusterState, bind: Bind) -> None:
     """Give the claims of a pod that is bound their devices."""
     for use in bind.claims:
-        claim = state.objects["ResourceClaim"].get(use.key)
+        claim = state.objects["ResourceClaim"].get(use.key, use.manifest)
         if claim is not None:
             state.upsert("ResourceClaim", reserved(claim, use, bind.name, bind.uid))
 
@@ -70,6 +71,10 @@ def release(state: ClusterState, pod: PodRecord) -> None:
         claim = state.objects["ResourceClaim"].get(key)
         if claim is not None:
             state.upsert("ResourceClaim", released(claim, pod.uid))
+    claims, prefix = state.objects["ResourceClaim"], special_prefix(pod)
+    for key in [key for key in claims if key.startswith(prefix)]:
+        if is_special(claims[key], pod.uid):
+            state.delete("ResourceClaim", key)
 
 
 def _known(state: ClusterState, key: str) -> PodRecord:

@@ -57,6 +57,7 @@ _WITHOUT_SWITCH = frozenset(
         "identity",
         "bind_annotations",
         "bind_claims",
+        "bind_volumes",
         "refusal",
         "on_allocate",
         "on_deallocate",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from stromboli.api.decisions import ClaimUse
+from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework import answers, reasons
@@ -282,4 +282,9 @@ class Questions:
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         """The resource claims that are reserved for a pod before it is bound."""
         methods = self._points.all("bind_claims")
-        return [use for method in methods for use in answers.claims(method, method(pod, node))]
+        return [use for method in methods for use in answers.uses(method, method(pod, node), ClaimUse)]
+
+    def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
+        """The PersistentVolumeClaims that are bound before a pod is."""
+        methods = self._points.all("bind_volumes")
+        return [use for method in methods for use in answers.uses(method, method(pod, node), VolumeUse)]

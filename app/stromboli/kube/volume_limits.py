@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework.plugin import Filters, Passing
+from stromboli.framework.plugin import Anywhere, Filters, Passing
 from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.mounted import MountedVolumes, Volume, mounted_volumes
 from stromboli.kube.placed import PlacedPods
+from stromboli.kube.pod_claims import missing_claim
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
@@ -28,12 +29,10 @@ class VolumeLimits:
 
     def filters(self, pod: PodRecord) -> Filters:
         """Nodes that still take the pod's volumes."""
-        pod_class = pod.pod_class
-        for name in pod_class.claims:
-            if self._storage.claim(pod_class.namespace, name) is None:
-                nowhere = np.zeros(len(self._snapshot.nodes.facts), np.bool_)
-                yield f'persistentvolumeclaim "{name}" not found', nowhere
-                return
+        missing = missing_claim(pod, self._storage)
+        if missing is not None:
+            yield Anywhere(missing), np.zeros(len(self._snapshot.nodes.facts), np.bool_)
+            return
         if self.concerns(pod):
             yield Passing("node(s) exceed max volume count"), self._attached().room_for(pod)
 

@@ -95,6 +95,8 @@ SOURCES = (
     Source("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
     Source("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
     Source("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
+    Source("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
+    Source("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
     Source("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Source("ResourceQuota", "/api/v1/resourcequotas"),
     _devices("ResourceClaim", "resourceclaims"),

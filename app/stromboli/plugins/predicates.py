@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import objects
-from stromboli.api.decisions import ClaimUse
+from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
@@ -22,6 +22,7 @@ from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
+from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.terms import requires_affinity
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
@@ -66,7 +67,7 @@ class PredicatesArguments(Arguments):
     volume_binding_weight: int = Field(default=1, alias="volumebinding.weight")
     """Accepted for compatibility: volumes exclude nodes, they give no score."""
     volume_binding_timeout: int = Field(default=600, alias="volumebinding.bindTimeoutSeconds")
-    """Accepted for compatibility: claims are bound by the volume controller."""
+    """For how many seconds the binding of a pod's claims is waited for; then the pod is decided anew."""
     volume_binding_shape: list[UtilizationScore] = Field(default_factory=list, alias="volumebinding.shape")
     """Accepted for compatibility, see the weight."""
     dynamic_resources_timeout: int = Field(default=10, alias="dynamicresources.filterTimeoutSeconds")
@@ -127,7 +128,8 @@ class Predicates(Plugin):
         self._spread = Spread(view, self._placed)
         self._ports = Ports(view, self._placed)
         self._volume_limits = VolumeLimits(view.snapshot, storage, self._placed)
-        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage))
+        capacity = StorageCapacity(view.snapshot, storage)
+        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage), capacity)
         self._dynamic_resources = DynamicResources(view)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
@@ -179,19 +181,29 @@ class Predicates(Plugin):
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)
 
+    def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
+        if not self.arguments.volume_binding:
+            return []
+        return self._volume_binding.uses(pod, float(self.arguments.volume_binding_timeout))
+
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.assume(pod, node)
                 self._dynamic_resources.assume(pod, node)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._placed.remove(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
+
+    def _has_claims(self, operation: Operation) -> bool:
+        """Whether the pods claim volumes or devices."""
+        pod = operation.pods[0]
+        return bool(pod.pod_class.claims) or self._dynamic_resources.concerns(pod)
 
     def _by_node(self, pod_class: PodClass, facts: NodeFacts) -> Filters:
         """What the nodes themselves say, asked once for all classes with the same terms."""
@@ -241,9 +253,3 @@ class Predicates(Plugin):
             yield from zone_filters(pod, facts, self._storage)
         if enabled.volume_binding:
             yield from self._volume_binding.filters(pod)
-
-
-def _has_claims(operation: Operation) -> bool:
-    """Whether the pods claim volumes or devices."""
-    pod_class = operation.pods[0].pod_class
-    return bool(pod_class.claims or pod_class.spec.resource_claims)

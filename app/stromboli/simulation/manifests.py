@@ -32,8 +32,9 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
 #: kinds that do not belong to a namespace
 CLUSTER_KINDS = frozenset(
     (
-        *("CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
-        *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "RuntimeClass", "StorageClass"),
+        *("CSIDriver", "CSINode", "DeviceClass", "DeviceTaintRule", "HyperNode", "Namespace", "Node", "NodeShard"),
+        *("Numatopology", "PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "RuntimeClass"),
+        "StorageClass",
     )
 )
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")

@@ -51,12 +51,18 @@ class PodClass:
     namespace: str
     #: equal for classes whose selectors, node affinity and tolerations are: what they say of nodes is the same
     terms: bytes
-    #: persistent volume claims it mounts
+    #: persistent volume claims it mounts, those of its ephemeral volumes included
     claims: tuple[str, ...] = ()
+    #: those of its ephemeral volumes, which are made for the pod and are of use to no other
+    ephemeral_claims: tuple[str, ...] = ()
     #: what it shares with other classes, kept as long as one of them is
     shape: _Shape | None = None
     #: for rules: what they derive from the class alone, by a key of their own
     cache: dict[object, object] = field(default_factory=dict)
+
+    def needs_claims(self, claimed: frozenset[str]) -> bool:
+        """Whether it names resource claims, or asks for resources that pods get by one that is made for them."""
+        return bool(self.spec.resource_claims) or (bool(claimed) and not claimed.isdisjoint(self.request))
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -151,7 +157,7 @@ class ClassTable:
     def acquire(self, pod: objects.Pod) -> PodClass:
         """The class of a pod, for one more pod."""
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
-        claims = tuple(_claims(spec)) if spec.volumes else ()
+        claims, ephemeral = _claims(pod.metadata.name, spec.volumes) if spec.volumes else ((), ())
         local = namespace if _depends_on_namespace(spec, claims) else ""
         amounts = self._encoder.encode([getattr(spec, name) for name in _OF_AMOUNTS])
         shape = amounts + self._encoder.encode(
@@ -166,12 +172,14 @@ class ClassTable:
                 spec.image_volumes,
             )
         )
-        own = self._encoder.encode((spec.resource_claims, claims, read.labels, read.annotations, read.fields, local))
+        own = self._encoder.encode(
+            (spec.resource_claims, claims, ephemeral, read.labels, read.annotations, read.fields, local)
+        )
         # Of a class that a single pod has, the text would be most of what it takes.
         key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, claims, local)
+            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, claims, ephemeral, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
@@ -243,7 +251,13 @@ class ClassTable:
 
 
 def _make(
-    number: int, shape: _Shape, spec: objects.PodSpec, read: ClassReads, claims: tuple[str, ...], namespace: str
+    number: int,
+    shape: _Shape,
+    spec: objects.PodSpec,
+    read: ClassReads,
+    claims: tuple[str, ...],
+    ephemeral_claims: tuple[str, ...],
+    namespace: str,
 ) -> PodClass:
     amounts = shape.amounts
     return PodClass(
@@ -258,6 +272,7 @@ def _make(
         namespace=namespace,
         terms=shape.terms,
         claims=claims,
+        ephemeral_claims=ephemeral_claims,
         shape=shape,
     )
 
@@ -298,8 +313,16 @@ def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
     return float(total["cpu"]), float(total["memory"])
 
 
-def _claims(spec: objects.PodSpec) -> list[str]:
-    return [v.persistent_volume_claim.claim_name for v in spec.volumes or () if v.persistent_volume_claim]
+def _claims(pod: str, volumes: Sequence[objects.Volume]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The claims that the volumes of a pod of some name stand for, and those of them that are made for the pod."""
+    named, ephemeral = [], []
+    for volume in volumes:
+        if volume.persistent_volume_claim is not None:
+            named.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            named.append(f"{pod}-{volume.name}")
+            ephemeral.append(named[-1])
+    return tuple(named), tuple(ephemeral)
 
 
 def _depends_on_namespace(spec: objects.PodSpec, claims: tuple[str, ...]) -> bool:

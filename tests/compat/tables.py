@@ -1,0 +1,117 @@
+"""Recorded answers of kube-scheduler's filter plugins, asked of `simulate` and of the extender's `/filter`.
+
+A case is a List of objects with one pending pod, and the nodes that one of kube-scheduler's plugins passes for it.
+What passes here has to be among these nodes, and some node has to pass if one does there. Where only the outcome of the
+whole scheduler was recorded, either both find a node or neither does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+from typer.testing import CliRunner
+
+from stromboli.cli import make_app as make_cli
+from stromboli.discovery import discover
+from stromboli.engine import Engine
+from stromboli.extender import Published
+from stromboli.framework.registry import Registry
+from stromboli.http import make_app
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import load
+from stromboli.simulation.run import feed, run
+from stromboli.state.cluster import ClusterState
+
+SCHEDULER = "stromboli"
+
+#: admits pods when all others had their turn, so that `/filter` judges every node instead of naming a decided one
+UNDECIDED = """
+actions: "allocate, backfill, enqueue"
+tiers:
+- plugins:
+  - name: predicates
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recorded answer; `nodes` is None where only `fits` is known."""
+
+    path: Path
+    family: str
+    name: str
+    nodes: frozenset[str] | None
+    fits: bool
+
+    def difference(self, passing: set[str]) -> str | None:
+        """How the nodes that pass here differ from kube-scheduler's answer; None when they agree."""
+        if bool(passing) == self.fits and (self.nodes is None or passing <= self.nodes):
+            return None
+        wanted = ("a node" if self.fits else "no node") if self.nodes is None else (sorted(self.nodes) or "no node")
+        return f"kube-scheduler passes {wanted}, here {sorted(passing) or 'no node'}"
+
+
+def recorded() -> Path:
+    """The folder with `expected.jsonl` and `cases`; it may not be there."""
+    beside = Path(__file__).parents[3] / "shared" / "kubernetes-tables"
+    return Path(os.environ.get("STROMBOLI_KUBERNETES_TABLES") or beside)
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """The cases of a folder, in order."""
+    for line in (folder / "expected.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        nodes = None if row["nodes"] is None else frozenset(row["nodes"])
+        yield Case(folder / "cases" / row["file"], row["family"], row["name"], nodes, row["fits"])
+
+
+def simulated(case: Case) -> set[str]:
+    """The node to which `stromboli simulate` binds the pending pod, or none. Raises ValueError for a refused file."""
+    words = ["simulate", str(case.path), "--scheduler-name", SCHEDULER, "--format", "outcome", "--lenient"]
+    result = CliRunner().invoke(make_cli(), words)
+    if result.exit_code:
+        raise ValueError(result.output.strip())
+    return set(json.loads(result.stdout)["outcome"]["bindings"].values())
+
+
+async def filtered(case: Case) -> set[str]:
+    """The nodes that `/filter` passes when it is asked about the pending pod and all nodes."""
+    items: list[dict[str, Any]] = json.loads(case.path.read_text())["items"]
+    pod = next(i for i in items if i["kind"] == "Pod" and i["spec"].get("schedulerName") == SCHEDULER)
+    names = [item["metadata"]["name"] for item in items if item["kind"] == "Node"]
+    state = ClusterState([SCHEDULER], reads=_registry().reads)
+    feed(state, admit(load([str(case.path)], BytesIO(), lenient=True), [SCHEDULER]))
+    published = Published(run(_undecided(), state).session, state.pods.by_key)
+    app = make_app(lambda: published, CollectorRegistry(), list)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli") as http:
+        response = await http.post("/filter", json={"Pod": pod, "Nodes": None, "NodeNames": names})
+    response.raise_for_status()
+    return set(response.json()["NodeNames"] or ())
+
+
+async def differences(case: Case) -> list[str]:
+    """A line for each way of asking that gets another answer than kube-scheduler gave; empty when all agree."""
+    try:
+        answers = {"simulate": simulated(case), "/filter": await filtered(case)}
+    except Exception as error:
+        return [f"failed: {error!r}"]
+    return [f"{way}: {difference}" for way, nodes in answers.items() if (difference := case.difference(nodes))]
+
+
+@cache
+def _registry() -> Registry:
+    return discover()
+
+
+@cache
+def _undecided() -> Engine:
+    return Engine(UNDECIDED, registry=_registry())
