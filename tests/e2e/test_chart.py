@@ -50,6 +50,8 @@ RIGHTS = {
     "watch storage.k8s.io/storageclasses": "sees storage classes change",
     "list resource.k8s.io/deviceclasses": "allocates devices",
     "watch resource.k8s.io/deviceclasses": "sees device classes change",
+    "list resource.k8s.io/devicetaintrules": "keeps pods from tainted devices",
+    "watch resource.k8s.io/devicetaintrules": "sees taints change, from 1.37 on",
     "list resource.k8s.io/resourceclaims": "allocates devices",
     "watch resource.k8s.io/resourceclaims": "sees claims change",
     "get resource.k8s.io/resourceclaims": "reads claims anew that others change",

@@ -21,19 +21,17 @@ MODELS = {
     **{
         kind: f"V1{kind}"
         for kind in (
-            *("CSINode", "DaemonSet", "Deployment", "DeviceClass", "Job", "Namespace", "Node", "PersistentVolume"),
-            *("PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PriorityClass", "ReplicaSet"),
-            *("ReplicationController", "ResourceQuota", "ResourceSlice", "RuntimeClass", "StatefulSet", "StorageClass"),
+            *("CSIDriver", "CSINode", "CSIStorageCapacity", "DaemonSet", "Deployment", "DeviceClass"),
+            *("DeviceTaintRule", "Job", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod"),
+            *("PodDisruptionBudget", "PriorityClass", "ReplicaSet", "ReplicationController", "ResourceQuota"),
+            *("ResourceSlice", "RuntimeClass", "StatefulSet", "StorageClass"),
         )
     },
 }
 #: models of older versions that say the same in other fields, which are read as well
 OLDER = {"V1Device": "V1beta1Device", "V1DeviceRequest": "V1beta1DeviceRequest"}
 #: models that docs/kubernetes.md describes beside those of the kinds that are read
-DESCRIBED = (
-    *("V1CSIDriver", "V1CSIStorageCapacity", "V1DeviceTaintRule", "V1ResourceClaimTemplate"),
-    *("V1VolumeAttachment", "V1beta1PodGroup", "V1beta1Workload"),
-)
+DESCRIBED = ("V1ResourceClaimTemplate", "V1VolumeAttachment", "V1beta1PodGroup", "V1beta1Workload")
 #: fields of Kubernetes 1.36 that 1.37 has no longer
 EARLIER = {
     "V1Device": {"nodeAllocatableResourceMappings": "{}any"},
@@ -44,29 +42,9 @@ EARLIER = {
 QUANTITIES = frozenset(
     (
         *("allocatable", "allocatedResources", "capacity", "capacityMultiplier", "consumedCapacity", "default"),
-        *(
-            "deviceMultiplier",
-            "divisor",
-            "hard",
-            "limits",
-            "max",
-            "maximumVolumeSize",
-            "min",
-            "overhead",
-            "perContainer",
-        ),
-        *(
-            "perPod",
-            "podFixed",
-            "quantity",
-            "requests",
-            "sizeLimit",
-            "step",
-            "used",
-            "validValues[]",
-            "V1Counter.value",
-        ),
-        *("V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),
+        *("deviceMultiplier", "divisor", "hard", "limits", "max", "maximumVolumeSize", "min", "overhead"),
+        *("perContainer", "perPod", "podFixed", "quantity", "requests", "sizeLimit", "step", "used", "validValues[]"),
+        *("V1Counter.value", "V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),
     )
 )
 SCALARS = {"str": "text", "int": "integer", "bool": "boolean", "datetime": "time", "object": "any", "float": "any"}
