@@ -70,8 +70,11 @@ class Engine:
         registry: Registry | None = None,
         compatibility: Compatibility | None = None,
         source: str = "",
+        recorded: bool = False,
     ) -> None:
         """`compatibility` outweighs what the policy says; without either the rules are strict.
+
+        `recorded` is for scenarios that were recorded, see `policy.rules`.
 
         Raises PolicyError.
         """
@@ -87,7 +90,7 @@ class Engine:
             spellings=self.registry.spellings,
             source=source,
         )
-        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)
+        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules, recorded=recorded)
         self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
 
     def decide(
@@ -95,7 +98,7 @@ class Engine:
     ) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch; `clock` times its parts."""
         if not self.rules.volume_limits:
-            snapshot = with_attachments(snapshot)
+            snapshot = with_attachments(snapshot, local=not self.rules.local_volumes)
         snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []

@@ -37,6 +37,7 @@ _SHAPES: Mapping[str, Any] = {
     "CSINode": storage.CSINode,
     "CSIDriver": storage.CSIDriver,
     "CSIStorageCapacity": storage.CSIStorageCapacity,
+    "VolumeAttachment": storage.VolumeAttachment,
     "ResourceClaim": devices.ResourceClaim,
     "ResourceSlice": devices.ResourceSlice,
     "DeviceClass": devices.DeviceClass,

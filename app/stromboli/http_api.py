@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -26,6 +25,7 @@ from stromboli.explain.rehearsal import Rehearsal
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session import Session
+from stromboli.http_origin import demand_media_type, on_loopback
 from stromboli.http_schema import answers, file
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 #: the API group of queues and PodGroups
 GROUP = SCHEDULING.partition("/")[0]
-#: headers that a proxy adds: then loopback is the proxy, and who asks is somebody else
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 #: bytes of a change
 _LARGEST_CHANGE = 4 << 20
 #: reasons of what is not there, and its kind
@@ -198,12 +196,13 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
         found = await questions.ask_session(lambda session, _: explain_queue(session, name), last=last)
         return await _answer(found, f"there is no queue {name}", who)
 
-    @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 503), openapi_extra=_CHANGE)
+    @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
         """What would be otherwise after the change in the body; nothing is written. Needs `list` on all pods."""
         who = await caller(request, reviews)
         # It tells of pods wherever they are.
         await who.demand("list", "", "pods")
+        demand_media_type(request)
         body = await request.body()
         if len(body) > _LARGEST_CHANGE:
             raise HTTPException(413, f"a change has no more than {_LARGEST_CHANGE} bytes")
@@ -301,17 +300,3 @@ def bearer(request: Request) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
     return token.strip()
-
-
-def on_loopback(request: Request) -> bool:
-    """Whether a request comes from this machine and names it; a web page that was led here names another host."""
-    if any(header in request.headers for header in _FORWARDED) or request.client is None:
-        return False
-    return _is_loopback(request.client.host) and _is_loopback(request.url.hostname or "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

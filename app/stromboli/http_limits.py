@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from stromboli.http_origin import from_another_site
 from stromboli.live.settings import Settings
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -45,6 +46,8 @@ class Bounded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in _PROBES:
             await self._app(scope, receive, send)
+        elif from_another_site(scope["headers"]):
+            await _refuse(HTTPStatus.FORBIDDEN, "requests of other sites are not answered", receive, send, self._most)
         elif not self._may_ask(scope):
             await _refuse(HTTPStatus.FORBIDDEN, "a client certificate is needed", receive, send, self._most)
         elif self._running >= self.settings.http_max_requests:

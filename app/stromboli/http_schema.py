@@ -34,6 +34,7 @@ _REFUSALS = {
     403: "Whoever asks may not read it, or asks from elsewhere without HTTPS.",
     404: "It is not there.",
     413: "It is too long.",
+    415: "The body's Content-Type is one that any web page may send, or none.",
     503: "Nothing is known yet, or this replica does not lead, or the API server does not say who may read what.",
 }
 

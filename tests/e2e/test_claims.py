@@ -145,15 +145,15 @@ def given(devices: Devices) -> list[str]:
 
 
 @contextmanager
-def disturbed(devices: Devices, names: Sequence[str]) -> Iterator[None]:
-    """Claims that somebody else changes all the time, while the context lasts."""
+def disturbed(world: World, paths: Sequence[str]) -> Iterator[None]:
+    """Objects that somebody else changes all the time, while the context lasts."""
     done = threading.Event()
 
     def disturb() -> None:
-        with devices.world.cluster.client() as api:
+        with world.cluster.client() as api:
             for number in itertools.count():
                 labels = {"metadata": {"labels": {"change": str(number)}}}
-                api.patch(f"{devices.claims}/{names[number % len(names)]}", json=labels, **_PATCH)  # type: ignore[arg-type]
+                api.patch(paths[number % len(paths)], json=labels, **_PATCH)  # type: ignore[arg-type]
                 if done.wait(0.02):
                     return
 
@@ -488,7 +488,7 @@ def test_devices_that_failed_for_another_scheduler_are_given_back(world: World, 
 
 def test_somebody_else_changes_the_claims_all_the_time(world: World, many: Devices, start: Start) -> None:
     start("--binds-per-second", "50")
-    with disturbed(many, [f"train-{number}" for number in range(20)]):
+    with disturbed(world, [f"{many.claims}/train-{number}" for number in range(20)]):
         many.gang("train", 20)
         eventually(lambda: len(world.placed()) == 20, 60)
     assert len(many.allocated()) == len(set(given(many))) == 20

@@ -89,6 +89,9 @@ def two_namespaces() -> ClusterState:
     )
 
 
+YAML = {"Content-Type": "application/yaml"}
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -151,7 +154,7 @@ async def test_nobody_learns_of_pods_that_he_may_not_read() -> None:
         assert refused.json()["detail"] == "you may not get podgroups in namespace default"
         assert (await http.get("/explain/pod/default/none", headers=bearer("ann"))).status_code == 403
         assert "waits" not in (await http.get("/explain/queue/default", headers=bearer("bob"))).text
-        assert (await http.post("/whatif", headers=bearer("bob"))).status_code == 403
+        assert (await http.post("/whatif", headers=bearer("bob") | YAML)).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ async def test_a_change_is_tried_and_not_made() -> None:
     known = two_namespaces()
     async with asking(Offline(known)) as http:
         change = "kind: Pod\nmetadata: {name: runs-0}\n$patch: delete"
-        answer = (await http.post("/whatif", content=change)).json()
+        answer = (await http.post("/whatif", content=change, headers=YAML)).json()
         assert [(each["pod"], each["node"]) for each in answer["bound"]] == [("research/waits-0", "n")]
         assert "default/runs-0" in known.pods.by_key
         objects = "---\nkind: Node\nmetadata: {name: n}\n" * 10_001
@@ -188,7 +191,7 @@ async def test_a_change_is_tried_and_not_made() -> None:
             ("kind: [", "the request: "),
             ("kind: Queeu\nmetadata: {name: q}", "did you mean 'Queue'"),
         ):
-            refused = await http.post("/whatif", content=body)
+            refused = await http.post("/whatif", content=body, headers=YAML)
             assert refused.status_code == 400
             assert problem in refused.json()["detail"]
 
@@ -199,7 +202,7 @@ async def test_where_an_extender_has_a_say_the_last_session_is_explained() -> No
         job = (await http.get("/explain/job/default/job")).json()
         assert ("broken" in job["message"], job["remedies"]) == (True, [])
         change = "kind: Queue\nmetadata: {name: default}\nspec: {weight: 2}"
-        problems = (await http.post("/whatif", content=change)).json()["problems"]
+        problems = (await http.post("/whatif", content=change, headers=YAML)).json()["problems"]
         assert problems == ["the policy asks an HTTP extender, which is not asked here: jobs that need its answer wait"]
 
 

@@ -102,7 +102,25 @@ def secretive(cluster: Cluster, name: str, of: str) -> None:
     }
     template = {"metadata": {"annotations": {"note": SECRET}}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]
-    cluster.pod(name, metadata={"annotations": notes}, containers=[container], volumes=volumes)
+    pod = cluster.pod(name, metadata={"annotations": notes}, containers=[container], volumes=volumes)
+    bound_claim(cluster, f"{name}-scratch", pod["metadata"])
+
+
+def bound_claim(cluster: Cluster, name: str, pod: dict[str, Any]) -> None:
+    """The claim of a pod's ephemeral volume as its controllers leave it, in the hands of a driver with secrets."""
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
+    csi = {"driver": "csi.example.com", "volumeHandle": name, "volumeAttributes": {"token": SECRET}}
+    claimed = {"namespace": "default", "name": name}
+    volume = {**common, "capacity": {"storage": "1Gi"}, "csi": csi, "claimRef": claimed}
+    cluster.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"], "controller": True}
+    metadata = {
+        "name": name,
+        "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        "ownerReferences": [owner],
+    }
+    claim = {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    cluster.create("/api/v1/namespaces/default/persistentvolumeclaims", {"metadata": metadata, "spec": claim})
 
 
 async def test_it_is_replayed_equal_and_keeps_no_secrets(folder: Path) -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from stromboli.framework.session import Session
 from stromboli.state.cluster import ClusterState, object_key
 from tests import builders
-from tests.kube.test_volumes import claim, named, nodes_for, place, pod, storage_class, volume
+from tests.kube.test_volumes import claim, named, nodes_for, place, storage_class, volume
 
-DRIVERS = ["a.example.com", "b.example.com"]
+DRIVERS = ["ebs.csi.aws.com", "b.example.com"]
+IN_TREE = "kubernetes.io/aws-ebs"
 POLICY = builders.policy("predicates", actions="enqueue")
 PLAIN = settings(max_examples=60, deadline=None, derandomize=True)
 Manifest = dict[str, Any]
@@ -21,24 +22,39 @@ sizes = st.sampled_from(["1Gi", "5Gi", "10Gi"])
 nodes = st.sampled_from(["", "n0", "n1", "n2"])
 
 
+handles = st.sampled_from(["vol-0", "vol-1", "vol-2"])
+disks = st.one_of(
+    handles.map(lambda name: {"awsElasticBlockStore": {"volumeID": name, "readOnly": True}}),
+    st.builds(lambda read: {"iscsi": {"iqn": "x", "readOnly": read}}, st.booleans()),
+    st.builds(
+        lambda read, monitors: {"rbd": {"image": "x", "monitors": monitors, "readOnly": read}},
+        st.booleans(),
+        st.sampled_from([["m0"], ["m0", "m1"], ["m2"]]),
+    ),
+)
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[Manifest], list[Any]]:
     """Objects of storage, and pods that mount them, some of them placed."""
     objects = [
         storage_class("local"),
-        storage_class("made", DRIVERS[0]),
+        storage_class("made", draw(st.sampled_from([DRIVERS[0], IN_TREE]))),
         storage_class("other", DRIVERS[1], allowedTopologies=[_zone("b")]),
     ]
     classes = st.sampled_from(["local", "made", "other"])
     for i in range(draw(st.integers(0, 6))):
         spec: Manifest = {"storageClassName": draw(classes), "accessModes": draw(st.sampled_from(MODES))}
-        if draw(st.booleans()):
-            spec["csi"] = {"driver": draw(st.sampled_from(DRIVERS)), "volumeHandle": f"h{draw(st.integers(0, 2))}"}
+        match draw(st.sampled_from(["csi", "aws", ""])):
+            case "csi":
+                spec["csi"] = {"driver": draw(st.sampled_from(DRIVERS)), "volumeHandle": draw(handles)}
+            case "aws":
+                spec["awsElasticBlockStore"] = {"volumeID": draw(st.sampled_from(["", "aws://a/"])) + draw(handles)}
         if draw(st.booleans()):
             spec["claimRef"] = {"namespace": "default", "name": f"c{draw(st.integers(0, 3))}"}
         objects.append(volume(f"v{i}", draw(nodes), draw(sizes), {"disk": draw(st.sampled_from("xy"))}, **spec))
     for i in range(4):
-        spec = {"accessModes": draw(st.sampled_from(MODES))}
+        spec = {"accessModes": draw(st.sampled_from([*MODES, ["ReadWriteOncePod"]]))}
         if draw(st.integers(0, 3)) == 0:
             spec["selector"] = {"matchLabels": {"disk": "x"}}
         bound = draw(st.sampled_from(["", "", *[f"v{i}" for i in range(6)]]))
@@ -46,9 +62,21 @@ def worlds(draw: st.DrawFn) -> tuple[list[Manifest], list[Any]]:
     for name in ("n0", "n1"):
         drivers = [{"name": each, "allocatable": {"count": draw(st.integers(0, 2))}} for each in DRIVERS]
         objects.append({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}})
-    claims = st.lists(st.sampled_from(["c0", "c1", "c2", "c3"]), min_size=1, max_size=3, unique=True)
-    placed = [pod(f"run{i}", *draw(claims), node=draw(nodes)) for i in range(draw(st.integers(0, 3)))]
-    return objects, [*placed, *(pod(f"p{i}", *draw(claims)) for i in range(2))]
+    for i in range(draw(st.integers(0, 3))):
+        source = {"persistentVolumeName": f"v{draw(st.integers(0, 6))}"}
+        where = {"attacher": draw(st.sampled_from(DRIVERS)), "nodeName": f"n{draw(st.integers(0, 3))}"}
+        objects.append({"kind": "VolumeAttachment", "metadata": {"name": f"a{i}"}, "spec": {**where, "source": source}})
+    placed = [_mounting(draw, f"run{i}", draw(nodes)) for i in range(draw(st.integers(0, 3)))]
+    return objects, [*placed, *(_mounting(draw, f"p{i}") for i in range(2))]
+
+
+def _mounting(draw: st.DrawFn, name: str, node: str = "") -> Any:
+    """A pod with claims, and maybe with a disk that it names itself."""
+    claims = draw(st.lists(st.sampled_from(["c0", "c1", "c2", "c3"]), min_size=1, max_size=3, unique=True))
+    volumes: list[Manifest] = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    if draw(st.booleans()):
+        volumes.append({"name": "disk", **draw(disks)})
+    return builders.pod(name, "g", node=node, volumes=volumes)
 
 
 MODES = [["ReadWriteOnce"], ["ReadWriteOnce", "ReadOnlyMany"]]
@@ -65,13 +93,26 @@ class World:
         self.of = {kind: _by_name(objects, kind) for kind in ("PersistentVolume", "PersistentVolumeClaim")}
         self.classes, self.csi = _by_name(objects, "StorageClass"), _by_name(objects, "CSINode")
         self.where = {p.metadata.name: p.spec.node_name for p in pods if p.spec.node_name}
-        self.claims_of = {p.metadata.name: [v.persistent_volume_claim.claim_name for v in p.spec.volumes] for p in pods}
+        self.attached = _by_name(objects, "VolumeAttachment").values()
+        self.claims_of = {
+            p.metadata.name: [v.persistent_volume_claim.claim_name for v in p.spec.volumes if v.persistent_volume_claim]
+            for p in pods
+        }
+        self.disks_of = {p.metadata.name: [v for v in p.spec.volumes if v.name == "disk"] for p in pods}
         self.taken: dict[str, str] = {}
         self.made_for: dict[str, str] = {}
 
     def passes(self, name: str, node: str) -> bool:
         claims = [self.of["PersistentVolumeClaim"][each] for each in self.claims_of[name]]
-        return self.within_limits(name, node) and self.bindings(claims, node) is not None
+        unshared = self.may_share(name, node) and self.within_limits(name, node)
+        return unshared and self.bindings(claims, node) is not None
+
+    def may_share(self, name: str, node: str) -> bool:
+        alone = {c for c in self.claims_of[name] if _modes(self.of["PersistentVolumeClaim"][c]) == ["ReadWriteOncePod"]}
+        if any(alone & set(self.claims_of[other]) for other in self.where):
+            return False
+        there = [disk for other, at in self.where.items() if at == node for disk in self.disks_of[other]]
+        return not any(_conflict(mine, other) for mine in self.disks_of[name] for other in there)
 
     def place(self, name: str, node: str) -> None:
         claims = [self.of["PersistentVolumeClaim"][each] for each in self.claims_of[name]]
@@ -124,19 +165,30 @@ class World:
             counts = [d["allocatable"]["count"] for n in self.csi if n == node for d in self.csi[n]["spec"]["drivers"]]
             limit = counts[DRIVERS.index(driver)] if counts else float("inf")
             new = {v for v in self.volumes(name) - attached if v[0] == driver}
-            if new and len({v for v in attached if v[0] == driver}) + len(new) > limit:
+            if new and len({v for v in attached | self.held(node) if v[0] == driver}) + len(new) > limit:
                 return False
         return True
 
-    def volumes(self, name: str) -> set[tuple[str, str]]:
+    def held(self, node: str) -> set[tuple[str, str]]:
         out = set()
+        for spec in (each["spec"] for each in self.attached):
+            found = self.of["PersistentVolume"].get(spec["source"]["persistentVolumeName"])
+            if spec["nodeName"] == node and found is not None and "csi" in found["spec"]:
+                out.add((spec["attacher"], found["spec"]["csi"]["volumeHandle"]))
+        return out
+
+    def volumes(self, name: str) -> set[tuple[str, str]]:
+        out = {(DRIVERS[0], d.aws_elastic_block_store.volume_id) for d in self.disks_of[name] if _aws(d)}
         for each in (self.of["PersistentVolumeClaim"][c] for c in self.claims_of[name]):
             found = self.of["PersistentVolume"].get(each["spec"].get("volumeName", ""))
             if found is not None:
                 csi = found["spec"].get("csi")
                 out |= {(csi["driver"], csi["volumeHandle"])} if csi else set()
+                aws = found["spec"].get("awsElasticBlockStore")
+                out |= {(DRIVERS[0], aws["volumeID"].removeprefix("aws://a/"))} if aws else set()
             else:
                 provisioner = self.classes[each["spec"]["storageClassName"]]["provisioner"]
+                provisioner = DRIVERS[0] if provisioner == IN_TREE else provisioner
                 out |= {(provisioner, each["metadata"]["name"])} if provisioner in DRIVERS else set()
         return out
 
@@ -147,6 +199,27 @@ def _by_name(objects: list[Manifest], kind: str) -> dict[str, Manifest]:
 
 def _bound(wanted: Manifest) -> bool:
     return "volumeName" in wanted["spec"]
+
+
+def _modes(each: Manifest) -> list[str]:
+    modes: list[str] = each["spec"]["accessModes"]
+    return modes
+
+
+def _aws(disk: Any) -> bool:
+    return disk.aws_elastic_block_store is not None
+
+
+def _conflict(one: Any, other: Any) -> bool:
+    """Whether two disks cannot be on one node."""
+    if _aws(one) and _aws(other):
+        return bool(one.aws_elastic_block_store.volume_id == other.aws_elastic_block_store.volume_id)
+    if one.iscsi and other.iscsi:
+        return not (one.iscsi.read_only and other.iscsi.read_only)
+    if one.rbd and other.rbd:
+        shared = set(one.rbd.monitors) & set(other.rbd.monitors)
+        return bool(shared) and not (one.rbd.read_only and other.rbd.read_only)
+    return False
 
 
 def _bytes(amounts: Manifest) -> int:
@@ -212,7 +285,7 @@ def test_what_is_kept_from_the_session_before_changes_nothing(
     old = builders.decide(state, POLICY).session
     known = [nodes_for(old, name) for name in ("p0", "p1")]
     objects, pods = second
-    for kind in ("Pod", "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSINode"):
+    for kind in ("Pod", "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSINode", "VolumeAttachment"):
         for key in list(state.keys(kind)):
             state.delete(kind, key)
     for each in [*pods, *objects]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from stromboli.api import objects
+from stromboli.api.decisions import Bind, Evict
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 from tests import builders
@@ -28,8 +31,6 @@ def claim(name: str, storage_class: str = "local", volume: str = "", size: str =
 
 
 def volume(name: str, node: str = "", size: str = "10Gi", labels: Any = None, **spec: Any) -> dict[str, Any]:
-    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]}}  # fmt: skip
     return {
         "kind": "PersistentVolume",
         "metadata": {"name": name, "labels": labels or {}},
@@ -37,7 +38,7 @@ def volume(name: str, node: str = "", size: str = "10Gi", labels: Any = None, **
             "storageClassName": "local",
             "capacity": {"storage": size},
             "accessModes": ["ReadWriteOnce"],
-            **({"nodeAffinity": affinity} if node else {}),
+            **({"nodeAffinity": affinity("kubernetes.io/hostname", node)} if node else {}),
             **spec,
         },
         "status": {"phase": "Available"},
@@ -52,20 +53,31 @@ def storage_class(name: str, provisioner: str = "kubernetes.io/no-provisioner", 
     }  # fmt: skip
 
 
-def csi_node(name: str, count: int) -> dict[str, Any]:
+def csi_node(name: str, count: int, migrated: str = "") -> dict[str, Any]:
     drivers = [{"name": "csi.example.com", "allocatable": {"count": count}}]
-    return {"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}
+    annotations = {"storage.alpha.kubernetes.io/migrated-plugins": migrated} if migrated else {}
+    return {"kind": "CSINode", "metadata": {"name": name, "annotations": annotations}, "spec": {"drivers": drivers}}
+
+
+def affinity(key: str, value: str) -> dict[str, Any]:
+    """Of a volume that nodes reach which have a label."""
+    expressions = [{"key": key, "operator": "In", "values": [value]}]
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
 
 
 def pod(name: str, *claims: str, node: str = "") -> Any:
-    volumes = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
-    return builders.pod(name, "g", node=node, volumes=volumes)
+    return builders.pod(name, "g", node=node, volumes=pod_volumes(*claims))
 
 
-def opened(*objs: Any, nodes: int = 3) -> Session:
+def pod_volumes(*claims: str) -> list[dict[str, Any]]:
+    return [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+
+
+def opened(*objs: Any, nodes: int = 3, labels: Mapping[str, dict[str, str]] = {}) -> Session:
+    """A session on nodes n0 and n2 in zone a, and n1 in zone b, with further labels by node."""
     zones = ["a", "b", "a"]
     cluster = builders.state(
-        [builders.node(f"n{i}", labels={ZONE: zones[i % 3]}) for i in range(nodes)],
+        [builders.node(f"n{i}", labels={ZONE: zones[i % 3], **labels.get(f"n{i}", {})}) for i in range(nodes)],
         builders.queue("default"),
         builders.pod_group("g"),
         [obj for obj in objs if not isinstance(obj, dict)],
@@ -244,3 +256,79 @@ def test_a_claim_that_was_made_for_another_pod_is_not_the_ephemeral_one() -> Non
         expected = f"PVC default/{name}-scratch was not created for pod default/{name} (pod is not owner)"
         assert causes(session, name) == [expected]
         assert nodes_for(session, name) == []
+
+
+def inline(name: str, node: str = "", **disk: Any) -> Any:
+    """A pod that names a disk itself."""
+    return builders.pod(name, "g", node=node, volumes=[{"name": f"of-{name}", **disk}])
+
+
+def test_a_claim_for_one_pod_is_in_use_anywhere_until_its_pod_is_gone() -> None:
+    session = opened(
+        volume("v"), claim("data", volume="v", accessModes=["ReadWriteOncePod"]),
+        pod("p", "data"), pod("q", "data"),
+        builders.pod("r", "g", namespace="other", node="n0", volumes=pod_volumes("data")),
+    )  # fmt: skip
+    assert nodes_for(session, "q") == [0, 1, 2]
+    statement = place(session, "p", 1)
+    assert nodes_for(session, "q") == []
+    expected = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use"
+    assert causes(session, "q") == [f"{expected} by another pod"]
+    statement.discard()
+    assert nodes_for(session, "q") == [0, 1, 2]
+
+
+def test_one_pod_of_a_gang_gets_the_claim_that_one_pod_may_use() -> None:
+    cluster = builders.state(
+        [builders.node("n0"), builders.node("n1")],
+        builders.queue("default"),
+        builders.pod_group("g", min_member=1),
+        [pod("p", "data"), pod("q", "data")],
+    )
+    for each in (volume("v"), claim("data", volume="v", accessModes=["ReadWriteOncePod"])):
+        cluster.upsert(each["kind"], each)
+    bound = [
+        d for d in builders.decide(cluster, builders.policy("gang", "predicates")).decisions if isinstance(d, Bind)
+    ]
+    assert len(bound) == 1
+
+
+def test_of_pods_of_lower_priority_the_one_that_has_the_claim_to_itself_is_evicted() -> None:
+    mounts, values = pod_volumes("data"), {"low": 1, "high": 100}
+    cluster = builders.state(
+        [builders.node("n0", cpu="1"), builders.node("n1", cpu="1")],
+        builders.queue("default"),
+        [objects.PriorityClass(objects.Metadata(name), value=value) for name, value in values.items()],
+        [builders.pod_group(name, 0, phase="Running", priorityClassName="low") for name in ("other", "user")],
+        builders.pod("a", "other", node="n0"), builders.pod("b", "user", node="n1", volumes=mounts),
+        builders.pod_group("wants", priorityClassName="high"), builders.pod("c", "wants", volumes=mounts),
+    )  # fmt: skip
+    for each in (volume("v"), claim("data", volume="v", accessModes=["ReadWriteOncePod"])):
+        cluster.upsert(each["kind"], each)
+    policy = builders.policy("priority gang conformance predicates", actions="preempt")
+    decisions = builders.decide(cluster, policy).decisions
+    assert [each.name for each in decisions if isinstance(each, Evict)] == ["b"]
+
+
+def test_volcano_lets_pods_share_what_one_may_use() -> None:
+    cluster = builders.state(
+        [builders.node("n0")], builders.queue("default"), builders.pod_group("g"), [inline("p", "n0", iscsi=ISCSI)]
+    )
+    cluster.upsert("Pod", inline("q", iscsi=ISCSI))
+    for compatibility, nodes in (("strict", []), ("volcano", [0])):
+        policy = f"{POLICY}\ncompatibility: {compatibility}\n"
+        assert nodes_for(builders.decide(cluster, policy).session, "q") == nodes
+
+
+ISCSI = {"iqn": "iqn.2026-01.com.example:disk", "targetPortal": "10.0.0.1:3260", "lun": 0}
+
+
+def test_a_zonal_disk_is_where_the_driver_that_took_it_over_says_that_the_zone_is() -> None:
+    aws = "topology.ebs.csi.aws.com/zone"
+    session = opened(
+        csi_node("n0", 5, "kubernetes.io/gce-pd,kubernetes.io/aws-ebs"), csi_node("n1", 5, "kubernetes.io/gce-pd"),
+        volume("v", awsElasticBlockStore={"volumeID": "vol-1"}, nodeAffinity=affinity(ZONE, "a")),
+        claim("data", volume="v"), pod("p", "data"), labels={"n0": {aws: "b"}, "n1": {aws: "a"}, "n2": {aws: "b"}},
+    )  # fmt: skip
+    # n0 has a driver for which it is in zone b; n1 is in zone b and n2 in zone a by their own labels.
+    assert nodes_for(session, "p") == [2]

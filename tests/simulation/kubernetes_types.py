@@ -24,14 +24,14 @@ MODELS = {
             *("CSIDriver", "CSINode", "CSIStorageCapacity", "DaemonSet", "Deployment", "DeviceClass"),
             *("DeviceTaintRule", "Job", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod"),
             *("PodDisruptionBudget", "PriorityClass", "ReplicaSet", "ReplicationController", "ResourceQuota"),
-            *("ResourceSlice", "RuntimeClass", "StatefulSet", "StorageClass"),
+            *("ResourceSlice", "RuntimeClass", "StatefulSet", "StorageClass", "VolumeAttachment"),
         )
     },
 }
 #: models of older versions that say the same in other fields, which are read as well
 OLDER = {"V1Device": "V1beta1Device", "V1DeviceRequest": "V1beta1DeviceRequest"}
 #: models that docs/kubernetes.md describes beside those of the kinds that are read
-DESCRIBED = ("V1ResourceClaimTemplate", "V1VolumeAttachment", "V1beta1PodGroup", "V1beta1Workload")
+DESCRIBED = ("V1ResourceClaimTemplate", "V1beta1PodGroup", "V1beta1Workload")
 #: fields of Kubernetes 1.36 that 1.37 has no longer
 EARLIER = {
     "V1Device": {"nodeAllocatableResourceMappings": "{}any"},

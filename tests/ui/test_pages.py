@@ -95,13 +95,15 @@ def test_what_is_costly_is_not_tried_unasked() -> None:
 
 def test_a_change_is_tried_by_a_form(http: httpx.Client) -> None:
     change = "kind: Queue\r\nmetadata: {name: old}\r\nstatus: {state: Open}\r\n"
-    answer = http.post("/whatif", data={"change": change}).text
+    own = {"Origin": str(http.base_url).rstrip("/")}
+    answer = http.post("/whatif", data={"change": change}, headers=own).text
     assert "What would be otherwise" in answer
-    wrong = http.post("/whatif", data={"change": f"kind: Queeu\nmetadata: {{name: '{HOSTILE}'}}"}).text
+    wrong = http.post("/whatif", data={"change": f"kind: Queeu\nmetadata: {{name: '{HOSTILE}'}}"}, headers=own).text
     assert "did you mean" in wrong
     assert "<img src=x" not in wrong
-    assert http.post("/whatif", data={"change": change}, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
-    assert http.post("/whatif", content=b"\xff\xfe").status_code == 400
+    for foreign in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+        assert http.post("/whatif", data={"change": change}, headers=foreign).status_code == 403
+    assert http.post("/whatif", content=b"\xff\xfe", headers=own).status_code == 400
 
 
 def test_what_is_not_there_is_said_on_a_page(http: httpx.Client) -> None:

@@ -32,6 +32,7 @@ _ANNOTATIONS = frozenset(
         "volume.beta.kubernetes.io/storage-class",
         "volume.kubernetes.io/selected-node",
         "pv.kubernetes.io/bind-completed",
+        "storage.alpha.kubernetes.io/migrated-plugins",
     )
 )
 _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp", "labels")

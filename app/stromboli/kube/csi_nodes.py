@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Mask, Vector
 from stromboli.kube.storage import CSINode
 from stromboli.state.columns import Column
 from stromboli.state.nodes import NodeFacts
@@ -16,6 +16,7 @@ from stromboli.state.snapshot import Snapshot
 
 #: how many volumes of each driver a node takes; infinite where nothing is said
 _Drivers = tuple[tuple[str, float], ...]
+_NOTHING: frozenset[str] = frozenset()
 
 
 def csi_nodes(snapshot: Snapshot) -> CsiNodes:
@@ -34,18 +35,33 @@ class CsiNodes:
     def __init__(self, plain: PlainObjects, before: CsiNodes | None) -> None:
         self.plain = plain
         self._drivers: dict[str, _Drivers] = {} if before is None else before._drivers.copy()
+        #: by name of the node, where there are any
+        self._plugins: dict[str, frozenset[str]] = {} if before is None else before._plugins.copy()
         for name in plain.changed_since(NO_OBJECTS if before is None else before.plain):
             self._drivers.pop(name, None)
+            self._plugins.pop(name, None)
             if name in plain:
-                self._drivers[name] = _drivers(plain.read(name, CSINode))
+                node = plain.read(name, CSINode)
+                self._drivers[name] = _drivers(node)
+                if node.migrated:
+                    self._plugins[name] = node.migrated
         #: the nodes that were asked about last, and the answer
         self._known: tuple[NodeFacts, Mapping[str, Vector]] | None = None
+        self._migrated: dict[str, tuple[NodeFacts, Mask]] = {}
 
     def limits(self, facts: NodeFacts) -> Mapping[str, Vector]:
         """By driver how many volumes each node takes, shape (nodes,): infinite without a limit, NaN without driver."""
         known = self._known
         if known is None or known[0] is not facts:
             known = self._known = facts, self._of_nodes(facts)
+        return known[1]
+
+    def migrated(self, plugin: str, facts: NodeFacts) -> Mask:
+        """The nodes where a driver handles the volumes of an in-tree plugin, shape (nodes,)."""
+        known = self._migrated.get(plugin)
+        if known is None or known[0] is not facts:
+            found = (self._plugins.get(record.name, _NOTHING) for record in facts.records)
+            known = self._migrated[plugin] = facts, np.array([plugin in plugins for plugins in found], np.bool_)
         return known[1]
 
     def _of_nodes(self, facts: NodeFacts) -> Mapping[str, Vector]:

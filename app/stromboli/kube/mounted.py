@@ -1,7 +1,7 @@
-"""What the claims of pods stand for, such as volumes of a driver, as numbers that are kept from session to session.
+"""What the volumes of pods stand for, such as those of a driver, as numbers that are kept from session to session.
 
-It follows from the claims that a pod names, their volumes and their storage classes, and is looked up again when one of
-these is another object.
+It follows from the disks and claims that a pod names, the claims' volumes and their storage classes, and is looked up
+again when one of these is another object.
 """
 
 from __future__ import annotations
@@ -9,24 +9,51 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from stromboli.api import keys
 from stromboli.api.resources import Rows
+from stromboli.kube.csi_migration import Volume, migrated
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
 from stromboli.state.columns import Column
 from stromboli.state.plain import NO_OBJECTS
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
-#: a driver, and what tells a volume from others of it
-Volume: TypeAlias = tuple[str, str]
-#: the volumes that claims stand for, each once
-Reading: TypeAlias = Callable[[Sequence[PersistentVolumeClaim], Storage], Iterable[Volume]]
-#: a namespace, and the claims that a pod names
-_Named: TypeAlias = tuple[str, tuple[str, ...]]
+
+class Numbers:
+    """Numbers for values. Several may ask at a time; some numbers are of no value then."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, int] = {}
+        self._next = count()
+
+    def of(self, value: Hashable) -> int:
+        number = self.known.get(value)
+        return self.known.setdefault(value, next(self._next)) if number is None else number
+
+
+class Numbering:
+    """The numbers of volumes and of their drivers. They only become more."""
+
+    def __init__(self) -> None:
+        self.volumes = Numbers()
+        self.drivers = Numbers()
+
+
+class Named(NamedTuple):
+    """What pods name, by which their volumes are found."""
+
+    namespace: str
+    claims: tuple[str, ...]
+    #: disks that a CSI driver handles
+    disks: tuple[Volume, ...]
+
+
+#: the volumes that some disks and claims stand for, each once
+Reading: TypeAlias = Callable[[Sequence[Volume], Sequence[PersistentVolumeClaim], Storage], Iterable[Volume]]
 
 _CLAIMS, _VOLUMES, _CLASSES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
 #: entries that are out of use, beyond as many as are in use, until all is looked up anew
@@ -48,7 +75,7 @@ def mounted_volumes(snapshot: Snapshot, storage: Storage, read: Reading) -> Moun
 class MountedVolumes:
     """See the module's docstring. It is not changed: the next one is made of it."""
 
-    def __init__(self, named: Column[_Named]) -> None:
+    def __init__(self, named: Column[Named]) -> None:
         #: what distinct pods name, and the number of that for each pod, -1 for nothing, shape (pods,)
         self._named = named.values
         self._of_pod = named.numbers
@@ -60,11 +87,9 @@ class MountedVolumes:
         #: Hashes of the objects that were looked at, and for which of what is named. Where two objects have the same
         #: one, more is looked up than needed.
         self._marks = self._marked = _NONE
-        #: they only become more
-        self._numbers = _Numbers()
-        self._numbers_of_drivers = _Numbers()
+        self.numbering = Numbering()
 
-    def may_go_on(self, named: Column[_Named], storage: Storage) -> bool:
+    def may_go_on(self, named: Column[Named], storage: Storage) -> bool:
         """Whether only pods, claims and volumes differ, and little of what it holds is out of use."""
         return (
             self._named is named.values
@@ -72,7 +97,7 @@ class MountedVolumes:
             and len(self._volumes) <= 2 * int(self._size.sum()) + _SLACK
         )
 
-    def after(self, named: Column[_Named], storage: Storage, read: Reading) -> MountedVolumes:
+    def after(self, named: Column[Named], storage: Storage, read: Reading) -> MountedVolumes:
         """What there is now that some objects and pods changed."""
         out, values, known = copy(self), named.values[:], len(self._size)
         out._of_pod, out._plain = named.numbers, {kind: storage.plain(kind) for kind in self._plain}
@@ -87,15 +112,15 @@ class MountedVolumes:
         for kind in (_CLAIMS, _VOLUMES):
             yield from ((kind, key) for key in storage.plain(kind).changed_since(self._plain[kind]))
 
-    def _look_up(self, new: Rows, named: Sequence[_Named], storage: Storage, read: Reading) -> None:
+    def _look_up(self, new: Rows, named: Sequence[Named], storage: Storage, read: Reading) -> None:
         """Find the volumes of what is named; `new` are the numbers of that."""
         found: list[Volume] = []
         sizes: list[int] = []
         marks: list[int] = []
         marked: list[int] = []
-        for number, (namespace, names) in zip(new.tolist(), named, strict=True):
+        for number, (namespace, names, disks) in zip(new.tolist(), named, strict=True):
             claims = [claim for name in names if (claim := storage.claim(namespace, name)) is not None]
-            volumes = list(read(claims, storage))
+            volumes = list(read(disks, claims, storage))
             found += volumes
             sizes.append(len(volumes))
             marks += [hash((_CLAIMS, keys.key(namespace, name))) for name in names]
@@ -105,20 +130,20 @@ class MountedVolumes:
         first = len(self._volumes) + np.cumsum(size) - size
         keep = ~np.isin(self._marked, new[new < len(self._size)])
         self._first, self._size = _with(self._first, new, first), _with(self._size, new, size)
-        self._volumes = _joined(self._volumes, map(self._numbers.of, found))
-        self._drivers = _joined(self._drivers, (self._numbers_of_drivers.of(driver) for driver, _ in found))
+        self._volumes = _joined(self._volumes, map(self.numbering.volumes.of, found))
+        self._drivers = _joined(self._drivers, (self.numbering.drivers.of(driver) for driver, _ in found))
         self._marks, self._marked = _joined(self._marks[keep], marks), _joined(self._marked[keep], marked)
 
     # -- asked by sessions -------------------------------------------------------------------------------------------
 
     def driver(self, name: str) -> int:
         """The number of a driver, -1 when no volume is of it."""
-        return self._numbers_of_drivers.known.get(name, -1)
+        return self.numbering.drivers.known.get(name, -1)
 
     @property
     def drivers(self) -> Mapping[int, str]:
         """The drivers by number."""
-        return {number: str(name) for name, number in self._numbers_of_drivers.known.items()}
+        return {number: str(name) for name, number in self.numbering.drivers.known.items()}
 
     def of(self, row: int) -> tuple[Rows, Rows]:
         """The volumes of a pod, and their drivers."""
@@ -140,18 +165,6 @@ class MountedVolumes:
         return self._volumes[found], self._drivers[found], np.repeat(at, sizes)
 
 
-class _Numbers:
-    """Numbers for values. Several may ask at a time; some numbers are of no value then."""
-
-    def __init__(self) -> None:
-        self.known: dict[Hashable, int] = {}
-        self._next = count()
-
-    def of(self, value: Hashable) -> int:
-        number = self.known.get(value)
-        return self.known.setdefault(value, next(self._next)) if number is None else number
-
-
 def _joined(before: Rows, more: Iterable[int]) -> Rows:
     return np.concatenate([before, np.fromiter(more, np.intp)])
 
@@ -163,6 +176,9 @@ def _with(before: Rows, at: Rows, values: Rows) -> Rows:
     return out
 
 
-def _named(pod: PodRecord) -> _Named | None:
-    names = pod.pod_class.claims
-    return (pod.pod_class.namespace, names) if names else None
+def _named(pod: PodRecord) -> Named | None:
+    pod_class = pod.pod_class
+    if not pod_class.claims and not pod_class.disks:
+        return None
+    disks = tuple(volume for disk in pod_class.disks if (volume := migrated(disk)) is not None)
+    return Named(pod_class.namespace, pod_class.claims, disks) if pod_class.claims or disks else None

@@ -15,11 +15,14 @@ from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+#: of classes whose volumes are made beforehand
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 #: what the service lets sessions see of claims beside what the API server has: since when their binding is waited for,
 #: in seconds since the epoch, and the nodes for which no volume came of it a moment ago, with commas between them
 WAITING_SINCE, REFUSED_ON = "stromboli.io/volume-waits-since", "stromboli.io/volume-refused-on"
+_MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 class Meta(Record, frozen=True):
@@ -112,7 +115,7 @@ class VolumeAffinity(Record, frozen=True):
     required: NodeSelector | None = None
 
 
-class VolumeSpec(Record, frozen=True):
+class VolumeSpec(objects.Disks, frozen=True):
     capacity: ResourceList | None = None
     access_modes: list[str] | None = None
     storage_class_name: str | None = None
@@ -187,6 +190,27 @@ class CSINodeSpec(Record, frozen=True):
 class CSINode(Record, frozen=True):
     metadata: Meta
     spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def migrated(self) -> frozenset[str]:
+        """The in-tree plugins whose volumes a driver handles on the node."""
+        listed = (self.metadata.annotations or {}).get(_MIGRATED_PLUGINS, "")
+        return frozenset(filter(None, listed.split(",")))
+
+
+class AttachedSource(Record, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(Record, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachedSource = AttachedSource()
+
+
+class VolumeAttachment(Record, frozen=True):
+    metadata: Meta
+    spec: AttachmentSpec = AttachmentSpec()
 
 
 class CSIDriverSpec(Record, frozen=True):

@@ -1,4 +1,9 @@
-"""Attach limits: a node takes only so many volumes of a CSI driver. A volume that several pods share counts once."""
+"""Attach limits: a node takes only so many volumes of a CSI driver. A volume that several pods share counts once.
+
+What VolumeAttachments say is attached counts as well, and in-tree volumes count for the drivers that took over from
+their plugins. As in kube-scheduler a volume that is attached to a node, but that no pod there mounts, counts once more
+for a pod that comes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,10 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Anywhere, Filters, Passing
+from stromboli.kube.attached import volume_attachments
+from stromboli.kube.csi_migration import Volume, driver_of, migrated
 from stromboli.kube.csi_nodes import csi_nodes
-from stromboli.kube.mounted import MountedVolumes, Volume, mounted_volumes
+from stromboli.kube.mounted import MountedVolumes, mounted_volumes
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.pod_claims import missing_claim
 from stromboli.kube.storage import PersistentVolumeClaim, Storage
@@ -38,7 +45,8 @@ class VolumeLimits:
 
     def concerns(self, pod: PodRecord) -> bool:
         """Whether a limit applies to the pod's volumes."""
-        return bool(pod.pod_class.claims) and bool(self._attached().of(pod))
+        pod_class = pod.pod_class
+        return bool(pod_class.claims or pod_class.disks) and bool(self._attached().of(pod))
 
     def _attached(self) -> _Attached:
         if self._opened is None:
@@ -61,12 +69,16 @@ class _Attached:
         }
         rows, nodes, self._seen = placed.counted()
         volumes, drivers, pods = self._mounted.of_all(rows)
-        #: pairs of volume and node of the pods that were placed, one for each pod
+        #: pairs of volume and node of the pods that were placed, one for each pod, and those of VolumeAttachments
         self._volume, self._node = volumes, nodes[pods].astype(np.intp)
+        attachments = volume_attachments(snapshot, storage, self._mounted.numbering)
+        self._held_volume, self._held_node, held_drivers = attachments.pairs(snapshot.nodes.facts)
         #: how many volumes of each driver are attached to each node, shape (nodes,)
-        self._used: dict[int, Vector] = self._count_all(drivers)
-        #: how many pods on each node mount a volume, of those that the session asked about
+        self._used: dict[int, Vector] = self._count_all(drivers, held_drivers)
+        #: how many pods on each node mount a volume, and the nodes that have it attached, of those that the session
+        #: asked about
         self._users: dict[int, Counter[int]] = {}
+        self._held: dict[int, frozenset[int]] = {}
 
     def of(self, pod: PodRecord) -> list[tuple[int, int]]:
         """The limited volumes that a pod mounts, each with its driver."""
@@ -89,9 +101,15 @@ class _Attached:
             out &= (new == 0) | (self._used[driver] + new <= self._limits[driver])
         return out
 
-    def _count_all(self, drivers: Rows) -> dict[int, Vector]:
-        once = _distinct(self._volume, self._node, self._nodes)
-        node, driver = self._node[once], drivers[once]
+    def _count_all(self, drivers: Rows, held_drivers: Rows) -> dict[int, Vector]:
+        # Most of what is attached is mounted by one pod.
+        node_of = np.full(max(self._volume.max(initial=0), self._held_volume.max(initial=0)) + 1, -1)
+        node_of[self._volume] = self._node
+        more = np.flatnonzero(node_of[self._held_volume] != self._held_node)
+        volume = np.concatenate([self._volume, self._held_volume[more]])
+        node = np.concatenate([self._node, self._held_node[more]])
+        once = _distinct(volume, node, self._nodes)
+        node, driver = node[once], np.concatenate([drivers, held_drivers[more]])[once]
         return {
             number: np.bincount(node[driver == number], minlength=self._nodes).astype(np.float64)
             for number in self._limits
@@ -104,15 +122,20 @@ class _Attached:
         for operation, sign in moves:
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 for volume, driver in self.of(pod):
-                    users = self._users_of(volume)
-                    before = users[node] > 0
+                    users, held = self._users_of(volume), node in self._held_of(volume)
+                    before = held or users[node] > 0
                     users[node] += sign
-                    self._used[driver][node] += int(users[node] > 0) - int(before)
+                    self._used[driver][node] += int(held or users[node] > 0) - int(before)
 
     def _users_of(self, volume: int) -> Counter[int]:
         if volume not in self._users:
             self._users[volume] = Counter(self._node[self._volume == volume].tolist())
         return self._users[volume]
+
+    def _held_of(self, volume: int) -> frozenset[int]:
+        if volume not in self._held:
+            self._held[volume] = frozenset(self._held_node[self._held_volume == volume].tolist())
+        return self._held[volume]
 
 
 def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:
@@ -125,10 +148,12 @@ def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:
     return np.flatnonzero(once)
 
 
-def attached_volumes(claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
-    """What claims attach to a node, each volume once."""
+def attached_volumes(
+    disks: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
+) -> Iterator[Volume]:
+    """What disks and claims attach to a node, each volume once."""
     found = (_attached_volume(claim, storage) for claim in claims)
-    yield from dict.fromkeys(volume for volume in found if volume is not None)
+    yield from dict.fromkeys((*disks, *(volume for volume in found if volume is not None)))
 
 
 def _attached_volume(claim: PersistentVolumeClaim, storage: Storage) -> Volume | None:
@@ -136,6 +161,8 @@ def _attached_volume(claim: PersistentVolumeClaim, storage: Storage) -> Volume |
     volume = storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
         csi = volume.spec.csi
-        return (csi.driver, csi.volume_handle) if csi is not None and csi.volume_handle else None
+        if csi is None:
+            return migrated(volume.spec, volume.metadata.labels)
+        return (csi.driver, csi.volume_handle) if csi.volume_handle else None
     storage_class = storage.storage_class(claim.storage_class)
-    return (storage_class.provisioner, f"claim {claim.key}") if storage_class is not None else None
+    return (driver_of(storage_class.provisioner), f"claim {claim.key}") if storage_class is not None else None

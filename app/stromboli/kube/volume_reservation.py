@@ -129,5 +129,10 @@ def shown_bound(volume: Plain, claim: Plain) -> dict[str, Any]:
     return annotated(changed, patch["metadata"]["annotations"]) if "metadata" in patch else changed
 
 
+def completed(claim: Plain, volume: str) -> dict[str, Any]:
+    """A claim as it is when it has its volume for good."""
+    return annotated({**claim, "spec": {**(claim.get("spec") or {}), "volumeName": volume}}, {BIND_COMPLETED: "yes"})
+
+
 def _key(claim: Plain) -> str:
     return keys.key(claim["metadata"].get("namespace") or "default", claim["metadata"]["name"])

@@ -7,27 +7,28 @@ as its driver publishes that. What a pod of this session would bind is taken for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import numpy as np
 
 from stromboli.api.decisions import VolumeUse
+from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.nodes import read_only
 from stromboli.framework.plugin import Anywhere, Filters
+from stromboli.kube.csi_migration import migrated_terms
+from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.pod_claims import claim_obstacle, claims_of
-from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
+from stromboli.kube.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
 from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Requirement, derived
 
-#: of classes whose volumes somebody makes beforehand
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -73,8 +74,16 @@ class _Given:
 class VolumeBinding:
     """Bound and unbound claims of pods in one session."""
 
-    def __init__(self, facts: NodeFacts, storage: Storage, volumes: VolumeIndex, capacity: StorageCapacity) -> None:
+    def __init__(
+        self,
+        facts: NodeFacts,
+        storage: Storage,
+        volumes: VolumeIndex,
+        nodes: Callable[[], CsiNodes],
+        capacity: StorageCapacity,
+    ) -> None:
         self._facts = facts
+        self._csi_nodes = nodes
         self._storage = storage
         self._volumes = volumes
         self._capacity = capacity
@@ -187,10 +196,15 @@ class VolumeBinding:
     # -- volumes -------------------------------------------------------------------------------------------------
 
     def _reachable(self, volume: PersistentVolume) -> Mask:
-        affinity = volume.spec.node_affinity
-        if affinity is None or affinity.required is None:
-            return np.ones(len(self._facts), np.bool_)
-        return selected_nodes(affinity.required, self._facts)
+        affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+        found = np.ones(len(self._facts), np.bool_) if affinity is None else selected_nodes(affinity, self._facts)
+        terms = (affinity.node_selector_terms if affinity else None) or []
+        migrated = migrated_terms(volume.spec, volume.metadata.labels or {}, terms)
+        if migrated is None:
+            return found
+        plugin, terms = migrated
+        by_driver = selected_nodes(NodeSelector(terms), self._facts) if terms else True
+        return np.where(self._csi_nodes().migrated(plugin, self._facts), by_driver, found)
 
     def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
         """What claims would get now on each node."""

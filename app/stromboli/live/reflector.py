@@ -97,6 +97,7 @@ SOURCES = (
     Source("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
     Source("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
     Source("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
+    Source("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
     Source("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Source("ResourceQuota", "/api/v1/resourcequotas"),
     _devices("ResourceClaim", "resourceclaims"),

@@ -278,7 +278,8 @@ class Volumes:
             raise StaleVolumeError("the pod or its node is not what it was")
         claim = reservation.check_claim(self._claims.current(key), key, use.uid)
         if reservation.is_bound(claim):
-            return self._reaches(reservation.volume_name(claim), node)
+            name = reservation.volume_name(claim)
+            return self._reaches(name, node) if name != use.volume else True
         if use.volume:
             volume = reservation.check_volume(self._volumes.current(use.volume), use.volume, claim)
             if not reservation.names(volume, claim):

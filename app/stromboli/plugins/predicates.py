@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
+from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.declared_features import declaring, required_features
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
@@ -26,6 +28,7 @@ from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.terms import requires_affinity
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
+from stromboli.kube.volume_restrictions import VolumeRestrictions
 from stromboli.kube.volumes import VolumeBinding, zone_filters
 from stromboli.state.classes import PodClass
 from stromboli.state.nodes import NodeFacts
@@ -127,9 +130,16 @@ class Predicates(Plugin):
         self._inter_pod = InterPod(view, self._placed)
         self._spread = Spread(view, self._placed)
         self._ports = Ports(view, self._placed)
+        restricts = view.rules.volume_restrictions
+        self._volume_restrictions = VolumeRestrictions(storage, self._placed, len(facts)) if restricts else None
         self._volume_limits = VolumeLimits(view.snapshot, storage, self._placed)
-        capacity = StorageCapacity(view.snapshot, storage)
-        self._volume_binding = VolumeBinding(facts, storage, volume_index(view.snapshot, storage), capacity)
+        self._volume_binding = VolumeBinding(
+            facts,
+            storage,
+            volume_index(view.snapshot, storage),
+            partial(csi_nodes, view.snapshot),
+            StorageCapacity(view.snapshot, storage),
+        )
         self._dynamic_resources = DynamicResources(view)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
@@ -176,7 +186,8 @@ class Predicates(Plugin):
             return Scope.Anywhere
         ports = enabled.node_ports and host_ports(pod_class) is not None
         volumes = enabled.node_volume_limits and self._volume_limits.concerns(pod)
-        return Scope.OnNode if ports or volumes else Scope.Nowhere
+        restricted = Scope.Nowhere if self._volume_restrictions is None else self._volume_restrictions.scope(pod)
+        return max(restricted, Scope.OnNode if ports or volumes else Scope.Nowhere)
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)
@@ -245,8 +256,10 @@ class Predicates(Plugin):
 
     def _by_volumes(self, pod: PodRecord, facts: NodeFacts) -> Filters:
         enabled = self.arguments
-        if not pod.pod_class.claims:
+        if not pod.pod_class.claims and not pod.pod_class.disks:
             return
+        if self._volume_restrictions is not None:
+            yield from self._volume_restrictions.filters(pod)
         if enabled.node_volume_limits:
             yield from self._volume_limits.filters(pod)
         if enabled.volume_zone:

@@ -34,7 +34,7 @@ CLUSTER_KINDS = frozenset(
     (
         *("CSIDriver", "CSINode", "DeviceClass", "DeviceTaintRule", "HyperNode", "Namespace", "Node", "NodeShard"),
         *("Numatopology", "PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "RuntimeClass"),
-        "StorageClass",
+        *("StorageClass", "VolumeAttachment"),
     )
 )
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")

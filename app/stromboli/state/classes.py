@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -55,6 +56,8 @@ class PodClass:
     claims: tuple[str, ...] = ()
     #: those of its ephemeral volumes, which are made for the pod and are of use to no other
     ephemeral_claims: tuple[str, ...] = ()
+    #: its volumes that name a disk themselves, without their own names
+    disks: tuple[objects.Volume, ...] = ()
     #: what it shares with other classes, kept as long as one of them is
     shape: _Shape | None = None
     #: for rules: what they derive from the class alone, by a key of their own
@@ -67,7 +70,7 @@ class PodClass:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Shape:
-    """What classes have in common that differ in their claims and in what plugins read of them."""
+    """What classes have in common that differ in their volumes and in what plugins read of them."""
 
     spec: objects.PodSpec
     amounts: _Amounts
@@ -157,8 +160,8 @@ class ClassTable:
     def acquire(self, pod: objects.Pod) -> PodClass:
         """The class of a pod, for one more pod."""
         spec, namespace, read = pod.spec, pod.metadata.namespace or "default", self._reads.of_class(pod)
-        claims, ephemeral = _claims(pod.metadata.name, spec.volumes) if spec.volumes else ((), ())
-        local = namespace if _depends_on_namespace(spec, claims) else ""
+        mounts = _mounts(pod.metadata.name, spec.volumes) if spec.volumes else _NO_MOUNTS
+        local = namespace if _depends_on_namespace(spec, mounts.claims) else ""
         amounts = self._encoder.encode([getattr(spec, name) for name in _OF_AMOUNTS])
         shape = amounts + self._encoder.encode(
             (
@@ -172,14 +175,12 @@ class ClassTable:
                 spec.image_volumes,
             )
         )
-        own = self._encoder.encode(
-            (spec.resource_claims, claims, ephemeral, read.labels, read.annotations, read.fields, local)
-        )
+        own = self._encoder.encode((spec.resource_claims, mounts, read.labels, read.annotations, read.fields, local))
         # Of a class that a single pod has, the text would be most of what it takes.
         key = blake2b(shape + own, digest_size=_DIGEST).digest()
         found = self._by_key.get(key)
         if found is None:
-            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, claims, ephemeral, local)
+            found = _make(self._numbers.take(), self._shape(shape, amounts, spec), spec, read, mounts, local)
             self._add(found, key)
         self._pods[found.id] += 1
         return found
@@ -255,8 +256,7 @@ def _make(
     shape: _Shape,
     spec: objects.PodSpec,
     read: ClassReads,
-    claims: tuple[str, ...],
-    ephemeral_claims: tuple[str, ...],
+    mounts: _Mounts,
     namespace: str,
 ) -> PodClass:
     amounts = shape.amounts
@@ -271,8 +271,9 @@ def _make(
         reads=read,
         namespace=namespace,
         terms=shape.terms,
-        claims=claims,
-        ephemeral_claims=ephemeral_claims,
+        claims=mounts.claims,
+        ephemeral_claims=mounts.ephemeral_claims,
+        disks=mounts.disks,
         shape=shape,
     )
 
@@ -313,16 +314,29 @@ def _scoring_request(spec: objects.PodSpec) -> tuple[float, float]:
     return float(total["cpu"]), float(total["memory"])
 
 
-def _claims(pod: str, volumes: Sequence[objects.Volume]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The claims that the volumes of a pod of some name stand for, and those of them that are made for the pod."""
-    named, ephemeral = [], []
+class _Mounts(NamedTuple):
+    """What a pod's volumes stand for, see the fields of `PodClass`."""
+
+    claims: tuple[str, ...]
+    ephemeral_claims: tuple[str, ...]
+    disks: tuple[objects.Volume, ...]
+
+
+_NO_MOUNTS = _Mounts((), (), ())
+
+
+def _mounts(pod: str, volumes: Sequence[objects.Volume]) -> _Mounts:
+    """What volumes stand for in a pod of some name."""
+    claims, ephemeral, disks = [], [], []
     for volume in volumes:
         if volume.persistent_volume_claim is not None:
-            named.append(volume.persistent_volume_claim.claim_name)
+            claims.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
-            named.append(f"{pod}-{volume.name}")
-            ephemeral.append(named[-1])
-    return tuple(named), tuple(ephemeral)
+            claims.append(f"{pod}-{volume.name}")
+            ephemeral.append(claims[-1])
+        elif volume.names_disk:
+            disks.append(msgspec.structs.replace(volume, name=""))
+    return _Mounts(tuple(claims), tuple(ephemeral), tuple(disks))
 
 
 def _depends_on_namespace(spec: objects.PodSpec, claims: tuple[str, ...]) -> bool:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 #: Kinds of which there may be one for each pod or node. They are kept as bytes, in a tenth of the memory, and decoded
 #: whenever somebody asks.
-_PACKED = frozenset(("PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "ResourceSlice"))
+_PACKED = frozenset(("PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "ResourceSlice", "VolumeAttachment"))
 #: whoever asks may be so many calls deep, which decoders count with the depth of what they decode
 _CALLS = 400
 #: changes that are remembered, beyond as many as there are objects

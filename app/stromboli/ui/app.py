@@ -32,8 +32,9 @@ from stromboli.explain.board import (
 )
 from stromboli.explain.whatif import WhatIf
 from stromboli.explain.words import amount, who
+from stromboli.http_origin import demand_own_form
 from stromboli.ui import figures, words
-from stromboli.ui.guard import Headers, same_origin, token_of
+from stromboli.ui.guard import Headers, token_of
 from stromboli.ui.service import Service, ServiceError
 
 T = TypeVar("T")
@@ -190,7 +191,7 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
 
     @app.post("/whatif")
     async def tried(request: Request) -> Response:
-        same_origin(request)
+        demand_own_form(request)
         asking = ask(request)
         change, answer, problem = await _change(request), None, ""
         try:

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stromboli.http_api import bearer, brings_token, on_loopback
+from stromboli.http_api import bearer, brings_token
+from stromboli.http_origin import on_loopback
 
 #: nothing but our own files, no script in a page, nobody frames it
 _POLICY = (
@@ -17,7 +18,7 @@ _POLICY = (
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
@@ -54,9 +55,3 @@ def token_of(request: Request, hosts: Collection[str], *, own: bool) -> str:
     if request.url.scheme != "https" and not near:
         raise HTTPException(403, "tokens are taken by HTTPS only: serve the page with a certificate")
     return token
-
-
-def same_origin(request: Request) -> None:
-    """Raises HTTPException for a form that another site sends."""
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise HTTPException(403, "forms of other sites are not answered")

@@ -1,0 +1,142 @@
+"""What pods may not share: a ReadWriteOncePod claim anywhere, and on one node a disk that somebody may write to.
+
+As in kube-scheduler this holds for claims that pods name, not for those of ephemeral volumes, and for disks of Google,
+Amazon, iSCSI and Ceph that pods name themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from stromboli.api import keys
+from stromboli.api.objects import Disks
+from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.plugin import Filters, Passing
+from stromboli.kube.numbered import Numbered
+from stromboli.kube.placed import PlacedPods, Scope
+from stromboli.kube.storage import Storage
+from stromboli.state.classes import PodClass
+from stromboli.state.pods import PodRecord
+
+_EXCLUSIVE = "ReadWriteOncePod"
+_CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+
+#: what tells a disk from others, and whether it is mounted to be read only
+Disk = tuple[tuple[str, ...], bool]
+
+
+class VolumeRestrictions:
+    """The rule in one session."""
+
+    def __init__(self, storage: Storage, placed: PlacedPods, nodes: int) -> None:
+        """There are so many nodes."""
+        self._storage = storage
+        self._placed = placed
+        self._nodes = nodes
+
+    def filters(self, pod: PodRecord) -> Filters:
+        """Nodes where nothing of the pod's is in use that it cannot share."""
+        disks = exclusive_disks(pod.pod_class)
+        if disks:
+            yield Passing("node(s) had no available disk"), self._free(disks)
+        claims = self._exclusive_claims(pod)
+        if claims and self._in_use(claims):
+            yield Passing(_CLAIM_IN_USE), np.zeros(self._nodes, np.bool_)
+
+    def scope(self, pod: PodRecord) -> Scope:
+        """On which pods it depends what is said of a node."""
+        if self._exclusive_claims(pod):
+            return Scope.Anywhere
+        return Scope.OnNode if exclusive_disks(pod.pod_class) else Scope.Nowhere
+
+    def _exclusive_claims(self, pod: PodRecord) -> frozenset[str]:
+        """The keys of those of a pod's claims that one pod may use at a time."""
+        return frozenset(
+            claim.key
+            for name in pod.pod_class.claims
+            if name not in pod.pod_class.ephemeral_claims
+            and (claim := self._storage.claim(pod.namespace, name)) is not None
+            and _EXCLUSIVE in (claim.spec.access_modes or ())
+        )
+
+    def _in_use(self, claims: frozenset[str]) -> bool:
+        users = partial(self._placed.traits(named_claims).index(ClaimIndex).users, claims)
+        return self._placed.with_traits(named_claims, claims, users) is not None
+
+    def _free(self, disks: frozenset[Disk]) -> Mask:
+        conflicting = partial(self._placed.traits(exclusive_disks).index(DiskIndex).conflicting, disks)
+        counts = self._placed.with_traits(exclusive_disks, disks, conflicting)
+        return np.ones(self._nodes, np.bool_) if counts is None else counts == 0
+
+
+def named_claims(pod_class: PodClass) -> frozenset[str] | None:
+    """The keys of the claims that pods of a class name themselves; None without any."""
+    named = frozenset(pod_class.claims).difference(pod_class.ephemeral_claims)
+    return frozenset(keys.key(pod_class.namespace, name) for name in named) or None
+
+
+def exclusive_disks(pod_class: PodClass) -> frozenset[Disk] | None:
+    """The disks that pods of a class name and may not share with everybody; None without any."""
+    return frozenset(disk for volume in pod_class.disks for disk in _disks(volume)) or None
+
+
+def _disks(volume: Disks) -> Iterator[Disk]:
+    """What a volume claims; an image of Ceph is claimed at each of its monitors."""
+    if (gce := volume.gce_persistent_disk) is not None:
+        yield ("gce", gce.pd_name), bool(gce.read_only)
+    if (aws := volume.aws_elastic_block_store) is not None:
+        yield ("aws", aws.volume_id), False
+    if (iscsi := volume.iscsi) is not None:
+        yield ("iscsi", iscsi.iqn), bool(iscsi.read_only)
+    if (rbd := volume.rbd) is not None:
+        for monitor in rbd.monitors or ():
+            yield ("rbd", monitor, rbd.pool or "", rbd.image), bool(rbd.read_only)
+
+
+class ClaimIndex:
+    """Sets of claims by their members."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._users: Numbered[str] = Numbered()
+
+    def extend(self, values: Sequence[frozenset[str]]) -> None:
+        first, self._size = self._size, self._size + len(values)
+        for number, claims in enumerate(values, first):
+            for claim in claims:
+                self._users.add(claim, number)
+
+    def users(self, claims: frozenset[str]) -> tuple[Rows, Vector]:
+        """The sets with any of some claims, each 1."""
+        found = np.unique(self._users.of(claims, self._size))
+        return found, np.ones(len(found))
+
+
+class DiskIndex:
+    """Sets of disks by what they claim."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._all: Numbered[tuple[str, ...]] = Numbered()
+        self._written: Numbered[tuple[str, ...]] = Numbered()
+
+    def extend(self, values: Sequence[frozenset[Disk]]) -> None:
+        first, self._size = self._size, self._size + len(values)
+        for number, disks in enumerate(values, first):
+            for disk, read_only in disks:
+                self._all.add(disk, number)
+                if not read_only:
+                    self._written.add(disk, number)
+
+    def conflicting(self, wanted: frozenset[Disk]) -> tuple[Rows, Vector]:
+        """The sets that cannot share a node with some disks, each 1: a disk is shared if all only read it."""
+        read = (disk for disk, read_only in wanted if read_only)
+        written = (disk for disk, read_only in wanted if not read_only)
+        found = np.concatenate((self._written.of(read, self._size), self._all.of(written, self._size)))
+        found = np.unique(found)
+        return found, np.ones(len(found))
