@@ -18,6 +18,7 @@ from stromboli.framework.points import Tiers
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
+from stromboli.kube.dra.extended import with_device_resources
 from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
 from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.state.snapshot import Snapshot
@@ -70,8 +71,11 @@ class Engine:
         registry: Registry | None = None,
         compatibility: Compatibility | None = None,
         source: str = "",
+        recorded: bool = False,
     ) -> None:
         """`compatibility` outweighs what the policy says; without either the rules are strict.
+
+        `recorded` is for scenarios that were recorded, see `policy.rules`.
 
         Raises PolicyError.
         """
@@ -87,7 +91,7 @@ class Engine:
             spellings=self.registry.spellings,
             source=source,
         )
-        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules)
+        self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules, recorded=recorded)
         self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
 
     def decide(
@@ -95,7 +99,8 @@ class Engine:
     ) -> SessionResult:
         """Run one session at `now`, in seconds since the epoch; `clock` times its parts."""
         if not self.rules.volume_limits:
-            snapshot = with_attachments(snapshot)
+            snapshot = with_attachments(snapshot, local=not self.rules.local_volumes)
+        snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
         tiers = self._tiers(environment, failures)

@@ -35,10 +35,13 @@ _SHAPES: Mapping[str, Any] = {
     "PersistentVolumeClaim": storage.PersistentVolumeClaim,
     "StorageClass": storage.StorageClass,
     "CSINode": storage.CSINode,
+    "CSIDriver": storage.CSIDriver,
+    "CSIStorageCapacity": storage.CSIStorageCapacity,
     "VolumeAttachment": storage.VolumeAttachment,
     "ResourceClaim": devices.ResourceClaim,
     "ResourceSlice": devices.ResourceSlice,
     "DeviceClass": devices.DeviceClass,
+    "DeviceTaintRule": devices.DeviceTaintRule,
     "PodDisruptionBudget": objects.DisruptionBudget,
     "ResourceQuota": objects.ResourceQuota,
 }

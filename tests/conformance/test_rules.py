@@ -29,6 +29,7 @@ SHOWN_BY = {
     "budgets": "pdb-9001-pod-without-labels-is-never-a-victim",
     "ancestor_shares": "hiercap-9000-from-the-other-parent",
     "volume_limits": "volumes-9001-unbound-local-volume-counts-as-csi-volume",
+    "local_volumes": "volumes-9003-unbound-local-volume-with-proportion",
     "devices": "deviceshare-9010-vgpu-spread-gives-no-node-score",
     "extender_errors": "extender-9004-prioritize-answers-nothing",
     "missing_claims": "dra-0006",

@@ -17,8 +17,10 @@ from stromboli.live.client import Credentials, Kube
 from tests.controlplane.cluster import eventually
 from tests.e2e.audit import Audit, right
 from tests.e2e.conftest import Start
+from tests.e2e.provisioner import PROVISIONER, VOLUMES, Provisioner, volume
 from tests.e2e.test_claims import Devices, disturbed
 from tests.e2e.test_definitions import without_status
+from tests.e2e.test_volumes import Disks, mounting
 from tests.e2e.world import Object, World, pod
 
 pytestmark = pytest.mark.e2e
@@ -36,25 +38,37 @@ RIGHTS = {
     "watch pods": "sees pods come and go",
     "list persistentvolumes": "places pods by their volumes",
     "watch persistentvolumes": "sees volumes change",
+    "get persistentvolumes": "reads volumes anew that others change",
+    "patch persistentvolumes": "gives volumes to claims",
     "list persistentvolumeclaims": "places pods by their claims",
     "watch persistentvolumeclaims": "sees claims change",
+    "get persistentvolumeclaims": "reads claims anew that others change",
+    "patch persistentvolumeclaims": "says for which node the volume of a claim is made",
     "list resourcequotas": "admits gangs by quotas",
     "watch resourcequotas": "sees quotas change",
     "list scheduling.k8s.io/priorityclasses": "orders gangs by priority",
     "watch scheduling.k8s.io/priorityclasses": "sees priorities change",
     "list policy/poddisruptionbudgets": "spares pods by their budgets",
     "watch policy/poddisruptionbudgets": "sees budgets change",
+    "list storage.k8s.io/csidrivers": "knows who publishes the capacity of storage",
+    "watch storage.k8s.io/csidrivers": "sees drivers change",
     "list storage.k8s.io/csinodes": "counts the volumes of nodes",
     "watch storage.k8s.io/csinodes": "sees drivers change",
+    "list storage.k8s.io/csistoragecapacities": "places pods where volumes can be made",
+    "watch storage.k8s.io/csistoragecapacities": "sees storage change",
     "list storage.k8s.io/storageclasses": "binds volumes late",
     "watch storage.k8s.io/storageclasses": "sees storage classes change",
     "list storage.k8s.io/volumeattachments": "counts the volumes of nodes",
     "watch storage.k8s.io/volumeattachments": "sees volumes attached and detached",
     "list resource.k8s.io/deviceclasses": "allocates devices",
     "watch resource.k8s.io/deviceclasses": "sees device classes change",
+    "list resource.k8s.io/devicetaintrules": "keeps pods from tainted devices",
+    "watch resource.k8s.io/devicetaintrules": "sees taints change, from 1.37 on",
     "list resource.k8s.io/resourceclaims": "allocates devices",
     "watch resource.k8s.io/resourceclaims": "sees claims change",
     "get resource.k8s.io/resourceclaims": "reads claims anew that others change",
+    "create resource.k8s.io/resourceclaims": "makes claims for extended resources",
+    "delete resource.k8s.io/resourceclaims": "takes them back",
     "update resource.k8s.io/resourceclaims": "keeps claims with devices from being deleted",
     "update resource.k8s.io/resourceclaims/status": "gives claims their devices",
     "update resource.k8s.io/resourceclaims/binding": "may do so: the API server asks for this right as well",
@@ -99,8 +113,8 @@ RIGHTS = {
     "create coordination.k8s.io/leases": "takes turns with other replicas",
     "update coordination.k8s.io/leases": "takes turns with other replicas",
 }
-#: of these the record of requests says nothing
-ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding"}
+#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
+ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding", "watch resource.k8s.io/devicetaintrules"}
 #: the chart's policy evicts nobody
 EVICTING = """
 actions: "enqueue, allocate, preempt, backfill"
@@ -203,6 +217,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
         eventually(lambda: world.group_status("late").get("phase") == "Running")
 
     given_devices(world)
+    given_volumes(world)
     closed_by_command(world)
     asyncio.run(reviewed(world))
 
@@ -219,10 +234,26 @@ def given_devices(world: World) -> None:
     devices = Devices(world)
     devices.device_class("gpu")
     devices.slice("gpus", [{"name": f"gpu-{number}"} for number in range(20)], allNodes=True)
-    with disturbed(devices, [f"claims-{number}" for number in range(20)]):
+    with disturbed(world, [f"{devices.claims}/claims-{number}" for number in range(20)]):
         devices.gang("claims", 20, cpu="1m")
         eventually(lambda: len(devices.allocated()) == 20)
     devices.clear()
+
+
+def given_volumes(world: World) -> None:
+    """Have claims bound that somebody else changes meanwhile, as he does the volumes."""
+    disks = Disks(world)
+    disks.storage_class("local")
+    disks.storage_class("made", PROVISIONER)
+    disks.volumes([volume(f"disk-{number}", "node-0", "local") for number in range(20)])
+    claims = [(f"{of}-{number}", of) for number in range(20) for of in ("local", "made")]
+    disks.claim_all([disks.claim(name, of) for name, of in claims])
+    paths = [f"{disks.claims}/{name}" for name, _ in claims] + [f"{VOLUMES}/disk-{number}" for number in range(20)]
+    with disturbed(world, paths), Provisioner(world.cluster, world.namespace):
+        world.group("disks", 20)
+        world.pods([mounting(f"disks-{n}", f"local-{n}", f"made-{n}", group="disks", cpu="1m") for n in range(20)])
+        eventually(lambda: len(disks.bound()) == 40)
+    disks.clear()
 
 
 def closed_by_command(world: World) -> None:

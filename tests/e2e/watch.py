@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from math import ceil
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 import msgspec
@@ -158,6 +158,65 @@ class PodWatch:
                 self.bound[name] = now
             self.node[name] = node or before
             self._changed.notify_all()
+
+
+class Since:
+    """A watch in a thread: the version of the cluster in which something was first true of each object of a list."""
+
+    def __init__(self, cluster: Cluster, path: str, holds: Callable[[dict[str, Any]], bool]) -> None:
+        self._cluster = cluster
+        self._path = path
+        self._holds = holds
+        self._stopping = False
+        self._listed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="since", daemon=True)
+        #: resourceVersion by name
+        self.since: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._listed.wait(30)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The thread ends when the stream next says something, or times out.
+        self._stopping = True
+
+    def _follow(self) -> None:
+        version = ""
+        while not self._stopping:
+            try:
+                with self._cluster.client(timeout=30) as api:
+                    version = version or self._list(api)
+                    version = self._stream(api, version)
+            except httpx.HTTPError:
+                time.sleep(0.1)
+
+    def _list(self, api: httpx.Client) -> str:
+        listed = api.get(self._path).raise_for_status().json()
+        for each in listed["items"]:
+            self._see(each)
+        self._listed.set()
+        version: str = listed["metadata"]["resourceVersion"]
+        return version
+
+    def _stream(self, api: httpx.Client, version: str) -> str:
+        """Follow until the server ends it; returns where to go on, so that nothing is missed."""
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "60"}
+        with api.stream("GET", self._path, params=query, timeout=httpx.Timeout(5, read=None)) as answer:
+            for line in answer.raise_for_status().iter_lines():
+                found = msgspec.json.decode(line)["object"]
+                if self._stopping or found["kind"] == "Status":
+                    return version
+                version = found["metadata"]["resourceVersion"]
+                self._see(found)
+        return version
+
+    def _see(self, found: dict[str, Any]) -> None:
+        if self._holds(found):
+            self.since.setdefault(found["metadata"]["name"], int(found["metadata"]["resourceVersion"]))
 
 
 def percentile(values: list[float], percent: float) -> float:

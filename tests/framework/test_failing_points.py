@@ -31,7 +31,7 @@ GATES = frozenset(
     {
         *("job_valid", "job_enqueueable", "job_missing", "job_pipelined", "job_starving", "sub_job_missing"),
         *("sub_job_pipelined", "overused", "allocatable", "lendable", "preemptive", "predicate", "refusal"),
-        *("hyper_node_gradient", "bind_annotations", "bind_claims"),
+        *("hyper_node_gradient", "bind_annotations", "bind_claims", "bind_volumes"),
     }
 )
 
@@ -84,7 +84,8 @@ NEUTRAL = {
     "job_missing": "0", "sub_job_missing": "0", "job_starving": "True", "allocatable": "(count, None)",
     "job_enqueueable": "__import__('stromboli.framework.plugin').framework.plugin.Vote.Abstain",
     "job_pipelined": "__import__('stromboli.framework.plugin').framework.plugin.Vote.Abstain",
-    "predicate": "[]", "bind_annotations": "{}", "bind_claims": "[]", "overused": "None", "identity": "0",
+    "predicate": "[]", "bind_annotations": "{}", "bind_claims": "[]", "bind_volumes": "[]", "overused": "None",
+    "identity": "0",
 }  # fmt: skip
 
 

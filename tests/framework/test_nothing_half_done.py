@@ -56,6 +56,7 @@ NEUTRAL: dict[str, Callable[..., Any]] = {
     "refusal": lambda pod, node: None,
     "bind_annotations": lambda pod, node: {},
     "bind_claims": lambda pod, node: [],
+    "bind_volumes": lambda pod, node: [],
     "on_allocate": lambda operation: None,
     "on_deallocate": lambda operation: None,
 }

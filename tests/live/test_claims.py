@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.api import keys
 from stromboli.engine import Engine
-from stromboli.live import claims
+from stromboli.live import claims, reserving
 from tests.kube.test_dra import allocation, claim, device, device_class, resource_slice
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
@@ -203,7 +203,7 @@ async def test_what_a_former_leader_reserved_for_a_pod_that_waits_is_given_back(
 async def test_a_release_that_fails_is_tried_again(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "_AGAIN", 0.05)
+    monkeypatch.setattr(reserving, "_AGAIN", 0.05)
     await start(engine)
     cluster.fail("POST", "/pods/p/binding", 422, times=1_000)
     claimed(cluster, "p", cpu="1")

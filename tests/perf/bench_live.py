@@ -225,7 +225,7 @@ async def _bind(api: Running, count: int) -> tuple[float, float]:
         mirror,
         events,
         Recall(kube, mirror),
-        Claims(binding, mirror, lambda: "", workers=settings.bind_connections, rate=1e9),
+        [Claims(binding, mirror, lambda: "", workers=settings.bind_connections, rate=1e9)],
         observer,
         workers=settings.bind_connections,
         rate=1e9,

@@ -31,6 +31,20 @@ class ClaimUse(About, frozen=True):
     allocation: Mapping[str, Any]
     #: whether it is still to be written; else it was there when this was decided
     new: bool
+    #: the claim as it is to be created, for the extended resources of the pod; None for one that is there
+    manifest: Mapping[str, Any] | None = None
+    #: which containers have devices of which of its requests, for `status.extendedResourceClaimStatus` of the pod
+    mappings: Sequence[Mapping[str, str]] = ()
+
+
+class VolumeUse(About, frozen=True):
+    """A PersistentVolumeClaim that is bound before its pod is."""
+
+    uid: str
+    #: the PersistentVolume that it gets; empty when one is provisioned for the node of the pod
+    volume: str = ""
+    #: seconds that it may take from the decision on
+    within: float = 600.0
 
 
 class Bind(About, frozen=True):
@@ -42,6 +56,8 @@ class Bind(About, frozen=True):
     annotations: Mapping[str, str] = {}
     #: the resource claims that are reserved for the pod first
     claims: Sequence[ClaimUse] = ()
+    #: the claims of its volumes that are bound first
+    volumes: Sequence[VolumeUse] = ()
 
 
 class Evict(About, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,7 +18,9 @@ from stromboli.framework import reasons
 from stromboli.framework.explain import why
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.session import Session
-from stromboli.state.pods import PodRecord
+from stromboli.kube.pod_claims import claims_of
+from stromboli.kube.storage import storage_of
+from stromboli.state.pods import PodRecord, timestamp
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
@@ -120,10 +122,29 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
     if state in _BINDING:
         if pod.node_name and pod.node_name not in {record.name for record in session.view.nodes.facts.records}:
             return f"it is bound to {node}, which is not there"
-        return f"it is being bound to {node}" if not pod.node_name else f"it is bound to {node} and starts"
+        if pod.node_name:
+            return f"it is bound to {node} and starts"
+        lacking = _volumes_that_lack(session, pod)
+        return f"it is bound to {node} once it has {lacking}" if lacking else f"it is being bound to {node}"
     if state is PodState.Releasing:
         return f"it is on its way out{f' of {node}' if node else ''}"
     return f"{state.name} on {node}" if node else state.name
+
+
+def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
+    """The volumes that a pod waits for, each with who makes it and since when; empty without any."""
+    return " and ".join(_waited_for(session, pod))
+
+
+def _waited_for(session: Session, pod: PodRecord) -> Iterator[str]:
+    storage = storage_of(session.view.snapshot)
+    for claim in claims_of(pod, storage):
+        if claim.bound or claim.waiting_since is None:
+            continue
+        storage_class = storage.storage_class(claim.storage_class)
+        made = claim.selected_node is not None and storage_class is not None
+        by = f", which {storage_class.provisioner} is to make" if made and storage_class else ""
+        yield f"the volume of claim {claim.metadata.name}{by} (waited for since {timestamp(claim.waiting_since)})"
 
 
 def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecord], reason: Reason | None) -> Answer:
@@ -285,7 +306,13 @@ def _gang(job: Job, waiting: Sequence[PodRecord], fitting: int) -> str:
 
 def _binding(session: Session, job: Job) -> str:
     under_way = sum(job.counts[state] for state in _BINDING)
-    return f"{under_way} pods are decided and not running yet" if under_way else ""
+    if not under_way:
+        return ""
+    rows = session.view.membership.rows(job.index)
+    binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
+    lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
+    waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
+    return f"{under_way} pods are decided and not running yet{waits}"
 
 
 # -- others ----------------------------------------------------------------------------------------------------------

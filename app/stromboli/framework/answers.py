@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from stromboli.api.decisions import ClaimUse
 from stromboli.api.errors import StromboliError
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector
@@ -21,6 +20,7 @@ from stromboli.api.validation import shown
 from stromboli.framework.plugin import Vote
 
 Method = Callable[..., Any]
+T = TypeVar("T")
 
 _BOOL = np.dtype(np.bool_)
 _REAL = frozenset("fiu")
@@ -253,11 +253,11 @@ def texts(method: Method, answer: Any) -> Mapping[str, str]:
     raise AnswerError(method, "a mapping of texts", answer)
 
 
-def claims(method: Method, answer: Any) -> Sequence[ClaimUse]:
-    """Claims that pods use."""
-    if isinstance(answer, Sequence) and all(type(each) is ClaimUse for each in answer):
+def uses(method: Method, answer: Any, kind: type[T]) -> Sequence[T]:
+    """Claims that pods use, of one kind."""
+    if isinstance(answer, Sequence) and all(type(each) is kind for each in answer):
         return answer
-    raise AnswerError(method, "a list of ClaimUse", answer)
+    raise AnswerError(method, f"a list of {kind.__name__}", answer)
 
 
 def hashable(method: Method, answer: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from stromboli.api.decisions import ClaimUse
+from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.definition import check_methods, public_methods
@@ -385,6 +385,10 @@ class Plugin:
 
     def bind_claims(self, pod: PodRecord, node: int) -> Sequence[ClaimUse]:
         """Resource claims that are reserved for a pod before it is bound. Asked only for pods that name claims."""
+        raise NotImplementedError
+
+    def bind_volumes(self, pod: PodRecord, node: int) -> Sequence[VolumeUse]:
+        """PersistentVolumeClaims that are bound before a pod is. Asked only for pods that mount claims."""
         raise NotImplementedError
 
     # -- accounts ------------------------------------------------------------------------------------------------

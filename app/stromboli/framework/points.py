@@ -59,6 +59,7 @@ WITHOUT_SWITCH = frozenset(
         "identity",
         "bind_annotations",
         "bind_claims",
+        "bind_volumes",
         "refusal",
         "on_allocate",
         "on_deallocate",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
-from stromboli.api.decisions import ClaimUse
+from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework import answers, reasons
@@ -16,6 +17,8 @@ from stromboli.framework.points import Points
 from stromboli.framework.view import View
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
+
+Use = TypeVar("Use", ClaimUse, VolumeUse)
 
 
 class Questions:
@@ -302,10 +305,17 @@ class Questions:
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         """The resource claims that are reserved for a pod before it is bound."""
-        found: list[ClaimUse] = []
-        for method in self._points.all("bind_claims"):
+        return self._uses("bind_claims", ClaimUse, pod, node)
+
+    def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
+        """The PersistentVolumeClaims that are bound before a pod is."""
+        return self._uses("bind_volumes", VolumeUse, pod, node)
+
+    def _uses(self, point: str, kind: type[Use], pod: PodRecord, node: int) -> list[Use]:
+        found: list[Use] = []
+        for method in self._points.all(point):
             try:
-                found += answers.claims(method, method(pod, node))
+                found += answers.uses(method, method(pod, node), kind)
             except BaseException as error:
-                self._points.hold("bind_claims", method, error, (pod,))
+                self._points.hold(point, method, error, (pod,))
         return found

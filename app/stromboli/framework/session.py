@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stromboli.api.decisions import Bind, ClaimUse, Decision, Evict
+from stromboli.api.decisions import Bind, ClaimUse, Decision, Evict, VolumeUse
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import CPU, MEMORY, Mask, fits
 from stromboli.framework import reasons
@@ -367,10 +367,10 @@ class Session:
     def _decide(self, operations: Sequence[Operation]) -> None:
         """Turn operations into decisions. Plugins are asked before anything is done."""
         annotations = self._annotations(operations) if self.ask.may_annotate else {}
-        claims = self._claims(operations)
+        claims, volumes = self._claims(operations), self._volumes(operations)
         for operation in operations:
             if operation.kind is Kind.Allocate:
-                self._bind(operation, annotations, claims)
+                self._bind(operation, annotations, claims, volumes)
             elif operation.kind is Kind.Evict:
                 self._evict(operation)
             elif operation.origin >= 0:
@@ -394,7 +394,16 @@ class Session:
         return {
             pod.row: self.ask.bind_claims(pod, node)
             for operation in operations
-            if operation.kind is Kind.Allocate and operation.pods[0].pod_class.spec.resource_claims
+            if operation.kind is Kind.Allocate and operation.pods[0].pod_class.needs_claims(self.view.snapshot.claimed)
+            for pod, node in zip(operation.pods, operation.nodes, strict=True)
+        }
+
+    def _volumes(self, operations: Sequence[Operation]) -> dict[int, Sequence[VolumeUse]]:
+        """The claims of volumes that are bound before pods are, by row."""
+        return {
+            pod.row: self.ask.bind_volumes(pod, node)
+            for operation in operations
+            if operation.kind is Kind.Allocate and operation.pods[0].pod_class.claims
             for pod, node in zip(operation.pods, operation.nodes, strict=True)
         }
 
@@ -403,13 +412,15 @@ class Session:
         operation: Operation,
         annotations: Mapping[int, Mapping[str, str]],
         claims: Mapping[int, Sequence[ClaimUse]],
+        volumes: Mapping[int, Sequence[VolumeUse]],
     ) -> None:
         self.ledger.bind(operation)
         self.view.trace.placed(operation.pods)
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
             self.bound[pod.key] = name = self.view.nodes.name(node)
             on_pod = annotations.get(pod.row, _NO_ANNOTATIONS)
-            self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, name, on_pod, claims.get(pod.row, ())))
+            uses, bound = claims.get(pod.row, ()), volumes.get(pod.row, ())
+            self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, name, on_pod, uses, bound))
 
     def _evict(self, operation: Operation) -> None:
         pod, node = operation.pods[0], operation.nodes[0]

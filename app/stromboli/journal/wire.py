@@ -25,7 +25,7 @@ from stromboli.framework.kept import KeptPlaces, KeptRoom
 from stromboli.state.refusals import Refusal
 
 #: changes when a journal can no longer be read by those who read the one before
-FORMAT = 3
+FORMAT = 4
 _NAME = b"stromboli journal "
 #: bytes of a frame as it is and deflated, and of all frames of a journal together
 _LARGEST_FRAME = 64 << 20

@@ -17,7 +17,7 @@ from stromboli.api.resources import Matrix
 from stromboli.kube.csi_migration import Volume
 from stromboli.kube.csi_nodes import csi_nodes
 from stromboli.kube.mounted import mounted_volumes
-from stromboli.kube.storage import PersistentVolumeClaim, Storage, storage_of
+from stromboli.kube.storage import NO_PROVISIONER, PersistentVolumeClaim, Storage, storage_of
 from stromboli.state.snapshot import Snapshot
 
 #: provisioners whose volumes are not counted
@@ -27,9 +27,12 @@ _DRIVER_PARAMETER = "csi.storage.k8s.io/csi-driver-name"
 _NO_LIMIT = 2**31 - 1
 
 
-def with_attachments(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with a dimension for each driver, when any pod mounts a claim; else the snapshot itself."""
-    mounted = mounted_volumes(snapshot, storage_of(snapshot), _counted)
+def with_attachments(snapshot: Snapshot, *, local: bool) -> Snapshot:
+    """The snapshot with a dimension for each driver, when any pod mounts a claim; else the snapshot itself.
+
+    `local` says whether claims that wait for a volume of a class without provisioner count, too.
+    """
+    mounted = mounted_volumes(snapshot, storage_of(snapshot), _counted_with_local if local else _counted)
     pods = snapshot.pods
     rows = np.flatnonzero(pods.job > -2)
     of_class = np.full(len(snapshot.classes), -1)
@@ -57,8 +60,17 @@ def with_attachments(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _counted(_: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
+def _counted(volumes: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
     """What claims count against, each of them once."""
+    for driver, number in _counted_with_local(volumes, claims, storage):
+        if driver != NO_PROVISIONER:
+            yield driver, number
+
+
+def _counted_with_local(
+    _: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
+) -> Iterator[Volume]:
+    """The same, with those that no driver attaches."""
     for number, claim in enumerate(claims):
         driver = _driver(claim, storage)
         if driver:

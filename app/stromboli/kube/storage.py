@@ -15,8 +15,13 @@ from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: of classes whose volumes are made beforehand
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: what the service lets sessions see of claims beside what the API server has: since when their binding is waited for,
+#: in seconds since the epoch, and the nodes for which no volume came of it a moment ago, with commas between them
+WAITING_SINCE, REFUSED_ON = "stromboli.io/volume-waits-since", "stromboli.io/volume-refused-on"
 _MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
@@ -71,7 +76,7 @@ class PersistentVolumeClaim(Record, frozen=True):
     @property
     def bound(self) -> bool:
         """Whether it has its volume for good."""
-        return bool(self.spec.volume_name) and _BIND_COMPLETED in (self.metadata.annotations or {})
+        return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
 
     @property
     def controller(self) -> str | None:
@@ -81,7 +86,18 @@ class PersistentVolumeClaim(Record, frozen=True):
     @property
     def selected_node(self) -> str | None:
         """The node for which its volume is being made."""
-        return (self.metadata.annotations or {}).get(_SELECTED_NODE)
+        return (self.metadata.annotations or {}).get(SELECTED_NODE)
+
+    @property
+    def refused_on(self) -> list[str]:
+        """The nodes for which no volume was made a moment ago."""
+        names = (self.metadata.annotations or {}).get(REFUSED_ON)
+        return names.split(",") if names else []
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the service began to wait for its volume, in seconds since the epoch."""
+        return readers.number((self.metadata.annotations or {}).get(WAITING_SINCE))
 
 
 class ClaimReference(Record, frozen=True):
@@ -197,6 +213,25 @@ class VolumeAttachment(Record, frozen=True):
     spec: AttachmentSpec = AttachmentSpec()
 
 
+class CSIDriverSpec(Record, frozen=True):
+    storage_capacity: bool | None = None
+
+
+class CSIDriver(Record, frozen=True):
+    metadata: Meta
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Record, frozen=True):
+    """How much storage of a class there is for some nodes."""
+
+    metadata: Meta
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: objects.Quantity | None = None
+    maximum_volume_size: objects.Quantity | None = None
+
+
 R = TypeVar("R", bound=Record)
 
 
@@ -224,6 +259,10 @@ class Storage:
     def storage_class(self, name: str) -> StorageClass | None:
         """A storage class, None when there is none of that name."""
         return self._get(StorageClass, name)
+
+    def driver(self, name: str) -> CSIDriver | None:
+        """A CSI driver, None when there is none of that name."""
+        return self._get(CSIDriver, name)
 
     def plain(self, kind: str) -> PlainObjects:
         """The objects of a kind as they came, by key."""

@@ -1,18 +1,19 @@
 """Persistent volumes: a pod goes where its bound volumes can be reached, and unbound claims can get one.
 
 A claim whose class waits for its first consumer is matched with the smallest free volume that suits it and that the
-node can reach; without one, its class must be able to make a volume for the node. What a pod of this session would
-bind is taken for the pods after it. CSIStorageCapacity is not looked at.
+node can reach; without one, its class must be able to make a volume for the node, where there is enough storage as far
+as its driver publishes that. What a pod of this session would bind is taken for the pods after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import numpy as np
 
+from stromboli.api.decisions import VolumeUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.nodes import read_only
@@ -21,13 +22,13 @@ from stromboli.kube.csi_migration import migrated_terms
 from stromboli.kube.csi_nodes import CsiNodes
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.kube.pod_claims import claim_obstacle, claims_of
-from stromboli.kube.storage import PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
+from stromboli.kube.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, Storage, StorageClass
+from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.volume_index import VolumeIndex, fits, reach, reaching
 from stromboli.state.nodes import NodeFacts
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import Requirement, derived
 
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -36,6 +37,8 @@ _ZONE_LABELS = {
 }
 _UNREACHABLE = "node(s) didn't match PersistentVolume's node affinity"
 _NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+_NO_SPACE = "node(s) did not have enough free storage"
+_REFUSED = "node(s) for which no volume was made a moment ago"
 _NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
@@ -50,24 +53,46 @@ class Bindings:
     choices: list[Rows]
     #: nodes where every claim gets a volume or can have one made, shape (nodes,)
     satisfied: Mask
+    #: nodes where none is refused for want of storage, shape (nodes,)
+    spacious: Mask
+    #: nodes for which none was refused a moment ago, shape (nodes,)
+    welcome: Mask
+
+
+@dataclass(slots=True)
+class _Given:
+    """What a claim gets in this session."""
+
+    claim: PersistentVolumeClaim
+    #: None where one is made for the node
+    volume: PersistentVolume | None
+    node: int
+    #: rows of the pods that got a place with it
+    users: set[int] = field(default_factory=set)
 
 
 class VolumeBinding:
     """Bound and unbound claims of pods in one session."""
 
-    def __init__(self, facts: NodeFacts, storage: Storage, volumes: VolumeIndex, nodes: Callable[[], CsiNodes]) -> None:
+    def __init__(
+        self,
+        facts: NodeFacts,
+        storage: Storage,
+        volumes: VolumeIndex,
+        nodes: Callable[[], CsiNodes],
+        capacity: StorageCapacity,
+    ) -> None:
         self._facts = facts
         self._csi_nodes = nodes
         self._storage = storage
         self._volumes = volumes
-        #: volumes that are taken for claims in this session, by the claim's key
-        self._taken: dict[str, PersistentVolume] = {}
+        self._capacity = capacity
+        #: what is reserved in this session, by the claim's key
+        self._given: dict[str, _Given] = {}
         #: of the free volumes of each class those that are not taken, shape (volumes,)
         self._left: dict[str, Mask] = {}
-        #: the node for which a claim's volume will be made, by the claim's key
-        self._made_for: dict[str, str] = {}
-        #: what each pod took: keys of claims that got a volume, and of those for which one will be made
-        self._taken_by: dict[int, tuple[list[str], list[str]]] = {}
+        #: keys of the claims that wait for each pod that got a place
+        self._waiting: dict[int, list[str]] = {}
         #: the last answer while nothing was taken or given back: who gets a node was just asked about
         self._last: tuple[list[PersistentVolumeClaim], Bindings] | None = None
 
@@ -86,7 +111,10 @@ class VolumeBinding:
                 yield _UNREACHABLE, self._reachable(volume)
         unbound = self._unbound(pod)
         if unbound:
-            yield _NOTHING_TO_BIND, self._bindings(unbound).satisfied
+            bindings = self._bindings(unbound)
+            yield _REFUSED, bindings.welcome
+            yield _NOTHING_TO_BIND, bindings.satisfied
+            yield _NO_SPACE, bindings.spacious
 
     def waits_for_consumer(self, pod: PodRecord) -> bool:
         """Whether placing the pod binds claims."""
@@ -98,32 +126,40 @@ class VolumeBinding:
         if not unbound:
             return
         bindings = self._bindings(unbound)
-        taken, made = [], []
         for claim, volumes, choice in zip(bindings.claims, bindings.volumes, bindings.choices, strict=True):
-            if choice[node] >= 0:
-                if claim.key not in self._taken:
-                    self._take(claim.key, volumes[choice[node]])
-                    taken.append(claim.key)
-            elif claim.key not in self._made_for:
-                self._made_for[claim.key] = self._facts.records[node].name
-                made.append(claim.key)
-        self._taken_by[pod.row] = (taken, made)
+            given = self._given.get(claim.key)
+            if given is None:
+                volume = volumes[choice[node]] if choice[node] >= 0 else None
+                given = self._given[claim.key] = _Given(claim, volume, node)
+                self._mark(given, left=False)
+            given.users.add(pod.row)
+        self._waiting[pod.row] = [claim.key for claim in unbound]
         self._last = None
 
     def forget(self, pod: PodRecord) -> None:
-        """Give back what was taken for a pod."""
-        taken, made = self._taken_by.pop(pod.row, ((), ()))
-        for key in taken:
-            self._mark(self._taken.pop(key), left=True)
-        for key in made:
-            self._made_for.pop(key, None)
+        """Give back what was taken for a pod, unless others share it."""
+        for key in self._waiting.pop(pod.row, ()):
+            given = self._given[key]
+            given.users.discard(pod.row)
+            if not given.users:
+                self._mark(self._given.pop(key), left=True)
         self._last = None
 
-    def _take(self, key: str, volume: PersistentVolume) -> None:
-        self._taken[key] = volume
-        self._mark(volume, left=False)
+    def uses(self, pod: PodRecord, within: float) -> list[VolumeUse]:
+        """The claims that are to be bound before a pod that got a node, in seconds."""
+        return [self._use(self._given[key], within) for key in self._waiting.get(pod.row, ())]
 
-    def _mark(self, volume: PersistentVolume, *, left: bool) -> None:
+    def _use(self, given: _Given, within: float) -> VolumeUse:
+        metadata, volume = given.claim.metadata, given.volume
+        name = volume.metadata.name if volume is not None else ""
+        return VolumeUse(metadata.namespace or "default", metadata.name, metadata.uid or "", name, within)
+
+    def _mark(self, given: _Given, *, left: bool) -> None:
+        """Note what a claim takes, or gives back."""
+        volume, claim = given.volume, given.claim
+        if volume is None:
+            self._capacity.promise(claim.storage_class, given.node, -claim.requested if left else claim.requested)
+            return
         at = self._volumes.free(volume.storage_class, self._storage).index.get(volume.metadata.name)
         if at is not None:
             self._left_of(volume.storage_class)[at] = left
@@ -177,16 +213,28 @@ class VolumeBinding:
         return self._last[1]
 
     def _bound_now(self, claims: list[PersistentVolumeClaim]) -> Bindings:
-        out = Bindings(claims, [], [], np.ones(len(self._facts), np.bool_))
+        out = Bindings(claims, [], [], *(np.ones(len(self._facts), np.bool_) for _ in range(3)))
         for claim in claims:
-            selected = self._made_for.get(claim.key) or claim.selected_node
+            selected = self._selected(claim)
             volumes, choice = ((), self._nothing) if selected is not None else self._choice(claim, out)
             if selected is not None:
                 out.satisfied &= self._only(selected)
             out.satisfied &= (choice >= 0) | self._can_make(claim)
+            space = self._space(claim)
+            if space is not None:
+                out.spacious &= ~out.satisfied | (choice >= 0) | space
+            for name in claim.refused_on:
+                out.welcome &= ~self._only(name)
             out.volumes.append(volumes)
             out.choices.append(choice)
         return out
+
+    def _selected(self, claim: PersistentVolumeClaim) -> str | None:
+        """The node for which a claim's volume is or will be made; None when it is open whether and where."""
+        given = self._given.get(claim.key)
+        if given is not None:
+            return self._facts.records[given.node].name if given.volume is None else None
+        return claim.selected_node
 
     def _choice(self, claim: PersistentVolumeClaim, earlier: Bindings) -> tuple[Sequence[PersistentVolume], Rows]:
         """The volumes for a claim, and the best of them on each node that earlier claims of the pod leave."""
@@ -205,10 +253,10 @@ class VolumeBinding:
 
     def _own_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """The volume that is reserved for a claim, or was taken for it before; it gets no other one."""
-        own = [
-            *self._volumes.reserved(claim, self._storage),
-            *([self._taken[claim.key]] if claim.key in self._taken else []),
-        ]
+        given = self._given.get(claim.key)
+        own = self._volumes.reserved(claim, self._storage)
+        if given is not None and given.volume is not None:
+            own = [*own, given.volume]
         return next((each for each in own if each.capacity >= claim.requested and fits(claim, each)), None)
 
     @cached_property
@@ -219,9 +267,16 @@ class VolumeBinding:
     def _can_make(self, claim: PersistentVolumeClaim) -> Mask:
         """Nodes for which the claim's class can make a volume."""
         storage_class = self._storage.storage_class(claim.storage_class)
-        if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
+        if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
             return np.zeros(len(self._facts), np.bool_)
         return _allowed(storage_class, self._facts)
+
+    def _space(self, claim: PersistentVolumeClaim) -> Mask | None:
+        """Nodes for which there is enough storage for a claim; None for all, or when it has its share already."""
+        storage_class = self._storage.storage_class(claim.storage_class)
+        if storage_class is None or claim.key in self._given:
+            return None
+        return self._capacity.sufficient(storage_class.provisioner, storage_class.metadata.name, claim.requested)
 
     def _only(self, name: str) -> Mask:
         out = np.zeros(len(self._facts), np.bool_)

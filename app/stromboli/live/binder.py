@@ -7,8 +7,8 @@ Bindings leave in the order in which they were decided, so the pods of a gang le
 when it would be sent, because its pod or node is not what it was or another replica may lead, takes with it what was
 decided with it and is not sent yet. For pods that kube-scheduler binds, a binding is assumed and expected, but not
 sent; kube-scheduler is called back for it.
-The pods of a job whose claims have to be reserved first are bound when all of that is done. If some of it fails, all of
-them are decided anew.
+The pods of a job of which something has to be reserved first, such as devices and volumes, are bound when all of that
+is done. If some of it fails, all of them are decided anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
-from stromboli.live.claims import LATE, Claims, NotReservedError
+from stromboli.kube.volume_reservation import VolumeRefusedError
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, NotSentError
 from stromboli.live.events import Events, Reference, about_pod, about_pod_group
 from stromboli.live.json import Decoder
@@ -34,6 +34,7 @@ from stromboli.live.loop import node_terms, still_valid
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.recall import Recall
+from stromboli.live.reserving import LATE, NotReservedError, Reservations
 from stromboli.live.workers import run_workers
 from stromboli.state.snapshot import Snapshot
 
@@ -76,7 +77,7 @@ class Binder:
         mirror: Mirror,
         events: Events,
         recall: Recall,
-        claims: Claims,
+        reservations: Sequence[Reservations],
         observer: Observer,
         *,
         workers: int,
@@ -84,20 +85,20 @@ class Binder:
         assume_timeout: float,
         pod_events: bool,
     ) -> None:
-        """With `pod_events` each binding is told by an Event of its own."""
+        """`reservations` are made in this order. With `pod_events` each binding is told by an Event of its own."""
         self._kube = kube
         self._mirror = mirror
         self._state = mirror.state
         self._events = events
         self._recall = recall
-        self._claims = claims
+        self._reservations = reservations
         self._observer = observer
         self._workers = workers
         self._bucket = TokenBucket(rate)
         self._assume_timeout = assume_timeout
         self._pod_events = pod_events
         self._queue: asyncio.Queue[tuple[str, _Round]] = asyncio.Queue()
-        self._claiming: asyncio.Queue[_Round] = asyncio.Queue()
+        self._preparing: asyncio.Queue[_Round] = asyncio.Queue()
         #: bindings that were accepted but not yet seen, and when to look them up, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}
         #: pods whose binding was refused, and until when they are held back
@@ -120,10 +121,11 @@ class Binder:
             else:
                 of_job = self._round(bind, rounds, session)
                 of_job.unsent[bind.key] = (bind, node_terms(self._state.nodes.record(bind.node)))
-                self._claims.promise(bind)
+                for each in self._reservations:
+                    each.promise(bind)
         for of_job in rounds.values():
-            if any(bind.claims for bind, _ in of_job.unsent.values()):
-                self._claiming.put_nowait(of_job)
+            if any(bind.claims or bind.volumes for bind, _ in of_job.unsent.values()):
+                self._preparing.put_nowait(of_job)
             else:
                 self._enqueue(of_job)
         for _ in stale:
@@ -135,7 +137,7 @@ class Binder:
         """Send bindings until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(run_workers("binder", self._workers, self._work), name="binder")
-            tasks.create_task(run_workers("claims", self._workers, self._claim), name="claims")
+            tasks.create_task(self._prepare(tasks), name="binder-prepares")
             tasks.create_task(self._sweep(), name="binder-sweep")
 
     @property
@@ -147,22 +149,28 @@ class Binder:
         for key in of_job.unsent:
             self._queue.put_nowait((key, of_job))
 
-    async def _claim(self) -> None:
-        """Have the claims of one job's pods reserved, and then have the pods bound."""
+    async def _prepare(self, tasks: asyncio.TaskGroup) -> None:
+        """Have what the pods of jobs use reserved. That can take minutes, in which nobody waits for another."""
         while True:
-            await self._claim_for(await self._claiming.get())
+            tasks.create_task(self._reserve_for(await self._preparing.get()), name="binder-reserves")
 
-    async def _claim_for(self, of_job: _Round) -> None:
+    async def _reserve_for(self, of_job: _Round) -> None:
+        """Have what the pods of one job use reserved, and then have the pods bound."""
         binds = [(bind, partial(self._stands, bind, node)) for bind, node in of_job.unsent.values()]
+        what = ""
         try:
-            await self._claims.reserve(binds)
+            for each in self._reservations:
+                what = each.what
+                await each.reserve(binds)
         except NotReservedError as error:
             bind = error.bind
-            self._hold(bind.key)
+            if not isinstance(error.cause, VolumeRefusedError):
+                # Of a node where no volume is made sessions know.
+                self._hold(bind.key)
             self._drop(of_job, [each for each, _ in binds], error)
             of_job.unsent.clear()
-            log.recurring("claims not reserved", error, pod=bind.key, node=bind.node, **of_job.origin)
-            self._tell_of_failure(bind, f"its resource claims were not reserved: {error}")
+            log.recurring(f"{what} not reserved", error, pod=bind.key, node=bind.node, **of_job.origin)
+            self._tell_of_failure(bind, f"its {what} were not reserved: {error}")
         else:
             self._enqueue(of_job)
 
@@ -195,7 +203,8 @@ class Binder:
         """Bindings that were not sent are decided anew, together."""
         for bind in binds:
             self._forget(bind)
-            self._claims.release(bind)
+        for bind in binds:
+            self._release(bind)
             self._observer.bind_result("stale", 0.0)
         log.debug("bindings dropped", pods=len(binds), first=binds[0].key, why=why, **of_job.origin)
         self._mirror.changed()
@@ -268,9 +277,14 @@ class Binder:
         if bound is not False:
             return
         self._hold(key)
-        self._claims.release(bind, late)
+        self._release(bind, late)
         log.recurring("binding refused", why, pod=key, node=bind.node, **of_job.origin)
         self._tell_of_failure(bind, why)
+
+    def _release(self, bind: Bind, after: float = 0.0) -> None:
+        """What was reserved for a pod is given back."""
+        for each in self._reservations:
+            each.release(bind, after)
 
     def _hold(self, key: str) -> None:
         """Leave a pod alone for a while, each time longer."""
@@ -345,13 +359,13 @@ class Binder:
             if confirmed is None:
                 self._expect(bind, _LOOK_AGAIN)
             elif not confirmed:
-                self._claims.release(bind, LATE)
+                self._release(bind, LATE)
             found = {True: "it is bound", False: "it is not bound", None: "nobody answers"}[confirmed]
             log.recurring("binding not confirmed", found, pod=key, node=bind.node)
 
     def _is_held(self, key: str) -> bool:
         until, _ = self._held.get(key, (0.0, None))
-        return until > time.monotonic() or self._claims.is_leaving(key)
+        return until > time.monotonic() or any(each.is_leaving(key) for each in self._reservations)
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if type == "DELETED" and self._held:

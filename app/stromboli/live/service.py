@@ -52,6 +52,7 @@ from stromboli.live.settings import Settings
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.live.takeover import Takeover
 from stromboli.live.usage_store import UsageMemory, UsageStore
+from stromboli.live.volumes import Volumes
 from stromboli.state.cluster import ClusterState
 from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.snapshot import Snapshot
@@ -115,12 +116,13 @@ class Service:
         self._reflectors = list(reflectors.values())
         claimed = reflectors["ResourceClaim"]
         self._claims = Claims(self._binder_kube, mirror, lambda: claimed.path, workers=workers, rate=rate)
+        self._volumes = Volumes(self._binder_kube, mirror, workers=workers, rate=rate)
         self._binder = Binder(
             self._binder_kube,
             mirror,
             self._events,
             self._recall,
-            self._claims,
+            (self._claims, self._volumes),
             observer,
             workers=workers,
             rate=rate,
@@ -320,7 +322,8 @@ class Service:
         tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")
         tasks.create_task(self._take_over(), name="takeover")
-        tasks.create_task(self._release_claims(), name="claims")
+        for reservations in (self._claims, self._volumes):
+            tasks.create_task(self._give_back(reservations), name=reservations.what)
 
     async def _hold(self, lease: LeaderLease) -> None:
         try:
@@ -345,9 +348,9 @@ class Service:
                 break
             await asyncio.sleep(_LOOK)
 
-    async def _release_claims(self) -> None:
+    async def _give_back(self, reservations: Claims | Volumes) -> None:
         await self._ready.wait()
-        await self._claims.run()
+        await reservations.run()
 
     async def _ensure_queues(self) -> None:
         """Create the root and the default queue at first, and whenever one of them is gone."""

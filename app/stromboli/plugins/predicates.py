@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import objects
-from stromboli.api.decisions import ClaimUse
+from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.resources import Mask, fits
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
@@ -17,12 +17,14 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.csi_nodes import csi_nodes
+from stromboli.kube.declared_features import declaring, required_features
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
 from stromboli.kube.ports import Ports, host_ports
 from stromboli.kube.spread import Spread, has_constraints
 from stromboli.kube.storage import storage_of
+from stromboli.kube.storage_capacity import StorageCapacity
 from stromboli.kube.terms import requires_affinity
 from stromboli.kube.volume_index import volume_index
 from stromboli.kube.volume_limits import VolumeLimits
@@ -68,7 +70,7 @@ class PredicatesArguments(Arguments):
     volume_binding_weight: int = Field(default=1, alias="volumebinding.weight")
     """Accepted for compatibility: volumes exclude nodes, they give no score."""
     volume_binding_timeout: int = Field(default=600, alias="volumebinding.bindTimeoutSeconds")
-    """Accepted for compatibility: claims are bound by the volume controller."""
+    """For how many seconds the binding of a pod's claims is waited for; then the pod is decided anew."""
     volume_binding_shape: list[UtilizationScore] = Field(default_factory=list, alias="volumebinding.shape")
     """Accepted for compatibility, see the weight."""
     dynamic_resources_timeout: int = Field(default=10, alias="dynamicresources.filterTimeoutSeconds")
@@ -132,7 +134,11 @@ class Predicates(Plugin):
         self._volume_restrictions = VolumeRestrictions(storage, self._placed, len(facts)) if restricts else None
         self._volume_limits = VolumeLimits(view.snapshot, storage, self._placed)
         self._volume_binding = VolumeBinding(
-            facts, storage, volume_index(view.snapshot, storage), partial(csi_nodes, view.snapshot)
+            facts,
+            storage,
+            volume_index(view.snapshot, storage),
+            partial(csi_nodes, view.snapshot),
+            StorageCapacity(view.snapshot, storage),
         )
         self._dynamic_resources = DynamicResources(view)
 
@@ -186,19 +192,29 @@ class Predicates(Plugin):
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)
 
+    def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
+        if not self.arguments.volume_binding:
+            return []
+        return self._volume_binding.uses(pod, float(self.arguments.volume_binding_timeout))
+
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.assume(pod, node)
                 self._dynamic_resources.assume(pod, node)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._placed.remove(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
+
+    def _has_claims(self, operation: Operation) -> bool:
+        """Whether the pods claim volumes or devices."""
+        pod = operation.pods[0]
+        return bool(pod.pod_class.claims) or self._dynamic_resources.concerns(pod)
 
     def _by_node(self, pod_class: PodClass, facts: NodeFacts) -> Filters:
         """What the nodes themselves say, asked once for all classes with the same terms."""
@@ -207,6 +223,9 @@ class Predicates(Plugin):
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             found = self._known[pod_class.terms] = list(self._of_nodes(pod_class.spec, facts))
+        features = required_features(pod_class)
+        if features:
+            return [*found, ("node(s) didn't match Pod's required features", declaring(features, facts))]
         return found
 
     def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:
@@ -247,9 +266,3 @@ class Predicates(Plugin):
             yield from zone_filters(pod, facts, self._storage)
         if enabled.volume_binding:
             yield from self._volume_binding.filters(pod)
-
-
-def _has_claims(operation: Operation) -> bool:
-    """Whether the pods claim volumes or devices."""
-    pod_class = operation.pods[0].pod_class
-    return bool(pod_class.claims or pod_class.spec.resource_claims)

@@ -141,6 +141,11 @@ class Rules:
         "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",
         "limits are what CSINodes say",
     )
+    local_volumes: bool = _rule(
+        "an unbound claim of a class without provisioner counts against a driver that no node has, so its pod waits "
+        "for ever. `compatibility: volcano` means this in recorded scenarios alone; a cluster has to ask for it",
+        "it counts against no driver",
+    )
     volume_restrictions: bool = _rule(
         "pods share ReadWriteOncePod claims, and disks that they name themselves",
         "one pod at a time has such a claim, and a node has such a disk once unless all of its pods only read it",
@@ -169,12 +174,16 @@ RULES = tuple(rule.name for rule in fields(Rules))
 SIDES: Mapping[str, tuple[str, str]] = {rule.name: rule.metadata["sides"] for rule in fields(Rules)}
 
 
-def rules(compatibility: Compatibility = "strict", overrides: Mapping[str, str] | None = None) -> Rules:
-    """The rules of a compatibility mode with single rules overridden.
+def rules(
+    compatibility: Compatibility = "strict", overrides: Mapping[str, str] | None = None, *, recorded: bool = False
+) -> Rules:
+    """The rules of a compatibility mode with single rules overridden; `recorded` are those of a recorded scenario.
 
     Raises PolicyError for a rule that does not exist.
     """
     base = Rules(**dict.fromkeys(RULES, compatibility == "strict"))
+    if not recorded:
+        base = replace(base, local_volumes=True)
     unknown = sorted(set(overrides or {}) - set(RULES))
     if unknown:
         raise PolicyError([f"rules.{name}: no such rule; there are {', '.join(RULES)}" for name in unknown])

@@ -122,7 +122,7 @@ class Scenario:
         registry: Registry | None = None,
     ) -> Run:
         """Run the scenario. Raises PolicyError for a policy that cannot be used."""
-        engine = Engine(self.config, registry=registry, compatibility=compatibility, source=self.name)
+        engine = Engine(self.config, registry=registry, compatibility=compatibility, source=self.name, recorded=True)
         state = ClusterState((SCENARIO_SCHEDULER,), reads=engine.registry.reads)
         feed(state, self.objects)
         now = time.time() if self.now is None else self.now

@@ -1,0 +1,124 @@
+"""CSIStorageCapacity: for which nodes a driver that publishes its capacity can still make a volume of some size."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from stromboli.api import objects, quantity
+from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.resources import Mask, Rows
+from stromboli.kube.storage import CSIStorageCapacity, Storage
+from stromboli.state.nodes import NodeFacts
+from stromboli.state.plain import NO_OBJECTS, PlainObjects
+from stromboli.state.selectors import label_selector
+from stromboli.state.snapshot import Snapshot
+
+_KIND = CSIStorageCapacity.__name__
+
+
+def published_capacities(snapshot: Snapshot) -> PublishedCapacities:
+    """The CSIStorageCapacities of a snapshot, kept from session to session."""
+    before = cast("PublishedCapacities | None", snapshot.derived.get(PublishedCapacities))
+    plain = snapshot.objects.get(_KIND, NO_OBJECTS)
+    if before is not None and not plain.changed_since(before.plain):
+        return before
+    found = snapshot.derived[PublishedCapacities] = PublishedCapacities(plain, before)
+    return found
+
+
+class PublishedCapacities:
+    """All objects of a snapshot by class; those that are as they were `before` are not read again."""
+
+    def __init__(self, plain: PlainObjects, before: PublishedCapacities | None) -> None:
+        self.plain = plain
+        self._objects: dict[str, CSIStorageCapacity] = {} if before is None else before._objects.copy()
+        for key in plain.changed_since(NO_OBJECTS if before is None else before.plain):
+            self._objects.pop(key, None)
+            if key in plain:
+                self._objects[key] = plain.read(key, CSIStorageCapacity)
+
+    def of_class(self, storage_class: str) -> list[CSIStorageCapacity]:
+        """Those of one class."""
+        return [each for each in self._objects.values() if each.storage_class_name == storage_class]
+
+
+class _Segments:
+    """The capacities of one class in columns of shape (objects,), and which nodes reach them."""
+
+    def __init__(self, published: PublishedCapacities, storage_class: str, facts: NodeFacts) -> None:
+        self.published = published
+        found = published.of_class(storage_class)
+        #: the largest volume that can be made, and all that is left; NaN where nothing is said, so that it never fits
+        self.most = np.array([_bytes(each.maximum_volume_size, _bytes(each.capacity, math.nan)) for each in found])
+        self.left = np.array([_bytes(each.capacity, math.inf) for each in found])
+        rows = [_nodes_of(each, facts) for each in found]
+        #: pairs of a node and an object whose capacity it reaches
+        self.node = np.concatenate([np.zeros(0, np.intp), *rows])
+        self.segment = np.repeat(np.arange(len(found)), [len(each) for each in rows])
+
+
+class StorageCapacity:
+    """The rule in one session. What is promised to pods of the session is no longer there for those after them."""
+
+    def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
+        self._facts = snapshot.nodes.facts
+        self._storage = storage
+        self._snapshot = snapshot
+        #: by class what the session's pods were promised, by node
+        self._promised: dict[str, dict[int, float]] = {}
+
+    def sufficient(self, provisioner: str, storage_class: str, size: int) -> Mask | None:
+        """The nodes for which a volume of so many bytes can be made, shape (nodes,); None when nothing is known."""
+        driver = self._storage.driver(provisioner)
+        if not size or driver is None or not driver.spec.storage_capacity:
+            return None
+        segments = self._segments(storage_class)
+        left = segments.left
+        promised = self._promised.get(storage_class)
+        if promised:
+            amounts = np.zeros(len(self._facts))
+            amounts[list(promised)] = list(promised.values())
+            left = left - np.bincount(segments.segment, amounts[segments.node], len(left))
+        # NaN compares as false.
+        enough = (segments.most >= size) & (left >= size)
+        out: Mask = np.zeros(len(self._facts), np.bool_)
+        out[segments.node[enough[segments.segment]]] = True
+        return out
+
+    def promise(self, storage_class: str, node: int, size: float) -> None:
+        """A volume will be made for a node; less than nothing takes that back."""
+        promised = self._promised.setdefault(storage_class, {})
+        promised[node] = promised.get(node, 0.0) + size
+        if not promised[node]:
+            del promised[node]
+
+    def _segments(self, storage_class: str) -> _Segments:
+        published = published_capacities(self._snapshot)
+        key = (_Segments, storage_class)
+        known = cast("_Segments | None", self._facts.cache.get(key))
+        if known is None or known.published is not published:
+            known = self._facts.cache[key] = _Segments(published, storage_class, self._facts)
+        return known
+
+
+def _nodes_of(capacity: CSIStorageCapacity, facts: NodeFacts) -> Rows:
+    """The nodes that reach a capacity, kept until a node changes."""
+    known = cast("dict[bytes, Rows]", facts.cache.setdefault(_nodes_of, {}))
+    key = msgspec.msgpack.encode(capacity.node_topology)
+    if key not in known:
+        known[key] = np.flatnonzero(label_selector(capacity.node_topology).mask(facts))
+    return known[key]
+
+
+def _bytes(amount: objects.Quantity | None, otherwise: float) -> float:
+    """An amount in bytes; NaN for what is no quantity."""
+    if amount is None:
+        return otherwise
+    try:
+        return float(quantity.units(amount))
+    except InvalidQuantityError:
+        return math.nan

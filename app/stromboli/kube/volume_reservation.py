@@ -1,0 +1,138 @@
+"""What becomes of a claim and its volume, as plain data, when they are bound for a pod and when that is given up.
+
+As kube-scheduler leaves it to others to bind claims, so do we: a volume that exists is given the claim's reference,
+from which the controller of volumes binds both; for one that does not exist the claim names the node of its pod, for
+which a provisioner makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from stromboli.api import keys
+from stromboli.api.errors import StromboliError
+from stromboli.kube.storage import BIND_COMPLETED, SELECTED_NODE
+
+Plain: TypeAlias = Mapping[str, Any]
+
+#: says that the reference was not written by the user, so that it may be taken back
+BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+
+
+class StaleVolumeError(StromboliError):
+    """A claim or volume is not what it was when it was decided that a pod uses it."""
+
+
+class VolumeRefusedError(StromboliError):
+    """No volume is made for a node, or none was in time."""
+
+
+def annotations_of(obj: Plain) -> Mapping[str, Any]:
+    """The annotations of an object."""
+    return (obj.get("metadata") or {}).get("annotations") or {}
+
+
+def annotated(obj: Plain, more: Mapping[str, str]) -> dict[str, Any]:
+    """An object with more annotations."""
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations_of(obj), **more}}}
+
+
+def volume_name(claim: Plain) -> str:
+    """The volume that a claim has or is about to have, empty for none."""
+    return str((claim.get("spec") or {}).get("volumeName") or "")
+
+
+def is_bound(claim: Plain) -> bool:
+    """Whether a claim has its volume for good."""
+    return bool(volume_name(claim)) and BIND_COMPLETED in annotations_of(claim)
+
+
+def selected_node(claim: Plain) -> str:
+    """The node for which a claim's volume is being made, empty for none."""
+    return str(annotations_of(claim).get(SELECTED_NODE) or "")
+
+
+def claim_of(volume: Plain) -> str:
+    """`NAMESPACE/NAME` of the claim that a volume names, empty for none."""
+    ref = (volume.get("spec") or {}).get("claimRef") or {}
+    return keys.key(ref.get("namespace") or "default", ref["name"]) if ref.get("name") else ""
+
+
+def names(volume: Plain, claim: Plain) -> bool:
+    """Whether a volume names a claim, down to its uid."""
+    ref = (volume.get("spec") or {}).get("claimRef") or {}
+    return claim_of(volume) == _key(claim) and ref.get("uid") == claim["metadata"].get("uid")
+
+
+def is_returnable(volume: Plain) -> bool:
+    """Whether a volume names its claim by no user's will, and is not bound yet."""
+    phase = (volume.get("status") or {}).get("phase")
+    return BY_CONTROLLER in annotations_of(volume) and phase in (None, "", "Available", "Pending")
+
+
+def check_claim(claim: Plain | None, key: str, uid: str) -> Plain:
+    """A claim that can still be bound for a pod. Raises StaleVolumeError."""
+    metadata = (claim.get("metadata") or {}) if claim is not None else {}
+    if claim is None or metadata.get("uid") != uid or metadata.get("deletionTimestamp"):
+        raise StaleVolumeError(f"persistentvolumeclaim {key} is gone")
+    return claim
+
+
+def check_volume(volume: Plain | None, name: str, claim: Plain) -> Plain:
+    """A volume that a claim can still get. Raises StaleVolumeError."""
+    if volume is None or (volume.get("metadata") or {}).get("deletionTimestamp"):
+        raise StaleVolumeError(f"persistentvolume {name} is gone")
+    ref = (volume.get("spec") or {}).get("claimRef") or {}
+    free = not ref or (claim_of(volume) == _key(claim) and ref.get("uid") in (None, "", claim["metadata"].get("uid")))
+    if not free:
+        raise StaleVolumeError(f"persistentvolume {name} was given to another claim in the meantime")
+    if volume_name(claim) not in ("", name):
+        raise StaleVolumeError(f"persistentvolumeclaim {_key(claim)} was given another volume in the meantime")
+    return volume
+
+
+def bound_to(volume: Plain, claim: Plain) -> dict[str, Any]:
+    """A patch that has a volume name a claim as its own."""
+    metadata = claim["metadata"]
+    ref = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata.get("namespace") or "default",
+        "name": metadata["name"],
+        "uid": metadata.get("uid"),
+        "resourceVersion": metadata.get("resourceVersion"),
+    }
+    by_us = {} if claim_of(volume) else {"metadata": {"annotations": {BY_CONTROLLER: "yes"}}}
+    return {**by_us, "spec": {"claimRef": {name: value for name, value in ref.items() if value}}}
+
+
+def selecting(node: str | None) -> dict[str, Any]:
+    """A patch that has a claim's volume made for a node, None for none."""
+    return {"metadata": {"annotations": {SELECTED_NODE: node}}}
+
+
+#: a patch that gives back a volume
+RETURNED: Plain = {"metadata": {"annotations": {BY_CONTROLLER: None}}, "spec": {"claimRef": None}}
+
+
+def on_version(obj: Plain, patch: Plain) -> dict[str, Any]:
+    """A patch that is refused when the object is not of this version any more."""
+    own = {name: obj["metadata"][name] for name in ("uid", "resourceVersion") if obj["metadata"].get(name)}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **own}}
+
+
+def shown_bound(volume: Plain, claim: Plain) -> dict[str, Any]:
+    """A volume as it is when the patch `bound_to` was made."""
+    patch = bound_to(volume, claim)
+    changed = {**volume, "spec": {**(volume.get("spec") or {}), **patch["spec"]}}
+    return annotated(changed, patch["metadata"]["annotations"]) if "metadata" in patch else changed
+
+
+def completed(claim: Plain, volume: str) -> dict[str, Any]:
+    """A claim as it is when it has its volume for good."""
+    return annotated({**claim, "spec": {**(claim.get("spec") or {}), "volumeName": volume}}, {BIND_COMPLETED: "yes"})
+
+
+def _key(claim: Plain) -> str:
+    return keys.key(claim["metadata"].get("namespace") or "default", claim["metadata"]["name"])

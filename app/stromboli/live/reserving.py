@@ -1,0 +1,322 @@
+"""What reservations of any kind have in common: what a pod is to use is written before the pod is bound.
+
+An object is written on the version that was read; where others were faster, it is read anew and looked at again. While
+that goes on sessions see the object as it will be, and what the watch tells late does not take that back. What is held
+for a pod that gets no node after all is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from stromboli.api.decisions import Bind
+from stromboli.api.errors import StromboliError
+from stromboli.kube.dra.reservation import StaleClaimError
+from stromboli.kube.volume_reservation import StaleVolumeError, VolumeRefusedError
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, already_exists
+from stromboli.live.json import Decoder
+from stromboli.live.limits import TokenBucket
+from stromboli.live.logs import Logger
+from stromboli.live.mirror import Mirror
+from stromboli.live.versions import is_older, version_of
+from stromboli.state.cluster import object_key
+
+log = Logger(__name__)
+
+Object = dict[str, Any]
+#: pods that belong together, each with whether its binding is still wanted
+Wanted: TypeAlias = Sequence[tuple[Bind, Callable[[], bool]]]
+
+#: what can become of a write, other than that it is done
+FAILURES = (StaleClaimError, StaleVolumeError, VolumeRefusedError, ApiError, *CONNECTION_ERRORS)
+#: how long what another replica reserved may wait for its pod, in seconds
+LATE = 5.0
+#: how often an object is read anew that others change at the same time
+_ATTEMPTS = 10
+#: seconds until a release that failed is tried again
+_AGAIN = 1.0
+
+
+class NotReservedError(StromboliError):
+    """Something that a pod is to use was not reserved; `cause` says why."""
+
+    def __init__(self, bind: Bind, cause: Exception) -> None:
+        super().__init__(str(cause) or repr(cause))
+        self.bind = bind
+        self.cause = cause
+
+
+class Reservations(Protocol):
+    """What has to be done before the pods of a job are bound, and undone when they are not."""
+
+    #: what it is that pods use, in the plural
+    what: str
+
+    def promise(self, bind: Bind) -> None:
+        """From now on what a pod uses counts as what was decided about it."""
+
+    async def reserve(self, binds: Wanted) -> None:
+        """Reserve what pods that belong together use, and return when all of it is theirs. Raises NotReservedError."""
+
+    def release(self, bind: Bind, after: float = 0.0) -> None:
+        """A pod is not bound: what was reserved for it is given back, after some seconds if it is not by then."""
+
+    def is_leaving(self, key: str) -> bool:
+        """Whether what was reserved for a pod is being given back, so that it has to be decided anew."""
+
+
+class WrittenObjects:
+    """The objects of a kind, as the API server has them and as sessions are to see them."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        mirror: Mirror,
+        kind: str,
+        place: Callable[[], str],
+        shown: Callable[[str, Object], Object],
+        changed: Callable[[str, Object | None], None],
+        *,
+        rate: float,
+    ) -> None:
+        """`place` is where they are, such as `/apis/resource.k8s.io/v1/resourceclaims`.
+
+        `shown` makes of an object, by key, what sessions are to see, or returns it as it is. `changed` is told of what
+        the watch brings, None for what was deleted.
+        """
+        self.kind = kind
+        self._kube = kube
+        self._state = mirror.state
+        self._place = place
+        self._shown = shown
+        self._changed = changed
+        self._bucket = TokenBucket(rate)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: objects as the API server has them, where sessions see something else or the watch may be behind
+        self._real: dict[str, Object] = {}
+        #: objects that are to be created, as sessions see them by now
+        self._planned: dict[str, Object] = {}
+        #: those that we wrote and the watch has not shown
+        self._ahead: set[str] = set()
+        self._objects: Decoder[Object] = Decoder(Object)
+        mirror.listen(kind, self._told)
+
+    def all(self) -> Iterator[tuple[str, Object]]:
+        """Those that are known, with their keys."""
+        for key in list(self._state.objects[self.kind]):
+            obj = self.current(key)
+            if obj is not None:
+                yield key, obj
+
+    def current(self, key: str) -> Object | None:
+        """An object as the API server has it, as far as is known."""
+        if key in self._planned:
+            return None
+        return self._real.get(key) or self._state.objects[self.kind].get(key)
+
+    def hold(self, key: str) -> None:
+        """Keep an object as it is apart from what sessions will see."""
+        known = self._state.objects[self.kind].get(key)
+        if known is not None:
+            self._real.setdefault(key, known)
+
+    def plan(self, key: str, obj: Object) -> None:
+        """Have sessions see an object that is to be created, as long as there is something to be shown of it."""
+        if self.current(key) is None:
+            self._planned[key] = obj
+
+    def show(self, key: str) -> None:
+        """Have sessions see an object as it is to be seen now."""
+        if key in self._planned:
+            self._show_planned(key, self._planned[key])
+            return
+        real = self._real.get(key)
+        if real is None:
+            return
+        shown = self._shown(key, real)
+        if self._state.objects[self.kind].get(key) != shown:
+            self._state.upsert(self.kind, shown)
+        if shown is real and key not in self._ahead:
+            del self._real[key]
+
+    def _show_planned(self, key: str, planned: Object) -> None:
+        shown = self._shown(key, planned)
+        if shown is not planned:
+            self._state.upsert(self.kind, shown)
+        else:
+            del self._planned[key]
+            self._state.delete(self.kind, key)
+
+    async def create(self, key: str, body: bytes, wanted: Callable[[], bool]) -> None:
+        """Create an object that was planned; one of that key may be there already."""
+        await self._bucket.wait()
+        collection = self._path(key).rpartition("/")[0]
+        try:
+            self._answered(key, await self._kube.persist("POST", collection, body, wanted=wanted))
+        except ApiError as error:
+            if not already_exists(error):
+                raise
+
+    async def change(self, key: str, change: Callable[[Object], Awaitable[None]]) -> None:
+        """Make a change of an object, one at a time; where others were faster, it is read anew and changed then.
+
+        Raises what `change` raises, and ApiError with status 404 when the object is gone.
+        """
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            obj = self.current(key) or await self._read(key)
+            for left in reversed(range(_ATTEMPTS)):
+                try:
+                    await change(obj)
+                    return
+                except ApiError as error:
+                    if error.status != 409 or not left:
+                        raise
+                obj = await self._read(key)
+
+    async def write(
+        self,
+        method: str,
+        key: str,
+        body: bytes,
+        subresource: str = "",
+        wanted: Callable[[], bool] = lambda: True,
+        content_type: str = "application/json",
+    ) -> Object:
+        """Send a change of an object; returns what it is now."""
+        await self._bucket.wait()
+        path = self._path(key) + subresource
+        return self._answered(key, await self._kube.persist(method, path, body, content_type, wanted=wanted))
+
+    async def delete(self, key: str, options: bytes) -> None:
+        """Delete an object. Raises ApiError with status 404 when it is gone."""
+        await self._bucket.wait()
+        await self._kube.persist("DELETE", self._path(key), options)
+
+    @property
+    def api_version(self) -> str:
+        """Group and version of the objects."""
+        *_, group, version, _ = self._place().split("/")
+        return f"{group}/{version}"
+
+    async def _read(self, key: str) -> Object:
+        return self._answered(key, await self._kube.persist("GET", self._path(key)))
+
+    def _answered(self, key: str, content: bytes) -> Object:
+        obj = self._objects.decode(content)
+        parts = isinstance(obj.get("metadata"), dict), isinstance(obj.get("status"), dict | None)
+        if not all(parts) or object_key(obj) != key:
+            raise msgspec.ValidationError(f"what came as {self.kind} {key} is none")
+        known = self._state.objects[self.kind].get(key)
+        if known is not None and not _is_older(obj, self._real.get(key, known)):
+            self._planned.pop(key, None)
+            self._real[key] = obj
+            self._ahead.add(key)
+            self.show(key)
+        return obj
+
+    def _told(self, type: str, obj: Object | str) -> None:
+        key = obj if isinstance(obj, str) else object_key(obj)
+        if isinstance(obj, str) or type == "DELETED":
+            self._real.pop(key, None)
+            self._ahead.discard(key)
+            self.show(key)
+            self._changed(key, None)
+            return
+        if self._planned.pop(key, None) is not None:
+            self._real[key] = obj
+        known = self._real.get(key)
+        if known is not None:
+            if not _is_older(obj, known):
+                self._real[key] = obj
+                self._ahead.discard(key)
+            self.show(key)
+        self._changed(key, obj)
+
+    def _path(self, key: str) -> str:
+        namespace, _, name = key.rpartition("/")
+        api, _, plural = self._place().rpartition("/")
+        return f"{api}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{api}/{plural}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What is to be given back: an object, and the key of the pod that it was for, empty when nobody knows."""
+
+    object: str
+    pod: str
+
+
+R = TypeVar("R", bound=Release)
+
+
+class Releases(Generic[R]):
+    """What is to be given back, and when."""
+
+    def __init__(self, what: str, give_back: Callable[[R], Awaitable[None]], mirror: Mirror, workers: int) -> None:
+        self._what = what
+        self._give_back = give_back
+        self._mirror = mirror
+        self._limit = asyncio.Semaphore(workers)
+        #: when to take back what
+        self._due: dict[R, float] = {}
+        #: what is being taken back, by key of the pod
+        self._leaving: defaultdict[str, set[R]] = defaultdict(set)
+        self._changed = asyncio.Event()
+
+    def schedule(self, item: R, after: float, *, leaving: bool = False) -> None:
+        """Give something back after some seconds; with `leaving` its pod is not bound before that was done."""
+        self._due[item] = min(self._due.get(item, float("inf")), time.monotonic() + after)
+        if leaving:
+            self._leaving[item.pod].add(item)
+        self._changed.set()
+
+    def is_leaving(self, pod: str) -> bool:
+        """Whether something of a pod is being given back."""
+        return pod in self._leaving
+
+    async def run(self) -> None:
+        """Give back what is due until cancelled."""
+        while True:
+            now = time.monotonic()
+            due = [item for item, when in self._due.items() if when <= now]
+            for item in due:
+                del self._due[item]
+            await asyncio.gather(*map(self._try, due))
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._pause()):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due, None while nothing is."""
+        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+
+    async def _try(self, item: R) -> None:
+        async with self._limit:
+            try:
+                await self._give_back(item)
+            except FAILURES as error:
+                log.recurring(f"{self._what} not released", str(error) or repr(error), claim=item.object, pod=item.pod)
+                self.schedule(item, _AGAIN)
+        leaving = self._leaving[item.pod]
+        leaving.discard(item)
+        if not leaving:
+            # Until now what was decided for it did not count.
+            del self._leaving[item.pod]
+            self._mirror.changed()
+
+
+def _is_older(obj: Object, known: Object) -> bool:
+    """Whether one version of an object comes before another."""
+    same = obj["metadata"].get("uid") == known["metadata"].get("uid")
+    return same and is_older(version_of(obj), version_of(known))
