@@ -49,6 +49,7 @@ from stromboli.live.recall import Recall
 from stromboli.live.reflector import COMMANDS, SOURCES, Reflector
 from stromboli.live.set_aside import REASON, SetAside
 from stromboli.live.settings import Settings
+from stromboli.live.state_field import release_states
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.live.takeover import Takeover
 from stromboli.live.usage_store import UsageMemory, UsageStore
@@ -355,6 +356,7 @@ class Service:
             self._queues_missing.clear()
             try:
                 await ensure_queues(self._writer_kube, self.settings.default_queue)
+                await release_states(self._writer_kube)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("queues not created", error)
                 self._queues_missing.set()
