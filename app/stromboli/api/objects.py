@@ -251,10 +251,16 @@ class ContainerImage(Record, frozen=True):
     size_bytes: readers.Integer | None = 0
 
 
+class NodeCondition(Record, frozen=True):
+    type: str | None = ""
+    status: str | None = ""
+
+
 class NodeStatus(Record, frozen=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     images: list[ContainerImage] | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class Node(Record, frozen=True):

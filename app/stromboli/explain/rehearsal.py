@@ -111,7 +111,10 @@ def node_of(record: NodeRecord) -> objects.Node:
         ),
         spec=objects.NodeSpec(unschedulable=record.unschedulable, taints=list(record.taints)),
         status=objects.NodeStatus(
-            allocatable=dict(record.allocatable), capacity=dict(record.capacity), images=list(record.images)
+            allocatable=dict(record.allocatable),
+            capacity=dict(record.capacity),
+            images=list(record.images),
+            conditions=[objects.NodeCondition("Ready", record.ready)] if record.ready else None,
         ),
     )
 

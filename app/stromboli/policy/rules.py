@@ -133,6 +133,10 @@ class Rules:
         "a PodGroup that runs keeps the condition `Unschedulable` from before",
         "the condition that is over becomes `False`",
     )
+    ready_nodes: bool = _rule(
+        "a node whose condition Ready is not True takes pods until it is tainted",
+        "it takes none but those that tolerate the taint",
+    )
     volume_limits: bool = _rule(
         "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",
         "limits are what CSINodes say",
