@@ -198,6 +198,7 @@ class PodSpec(Record, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     scheduling_group: SchedulingGroup | None = None
     host_network: bool | None = False
+    active_deadline_seconds: readers.Integer | None = None
 
 
 class PodCondition(Record, frozen=True):

@@ -133,6 +133,12 @@ class Rules:
         "a PodGroup that runs keeps the condition `Unschedulable` from before",
         "the condition that is over becomes `False`",
     )
+    quotas: bool = _rule(
+        "names in ResourceQuotas and minResources are compared letter by letter, scopes are not considered, and pods "
+        "that exist count twice",
+        "`requests.cpu` is `cpu`, each pod is one of `pods`, a quota counts the pods of its scopes, and pods that are "
+        "in what is used count once",
+    )
     ready_nodes: bool = _rule(
         "a node whose condition Ready is not True takes pods until it is tainted",
         "it takes none but those that tolerate the taint",

@@ -73,6 +73,11 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
         return bool(self._declared("host_network"))
 
     @property
+    def terminating(self) -> bool:
+        """Whether it has an active deadline, where a plugin declares that it reads this."""
+        return bool(self._declared("terminating"))
+
+    @property
     def priority_class_name(self) -> str:
         """The name of its PriorityClass, where a plugin declares that it reads this."""
         return str(self._declared("priority_class_name"))
