@@ -102,9 +102,10 @@ class ResourceQuota(Plugin):
         for name in quota.hard:
             common = self._common(name)
             if common in claim.asked:
-                # A quota that was written by hand may not know of the pods.
-                in_use = min(claim.held.get(common, _NOTHING), quota.used.get(name, _NOTHING))
-                yield name, max(claim.asked[common] - in_use, _NOTHING)
+                held = claim.held.get(common, _NOTHING)
+                # A quota with less in use does not know of the pods yet.
+                known = held if quota.used.get(name, _NOTHING) >= held else _NOTHING
+                yield name, max(claim.asked[common] - known, _NOTHING)
 
     def _claim(self, job: Job) -> Claim:
         given = job.pod_group.spec

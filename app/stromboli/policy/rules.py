@@ -139,6 +139,10 @@ class Rules:
         "`requests.cpu` is `cpu`, each pod is one of `pods`, a quota counts the pods of its scopes, and pods that are "
         "in what is used count once",
     )
+    pods_of_queues: bool = _rule(
+        "`pods` in a queue's capability, deserved and guarantee is no limit",
+        "where any queue names `pods`, it counts like any resource, and each pod is one",
+    )
     ready_nodes: bool = _rule(
         "a node whose condition Ready is not True takes pods until it is tainted",
         "it takes none but those that tolerate the taint",

@@ -47,7 +47,8 @@ def limits(case: Case) -> Iterator[Candidate]:
         if gauges is not None and gauges.limit is not None and queue.spec.capability:
             held = gauges.amounts["allocated"] + gauges.amounts.get("inqueue", 0.0)
             wanted = held + needs
-            short = {c for c in np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist() if c != PODS} & {
+            over_limit = np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist()
+            short = {c for c in over_limit if c != PODS or view.counts_pods} & {
                 view.dimensions.index(each) for each in queue.spec.capability if each in view.dimensions
             }
             if short:
