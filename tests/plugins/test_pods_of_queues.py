@@ -76,9 +76,7 @@ def test_pods_are_divided_by_weight() -> None:
 
 
 def test_a_tree_limits_pods_at_each_level() -> None:
-    by = policy("capacity", actions="allocate").replace(
-        "name: capacity", "name: capacity\n    enableHierarchy: true"
-    )
+    by = policy("capacity", actions="allocate").replace("name: capacity", "name: capacity\n    enableHierarchy: true")
     queues = queue("root"), queue("dept", parent="root", capability={"pods": "4"}), queue("team", parent="dept")
     result = decide(node("n", cpu="100"), *queues, *wants("team", 6), by=by)
     assert bound(result) == {"team": 4}

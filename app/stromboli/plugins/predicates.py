@@ -218,9 +218,9 @@ class Predicates(Plugin):
                 else:
                     yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
         if self._heeds_readiness:
-            failing = taints.not_ready(tolerations, facts)
-            if failing is not None:
-                yield "node(s) were not ready", ~failing
+            not_ready = taints.not_ready(tolerations, facts)
+            if not_ready is not None:
+                yield "node(s) were not ready", ~not_ready
 
     def _by_placed_pods(self, pod: PodRecord) -> Filters:
         enabled = self.arguments
