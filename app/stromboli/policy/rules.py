@@ -143,6 +143,11 @@ class Rules:
         "`pods` in a queue's capability, deserved and guarantee is no limit",
         "where any queue names `pods`, it counts like any resource, and each pod is one",
     )
+    queue_gates: bool = _rule(
+        "the scheduling gate `scheduling.volcano.sh/queue-allocation-gate` stays, as with Volcano's feature gate "
+        "SchedulingGatesQueueAdmission at its default",
+        "it is lifted once the queue can allocate the pod",
+    )
     ready_nodes: bool = _rule(
         "a node whose condition Ready is not True takes pods until it is tainted",
         "it takes none but those that tolerate the taint",
