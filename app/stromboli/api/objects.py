@@ -279,6 +279,8 @@ class PodSpec(Record, frozen=True):
         """The images that its volumes mount."""
         return [each.image.reference for each in self.volumes or () if each.image and each.image.reference]
 
+    active_deadline_seconds: readers.Integer | None = None
+
 
 class PodCondition(Record, frozen=True):
     type: str
@@ -343,11 +345,17 @@ class ContainerImage(Record, frozen=True):
     size_bytes: readers.Integer | None = 0
 
 
+class NodeCondition(Record, frozen=True):
+    type: str | None = ""
+    status: str | None = ""
+
+
 class NodeStatus(Record, frozen=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     images: list[ContainerImage] | None = None
     declared_features: list[str] | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class Node(Record, frozen=True):
