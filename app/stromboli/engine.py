@@ -18,6 +18,7 @@ from stromboli.framework.points import Tiers
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
+from stromboli.kube.dra.extended import with_device_resources
 from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
 from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.state.snapshot import Snapshot
@@ -99,6 +100,7 @@ class Engine:
         """Run one session at `now`, in seconds since the epoch; `clock` times its parts."""
         if not self.rules.volume_limits:
             snapshot = with_attachments(snapshot, local=not self.rules.local_volumes)
+        snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
         tiers = self._tiers(environment, failures)

@@ -62,9 +62,13 @@ RIGHTS = {
     "watch storage.k8s.io/volumeattachments": "sees volumes attached and detached",
     "list resource.k8s.io/deviceclasses": "allocates devices",
     "watch resource.k8s.io/deviceclasses": "sees device classes change",
+    "list resource.k8s.io/devicetaintrules": "keeps pods from tainted devices",
+    "watch resource.k8s.io/devicetaintrules": "sees taints change, from 1.37 on",
     "list resource.k8s.io/resourceclaims": "allocates devices",
     "watch resource.k8s.io/resourceclaims": "sees claims change",
     "get resource.k8s.io/resourceclaims": "reads claims anew that others change",
+    "create resource.k8s.io/resourceclaims": "makes claims for extended resources",
+    "delete resource.k8s.io/resourceclaims": "takes them back",
     "update resource.k8s.io/resourceclaims": "keeps claims with devices from being deleted",
     "update resource.k8s.io/resourceclaims/status": "gives claims their devices",
     "update resource.k8s.io/resourceclaims/binding": "may do so: the API server asks for this right as well",
@@ -109,8 +113,8 @@ RIGHTS = {
     "create coordination.k8s.io/leases": "takes turns with other replicas",
     "update coordination.k8s.io/leases": "takes turns with other replicas",
 }
-#: of these the record of requests says nothing
-ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding"}
+#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
+ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding", "watch resource.k8s.io/devicetaintrules"}
 #: the chart's policy evicts nobody
 EVICTING = """
 actions: "enqueue, allocate, preempt, backfill"

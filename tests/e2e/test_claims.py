@@ -44,9 +44,32 @@ class Devices:
         self.world.create(f"{_API}/deviceclasses", manifest)
 
     def slice(self, pool: str, devices: Sequence[Object], driver: str = DRIVER, **where: Any) -> None:
-        pool_of = {"name": pool, "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": driver, "pool": pool_of, "devices": list(devices), **(where or {"nodeName": pool})}
-        self.world.create(f"{_API}/resourceslices", {"metadata": {"name": f"{driver}-{pool}"}, "spec": spec})
+        """Devices of a pool; with `sharedCounters` these are in a slice of their own."""
+        counters = where.pop("sharedCounters", None)
+        pool_of = {"name": pool, "generation": 1, "resourceSliceCount": 2 if counters else 1}
+        common = {"driver": driver, "pool": pool_of, **(where or {"nodeName": pool})}
+        for number, content in enumerate(
+            ({"devices": list(devices)}, *([{"sharedCounters": counters}] if counters else []))
+        ):
+            metadata = {"name": f"{driver}-{pool}" + ("-counters" if number else "")}
+            self.world.create(f"{_API}/resourceslices", {"metadata": metadata, "spec": {**common, **content}})
+
+    def say(self, name: str, **conditions: str) -> None:
+        """Have the driver say something of all devices of a claim: the status of conditions by type."""
+        results = self.get(name)["status"]["allocation"]["devices"]["results"]
+        said = [
+            {
+                "type": type,
+                "status": status,
+                "reason": "Said",
+                "message": "",
+                "lastTransitionTime": "2024-01-01T00:00:00Z",
+            }
+            for type, status in conditions.items()
+        ]
+        devices = [{**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": said} for each in results]
+        patch = {"status": {"devices": devices}}
+        self.world.api.patch(f"{self.claims}/{name}/status", json=patch, **_PATCH).raise_for_status()  # type: ignore[arg-type]
 
     def claim(self, name: str, *requests: Object, **devices: Any) -> None:
         spec = {"devices": {"requests": list(requests or (request(),)), **devices}}
@@ -192,6 +215,9 @@ def cases() -> Iterator[tuple[str, Mapping[str, Any], Sequence[Object], Mapping[
     yield "admin", local, [request("r", adminAccess=True)], {}
     yield "some-nodes", on_nodes, [request()], {}
     yield "all-nodes", {"allNodes": True}, [request()], {}
+    counters = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+    yield "partitioned", {"nodeName": "node-0", "sharedCounters": counters}, [request("r", count=2)], {}
+    yield "shared", local, [request("r", capacity={"requests": {"memory": "3Gi"}}), request("s")], {}
     constraint = {"requests": ["r"], "matchAttribute": "example.com/board"}
     yield "constrained", local, [request("r", count=2)], {"constraints": [constraint]}
 
@@ -201,15 +227,26 @@ def test_allocations_are_those_of_kube_scheduler(world: World, devices: Devices,
     label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
     world.api.patch(f"{CORE}/namespaces/{world.namespace}", json=label, **_PATCH).raise_for_status()  # type: ignore[arg-type]
     world.nodes(1, cpu="32")
-    parts = [
+    plain_parts = [
         {"name": f"gpu-{number}", "attributes": {"example.com/board": {"string": f"b{min(1, number)}"}}}
         for number in range(3)
     ]
+    policy = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "2Gi"}}
+    capacity = {
+        "memory": {"value": "80Gi", "requestPolicy": policy},
+        "slots": {"value": "2", "requestPolicy": {"default": "1", "validValues": ["1", "2"]}},
+    }
+    half = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    more_of = {
+        "partitioned": {"consumesCounters": half},
+        "shared": {"allowMultipleAllocations": True, "capacity": capacity},
+    }
     names = []
     for name, where, requests, more in cases():
         names.append(name)
         driver = f"{name}.example.com"
         config = {"config": [{"opaque": {"driver": driver, "parameters": {"of": "class"}}}]}
+        parts = [{**plain, **more_of.get(name, {})} for plain in plain_parts]
         devices.device_class(name, driver, **(config if name == "configured" else {}))
         devices.slice("pool", parts, driver, **where)
         devices.claim(name, *(of_class(each, name) for each in requests), **more)
@@ -243,6 +280,8 @@ def allocations(devices: Devices, names: Sequence[str], scheduler: str) -> dict[
         claim = devices.get(name)
         status = claim["status"]
         assert status["allocation"].pop("allocationTimestamp")
+        for result in status["allocation"]["devices"]["results"]:
+            assert bool(result.pop("shareID", "")) == ("consumedCapacity" in result)
         (consumer,) = status["reservedFor"]
         assert consumer.pop("uid")
         assert consumer.pop("name") == f"{scheduler}-{name}"
@@ -252,6 +291,57 @@ def allocations(devices: Devices, names: Sequence[str], scheduler: str) -> dict[
         world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
     eventually(devices.untouched)
     return found
+
+
+def test_claims_for_extended_resources_are_those_of_kube_scheduler(
+    world: World, devices: Devices, start: Start
+) -> None:
+    """Claim and status of a pod, whose node has some of one resource from a device plugin, to the field."""
+    world.nodes(1, cpu="32")
+    plugin = {"status": {name: {"example.com/plugged": "2"} for name in ("capacity", "allocatable")}}
+    world.api.patch(f"{CORE}/nodes/node-0/status", json=plugin, **_PATCH).raise_for_status()  # type: ignore[arg-type]
+    devices.device_class("gpu", extendedResourceName="example.com/gpu")
+    devices.device_class("plugged", extendedResourceName="example.com/plugged")
+    devices.slice("node-0", [{"name": f"gpu-{number}"} for number in range(8)])
+    world.cluster.start_scheduler()
+    try:
+        theirs = extended(devices, "default-scheduler")
+    finally:
+        world.cluster.stop_scheduler()
+    start()
+    assert extended(devices, "stromboli") == theirs
+    names = [each["name"] for each in theirs["claim"]["spec"]["devices"]["requests"]]
+    assert names == ["container-0-request-2", "container-1-request-1", "container-2-request-0"]
+
+
+def extended(devices: Devices, scheduler: str) -> Object:
+    """What becomes of a pod that asks for extended resources, but for names and times; then it goes."""
+    world = devices.world
+    gpu, implicit, plugged = "example.com/gpu", "deviceclass.resource.kubernetes.io/gpu", "example.com/plugged"
+
+    def container(name: str, **requests: str) -> Object:
+        names = {"gpu": gpu, "implicit": implicit, "plugged": plugged}
+        listed = {names.get(key, key): value for key, value in requests.items()}
+        return {"name": name, "image": "example.com/x:1", "resources": {"requests": listed, "limits": listed}}
+
+    first = [container("prepare", cpu="1m", gpu="4", implicit="1")]
+    others = [container("main", cpu="1m", gpu="1", plugged="1"), container("side", implicit="2")]
+    world.pods([pod("p", scheduler=scheduler, initContainers=first, containers=others)])
+    eventually(lambda: world.placed() == {"p": "node-0"})
+    (claim,) = world.items(devices.claims)
+    bound = world.get(f"{CORE}/namespaces/{world.namespace}/pods/p")
+    told = bound["status"]["extendedResourceClaimStatus"]
+    assert told.pop("resourceClaimName") == claim["metadata"].pop("name")
+    for varying in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+        claim["metadata"].pop(varying, None)
+    (owner,) = claim["metadata"]["ownerReferences"]
+    assert owner.pop("uid") == bound["metadata"]["uid"]
+    assert claim["status"]["allocation"].pop("allocationTimestamp")
+    assert claim["status"]["reservedFor"][0].pop("uid") == bound["metadata"]["uid"]
+    path = f"{CORE}/namespaces/{world.namespace}/pods/p"
+    world.api.delete(path, params={"gracePeriodSeconds": "0"}).raise_for_status()
+    eventually(lambda: world.items(devices.claims) == [])
+    return {"claim": claim, "told": told}
 
 
 # -- who gets what -----------------------------------------------------------------------------------------------------
@@ -304,6 +394,93 @@ def test_a_gang_that_lacks_a_device_gets_none(world: World, gpus: Devices, start
     gpus.slice("late", [{"name": "gpu-0"}], allNodes=True)
     eventually(lambda: len(world.placed()) == 3)
     assert sorted(given(gpus)) == ["late/gpu-0", "node-0/gpu-0", "node-1/gpu-0"]
+
+
+def test_two_pods_have_a_part_of_a_card_each(world: World, devices: Devices, start: Start) -> None:
+    """A third waits, and so does one that wants the whole card, until there is room."""
+    world.nodes(1, cpu="32")
+    devices.device_class("gpu")
+    part = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]}
+    whole = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "80Gi"}}}]}
+    counters = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+    parts = [{"name": f"part-{number}", **part} for number in range(3)]
+    devices.slice("node-0", [*parts, {"name": "whole", **whole}], nodeName="node-0", sharedCounters=counters)
+    start()
+    for name in ("a", "b", "c"):
+        devices.claim(name)
+    world.pods([using("a"), using("b")])
+    eventually(lambda: len(world.placed()) == 2)
+    world.pods([using("c")])
+    eventually(lambda: "cannot allocate all claims" in why(world, "c"))
+    assert devices.allocated() == {"a": ["node-0/part-0"], "b": ["node-0/part-1"]}
+    world.api.delete(
+        f"{CORE}/namespaces/{world.namespace}/pods/a", params={"gracePeriodSeconds": "0"}
+    ).raise_for_status()
+    eventually(lambda: set(world.placed()) == {"b", "c"})
+    assert set(devices.allocated()["c"]) < {"node-0/part-0", "node-0/part-2"}
+
+
+@pytest.fixture
+def slow(devices: Devices) -> Devices:
+    """A node with two devices that have to be made ready."""
+    devices.world.nodes(1, cpu="32")
+    devices.device_class("gpu")
+    ready = {"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"], "bindsToNode": True}
+    devices.slice("node-0", [{"name": f"gpu-{number}", **ready} for number in range(2)])
+    return devices
+
+
+def test_a_gang_is_bound_when_all_its_devices_are_ready(world: World, slow: Devices, start: Start) -> None:
+    start()
+    slow.gang("train", 2)
+    eventually(lambda: all(slow.users(f"train-{number}") for number in range(2)))
+    slow.say("train-0", attached="True")
+    eventually(lambda: slow.get("train-0")["status"]["devices"][0]["conditions"][0]["status"] == "True")
+    assert world.placed() == {}
+    slow.say("train-1", attached="True", broken="False")
+    eventually(lambda: len(world.placed()) == 2)
+
+
+def test_devices_that_fail_are_given_back_and_the_gang_is_decided_anew(
+    world: World, slow: Devices, start: Start
+) -> None:
+    start()
+    slow.gang("train", 2)
+    eventually(lambda: all(slow.users(f"train-{number}") for number in range(2)))
+    before = slow.get("train-1")["status"]["allocation"]["allocationTimestamp"]
+    slow.say("train-0", attached="True")
+    slow.say("train-1", broken="True")
+
+    def is_anew() -> bool:
+        found = slow.get("train-1").get("status", {})
+        return bool(found.get("reservedFor")) and found["allocation"]["allocationTimestamp"] > before
+
+    eventually(is_anew, 60)
+    assert world.placed() == {}
+    assert any("failed to get ready: broken" in event["note"] for event in world.events())
+    for number in range(2):
+        eventually(lambda number=number: bool(slow.users(f"train-{number}")))  # type: ignore[misc]
+        slow.say(f"train-{number}", attached="True")
+    eventually(lambda: len(world.placed()) == 2, 60)
+
+
+def test_devices_that_failed_for_another_scheduler_are_given_back(world: World, slow: Devices, start: Start) -> None:
+    """kube-scheduler leaves a claim allocated of which a device failed, and so nobody could use it."""
+    slow.claim("p")
+    result = {"request": "r", "driver": DRIVER, "pool": "node-0", "device": "gpu-1"}
+    conditions = {"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+    field = {"key": "metadata.name", "operator": "In", "values": ["node-0"]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    allocation = {"devices": {"results": [{**result, **conditions}]}, "nodeSelector": selector}
+    patch = {"status": {"allocation": allocation}}
+    world.api.patch(f"{slow.claims}/p/status", json=patch, **_PATCH).raise_for_status()  # type: ignore[arg-type]
+    slow.say("p", broken="True")
+    start()
+    world.pods([using("p")])
+    eventually(lambda: slow.allocated() == {"p": ["node-0/gpu-0"]})
+    eventually(lambda: slow.users("p") == ["p"])
+    slow.say("p", attached="True")
+    eventually(lambda: world.placed() == {"p": "node-0"})
 
 
 # -- in between --------------------------------------------------------------------------------------------------------

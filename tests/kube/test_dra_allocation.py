@@ -108,9 +108,14 @@ def test_devices_that_several_nodes_reach_leave_the_claim_on_those_nodes() -> No
     assert "nodeSelector" not in bind.claims[0].allocation
 
 
-def test_devices_that_are_made_ready_after_their_allocation_are_not_offered() -> None:
+def test_conditions_to_wait_for_are_those_of_the_device() -> None:
     slow = device("gpu-0", more={"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]})
-    assert uses(device_class(), resource_slice("n0", slow), claim("c"), pod("p", "c")) == {}
+    fabric = resource_slice("net", device("f", more={"bindsToNode": True}), allNodes=True)
+    use = uses(device_class(), resource_slice("n0", slow), claim("c"), pod("p", "c"))["c"]
+    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
+    assert use.allocation["devices"]["results"] == [result("r", "gpu-0", **conditions)]
+    use = uses(device_class(), fabric, claim("c"), pod("p", "c"))["c"]
+    assert use.allocation["nodeSelector"] == ON_N0, "the device is attached to one node"
 
 
 def test_a_claim_that_has_devices_keeps_them() -> None:

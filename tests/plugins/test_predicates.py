@@ -98,6 +98,38 @@ def test_each_filter_can_be_turned_off(switch: str) -> None:
     assert not session.kernel.varies(named(session, "p"))
 
 
+RESTARTS = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}]
+BOTH = ["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes"),
+    [
+        ({"containers": [{"name": "c", "restartPolicyRules": RESTARTS}]}, ["restarts", "both"]),
+        ({"initContainers": [{"name": "c", "restartPolicyRules": RESTARTS}]}, ["restarts", "both"]),
+        ({"containers": [{"name": "c", "restartPolicyRules": [{"action": "Restart"}]}]}, None),
+        ({"hostNetwork": True, "hostUsers": False}, ["users", "both"]),
+        ({"hostNetwork": True, "hostUsers": True}, None),
+        ({"hostUsers": False}, None),
+        (
+            {"hostNetwork": True, "hostUsers": False, "containers": [{"name": "c", "restartPolicyRules": RESTARTS}]},
+            ["both"],
+        ),
+    ],
+)
+def test_pods_go_to_nodes_that_declare_the_features_they_need(spec: dict[str, Any], nodes: list[str] | None) -> None:
+    declared = {"none": [], "restarts": BOTH[:1], "users": BOTH[1:], "both": BOTH}
+    session = opened(
+        *(builders.node(name, status={"declaredFeatures": features}) for name, features in declared.items()),
+        builders.pod("plain", "g"),
+        builders.pod("p", "g", **spec),
+    )
+    assert feasible(session, "p") == (list(declared) if nodes is None else nodes)
+    assert feasible(session, "plain") == list(declared)
+    causes = [cause for cause, _ in session.kernel.causes(named(session, "p"))]
+    assert causes == ([] if nodes is None else ["node(s) didn't match Pod's required features"])
+
+
 def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
     toleration = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
     session = opened(

@@ -31,6 +31,10 @@ class ClaimUse(About, frozen=True):
     allocation: Mapping[str, Any]
     #: whether it is still to be written; else it was there when this was decided
     new: bool
+    #: the claim as it is to be created, for the extended resources of the pod; None for one that is there
+    manifest: Mapping[str, Any] | None = None
+    #: which containers have devices of which of its requests, for `status.extendedResourceClaimStatus` of the pod
+    mappings: Sequence[Mapping[str, str]] = ()
 
 
 class VolumeUse(About, frozen=True):

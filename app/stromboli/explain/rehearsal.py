@@ -16,8 +16,9 @@ from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, ExtenderError
 from stromboli.framework.session import Session
+from stromboli.kube.dra.extended import special_prefix
 from stromboli.kube.dra.holdings import claim_keys
-from stromboli.kube.dra.reservation import released, reserved
+from stromboli.kube.dra.reservation import is_special, released, reserved
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import annotated, completed, shown_bound
 from stromboli.state.cluster import ClusterState
@@ -56,7 +57,7 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
 def _reserve(state: ClusterState, bind: Bind) -> None:
     """Give the claims of a pod that is bound their devices and volumes, as far as those are known."""
     for use in bind.claims:
-        claim = state.objects["ResourceClaim"].get(use.key)
+        claim = state.objects["ResourceClaim"].get(use.key, use.manifest)
         if claim is not None:
             state.upsert("ResourceClaim", reserved(claim, use, bind.name, bind.uid))
     for volume_use in bind.volumes:
@@ -90,6 +91,10 @@ def release(state: ClusterState, pod: PodRecord) -> None:
         claim = state.objects["ResourceClaim"].get(key)
         if claim is not None:
             state.upsert("ResourceClaim", released(claim, pod.uid))
+    claims, prefix = state.objects["ResourceClaim"], special_prefix(pod)
+    for key in [key for key in claims if key.startswith(prefix)]:
+        if is_special(claims[key], pod.uid):
+            state.delete("ResourceClaim", key)
 
 
 def _known(state: ClusterState, key: str) -> PodRecord:
@@ -131,7 +136,10 @@ def node_of(record: NodeRecord) -> objects.Node:
         ),
         spec=objects.NodeSpec(unschedulable=record.unschedulable, taints=list(record.taints)),
         status=objects.NodeStatus(
-            allocatable=dict(record.allocatable), capacity=dict(record.capacity), images=list(record.images)
+            allocatable=dict(record.allocatable),
+            capacity=dict(record.capacity),
+            images=list(record.images),
+            declared_features=list(record.declared_features),
         ),
     )
 

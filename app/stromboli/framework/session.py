@@ -394,7 +394,7 @@ class Session:
         return {
             pod.row: self.ask.bind_claims(pod, node)
             for operation in operations
-            if operation.kind is Kind.Allocate and operation.pods[0].pod_class.spec.resource_claims
+            if operation.kind is Kind.Allocate and operation.pods[0].pod_class.needs_claims(self.view.snapshot.claimed)
             for pod, node in zip(operation.pods, operation.nodes, strict=True)
         }
 

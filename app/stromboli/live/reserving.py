@@ -21,7 +21,7 @@ from stromboli.api.decisions import Bind
 from stromboli.api.errors import StromboliError
 from stromboli.kube.dra.reservation import StaleClaimError
 from stromboli.kube.volume_reservation import StaleVolumeError, VolumeRefusedError
-from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, already_exists
 from stromboli.live.json import Decoder
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
@@ -102,6 +102,8 @@ class WrittenObjects:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: objects as the API server has them, where sessions see something else or the watch may be behind
         self._real: dict[str, Object] = {}
+        #: objects that are to be created, as sessions see them by now
+        self._planned: dict[str, Object] = {}
         #: those that we wrote and the watch has not shown
         self._ahead: set[str] = set()
         self._objects: Decoder[Object] = Decoder(Object)
@@ -116,6 +118,8 @@ class WrittenObjects:
 
     def current(self, key: str) -> Object | None:
         """An object as the API server has it, as far as is known."""
+        if key in self._planned:
+            return None
         return self._real.get(key) or self._state.objects[self.kind].get(key)
 
     def hold(self, key: str) -> None:
@@ -124,8 +128,16 @@ class WrittenObjects:
         if known is not None:
             self._real.setdefault(key, known)
 
+    def plan(self, key: str, obj: Object) -> None:
+        """Have sessions see an object that is to be created, as long as there is something to be shown of it."""
+        if self.current(key) is None:
+            self._planned[key] = obj
+
     def show(self, key: str) -> None:
         """Have sessions see an object as it is to be seen now."""
+        if key in self._planned:
+            self._show_planned(key, self._planned[key])
+            return
         real = self._real.get(key)
         if real is None:
             return
@@ -134,6 +146,24 @@ class WrittenObjects:
             self._state.upsert(self.kind, shown)
         if shown is real and key not in self._ahead:
             del self._real[key]
+
+    def _show_planned(self, key: str, planned: Object) -> None:
+        shown = self._shown(key, planned)
+        if shown is not planned:
+            self._state.upsert(self.kind, shown)
+        else:
+            del self._planned[key]
+            self._state.delete(self.kind, key)
+
+    async def create(self, key: str, body: bytes, wanted: Callable[[], bool]) -> None:
+        """Create an object that was planned; one of that key may be there already."""
+        await self._bucket.wait()
+        collection = self._path(key).rpartition("/")[0]
+        try:
+            self._answered(key, await self._kube.persist("POST", collection, body, wanted=wanted))
+        except ApiError as error:
+            if not already_exists(error):
+                raise
 
     async def change(self, key: str, change: Callable[[Object], Awaitable[None]]) -> None:
         """Make a change of an object, one at a time; where others were faster, it is read anew and changed then.
@@ -165,6 +195,11 @@ class WrittenObjects:
         path = self._path(key) + subresource
         return self._answered(key, await self._kube.persist(method, path, body, content_type, wanted=wanted))
 
+    async def delete(self, key: str, options: bytes) -> None:
+        """Delete an object. Raises ApiError with status 404 when it is gone."""
+        await self._bucket.wait()
+        await self._kube.persist("DELETE", self._path(key), options)
+
     @property
     def api_version(self) -> str:
         """Group and version of the objects."""
@@ -181,6 +216,7 @@ class WrittenObjects:
             raise msgspec.ValidationError(f"what came as {self.kind} {key} is none")
         known = self._state.objects[self.kind].get(key)
         if known is not None and not _is_older(obj, self._real.get(key, known)):
+            self._planned.pop(key, None)
             self._real[key] = obj
             self._ahead.add(key)
             self.show(key)
@@ -191,8 +227,11 @@ class WrittenObjects:
         if isinstance(obj, str) or type == "DELETED":
             self._real.pop(key, None)
             self._ahead.discard(key)
+            self.show(key)
             self._changed(key, None)
             return
+        if self._planned.pop(key, None) is not None:
+            self._real[key] = obj
         known = self._real.get(key)
         if known is not None:
             if not _is_older(obj, known):

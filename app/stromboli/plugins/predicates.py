@@ -17,6 +17,7 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.csi_nodes import csi_nodes
+from stromboli.kube.declared_features import declaring, required_features
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
@@ -198,17 +199,22 @@ class Predicates(Plugin):
 
     def on_allocate(self, operation: Operation) -> None:
         self._placed.add(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.assume(pod, node)
                 self._dynamic_resources.assume(pod, node)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._placed.remove(operation)
-        if operation.kind is not Kind.Evict and _has_claims(operation):
+        if operation.kind is not Kind.Evict and self._has_claims(operation):
             for pod, node in zip(operation.pods, operation.nodes, strict=True):
                 self._volume_binding.forget(pod)
                 self._dynamic_resources.forget(pod, node)
+
+    def _has_claims(self, operation: Operation) -> bool:
+        """Whether the pods claim volumes or devices."""
+        pod = operation.pods[0]
+        return bool(pod.pod_class.claims) or self._dynamic_resources.concerns(pod)
 
     def _by_node(self, pod_class: PodClass, facts: NodeFacts) -> Filters:
         """What the nodes themselves say, asked once for all classes with the same terms."""
@@ -217,6 +223,9 @@ class Predicates(Plugin):
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             found = self._known[pod_class.terms] = list(self._of_nodes(pod_class.spec, facts))
+        features = required_features(pod_class)
+        if features:
+            return [*found, ("node(s) didn't match Pod's required features", declaring(features, facts))]
         return found
 
     def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:
@@ -257,9 +266,3 @@ class Predicates(Plugin):
             yield from zone_filters(pod, facts, self._storage)
         if enabled.volume_binding:
             yield from self._volume_binding.filters(pod)
-
-
-def _has_claims(operation: Operation) -> bool:
-    """Whether the pods claim volumes or devices."""
-    pod_class = operation.pods[0].pod_class
-    return bool(pod_class.claims or pod_class.spec.resource_claims)

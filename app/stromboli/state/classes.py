@@ -63,6 +63,10 @@ class PodClass:
     #: for rules: what they derive from the class alone, by a key of their own
     cache: dict[object, object] = field(default_factory=dict)
 
+    def needs_claims(self, claimed: frozenset[str]) -> bool:
+        """Whether it names resource claims, or asks for resources that pods get by one that is made for them."""
+        return bool(self.spec.resource_claims) or (bool(claimed) and not claimed.isdisjoint(self.request))
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Shape:
@@ -168,6 +172,8 @@ class ClassTable:
                 spec.topology_spread_constraints,
                 spec.scheduling_gates,
                 spec.preemption_policy,
+                spec.isolates_users_on_host_network,
+                spec.image_volumes,
             )
         )
         own = self._encoder.encode((spec.resource_claims, mounts, read.labels, read.annotations, read.fields, local))

@@ -29,6 +29,7 @@ class NodeRecord(Struct, frozen=True, gc=False):
     images: tuple[objects.ContainerImage, ...]
     capacity: objects.ResourceList
     allocatable: objects.ResourceList
+    declared_features: tuple[str, ...]
 
     @classmethod
     def of(cls, node: objects.Node) -> NodeRecord:
@@ -43,6 +44,7 @@ class NodeRecord(Struct, frozen=True, gc=False):
             images=tuple(node.status.images or ()),
             capacity=node.status.capacity or {},
             allocatable=node.status.allocatable or {},
+            declared_features=tuple(node.status.declared_features or ()),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -14,23 +15,29 @@ from stromboli.kube.dra.objects import DeviceClaim, DeviceObjects, ResourceClaim
 from stromboli.kube.dra.pools import Offer
 
 Plain: TypeAlias = dict[str, Any]
+#: parts of devices are told apart by numbers of this space, so that the same decision gives the same ones
+_SHARES = UUID("5fb4ab1c-1d0f-4c57-9d0a-3a1ac1f3d5ee")
 
 
-def allocation_of(claim: ResourceClaim, taken: Sequence[Taken], devices: Devices, objects: DeviceObjects) -> Plain:
-    """The allocation of a claim for which some devices were picked, in order of its requests."""
+def allocation_of(
+    claim: ResourceClaim, taken: Sequence[Taken], devices: Devices, objects: DeviceObjects, node: str
+) -> Plain:
+    """The allocation of a claim for which some devices were picked on a node, in order of its requests."""
     chosen = {each.choice.name: each.choice.device_class for each in taken}
-    results = [_result(each, devices.offers[each.device]) for each in taken]
+    results = [
+        _result(each, devices.offers[each.device], f"{claim.metadata.uid or claim.key}/{n}")
+        for n, each in enumerate(taken)
+    ]
     config = [*_of_classes(chosen, objects), *_of_claim(claim.spec.devices, set(chosen))]
     out: Plain = {"devices": _without_empty({"results": results, "config": config})}
-    selector = reaching(taken, devices)
+    selector = reaching(taken, devices, node)
     return out if selector is None else {**out, "nodeSelector": _selector(selector)}
 
 
-def reaching(taken: Sequence[Taken], devices: Devices) -> NodeSelector | None:
-    """The nodes that reach all of some devices that were picked together; None for all."""
+def reaching(taken: Sequence[Taken], devices: Devices, node: str) -> NodeSelector | None:
+    """The nodes that reach all of some devices that were picked together on a node; None for all."""
     offers = [devices.offers[each.device] for each in taken]
-    node = next((offer.node for offer in offers if offer.node), None)
-    if node is not None:
+    if any(offer.node or offer.binds_to_node for offer in offers):
         named = Requirement("metadata.name", "In", [node])
         return NodeSelector([NodeSelectorTerm(match_fields=[named])])
     # A slice or device has one term.
@@ -43,7 +50,8 @@ def reaching(taken: Sequence[Taken], devices: Devices) -> NodeSelector | None:
     return NodeSelector([NodeSelectorTerm(match_expressions=expressions, match_fields=fields)])
 
 
-def _result(taken: Taken, offer: Offer) -> Plain:
+def _result(taken: Taken, offer: Offer, share: str) -> Plain:
+    """`share` tells what is given from all other parts of a device."""
     out = {
         "request": taken.choice.name,
         "driver": offer.id.driver,
@@ -51,7 +59,12 @@ def _result(taken: Taken, offer: Offer) -> Plain:
         "device": offer.id.device,
         "adminAccess": taken.choice.admin,
         "tolerations": msgspec.to_builtins(taken.choice.tolerations),
+        "bindingConditions": list(offer.binding.conditions) if offer.binding else [],
+        "bindingFailureConditions": list(offer.binding.failures) if offer.binding else [],
     }
+    if taken.consumed is not None:
+        out["shareID"] = str(uuid5(_SHARES, share))
+        out["consumedCapacity"] = {name: each.text for name, each in taken.consumed.items()}
     return _without_empty(out)
 
 

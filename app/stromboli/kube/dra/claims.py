@@ -9,7 +9,7 @@ claim whose devices were picked but are not yet in its status belongs to that on
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,9 +35,11 @@ from stromboli.kube.dra.allocator import (
     allocate,
     wishes,
 )
+from stromboli.kube.dra.extended import SpecialClaim, backing, has_plugin, special_claim
 from stromboli.kube.dra.holdings import claim_keys, claim_name, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
+from stromboli.kube.dra.readiness import failure, is_ready, unusable, waits
 from stromboli.kube.dra.reservation import MOST_PODS
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
@@ -127,30 +129,31 @@ class DynamicResources:
 
     def __init__(self, view: View) -> None:
         self._view = view
+        self._claimed = view.snapshot.claimed
         self._book: _Book | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
         """Nodes where the pod's claims are, or can be satisfied."""
-        if pod.pod_class.spec.resource_claims:
+        if self.concerns(pod):
             yield from self._opened().filters(pod)
 
     def concerns(self, pod: PodRecord) -> bool:
-        """Whether a pod has claims."""
-        return bool(pod.pod_class.spec.resource_claims)
+        """Whether a pod has claims, or gets one for what it asks for."""
+        return pod.pod_class.needs_claims(self._claimed)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         """Pick devices for the claims of a pod that got a node, by its index."""
-        if pod.pod_class.spec.resource_claims:
+        if self.concerns(pod):
             self._opened().assume(pod, node)
 
     def forget(self, pod: PodRecord, node: int) -> None:
         """Give them back."""
-        if pod.pod_class.spec.resource_claims:
+        if self.concerns(pod):
             self._opened().forget(pod, node)
 
     def uses(self, pod: PodRecord) -> list[ClaimUse]:
         """The claims of a pod that got a node, and what they are to hold. Raises ClaimError."""
-        return self._opened().uses(pod) if pod.pod_class.spec.resource_claims else []
+        return self._opened().uses(pod) if self.concerns(pod) else []
 
     def _opened(self) -> _Book:
         if self._book is None:
@@ -182,6 +185,12 @@ class _Book:
         self._inventory = inventory(self._devices, self._facts, view.snapshot)
         holdings = holdings_of(view.snapshot, objects)
         self._in_use: Mask = holdings.held(self._devices).copy()
+        self._balance = holdings.balance(self._devices).copy()
+        self._extended = ExtendedResources(view)
+        #: by uid of the pod: the claim for its extended resources that an earlier attempt left
+        self._left_over = holdings.special
+        #: by row: the claim for the extended resources of each pod that got a place
+        self._special: dict[int, SpecialClaim] = {}
         #: the claims of the pods that got a place, by row
         self._claims_of: dict[int, list[ResourceClaim]] = {}
         #: by job: how many of its pods that wait name each claim, by its key
@@ -199,15 +208,21 @@ class _Book:
         self._purses: dict[str, Purse] = {}
         rows = holdings.placed(view.snapshot)
         for pod, node in zip(view.records(rows), view.pods.node[rows].tolist(), strict=True):
-            self.assume(pod, node)
+            self._take(pod, node, self._claims.existing(pod))
 
     def filters(self, pod: PodRecord) -> Filters:
         try:
             claims = self._claims.of(pod)
             for claim in claims:
                 self._check_usable(claim, pod)
+            self._check_left_over(pod)
             waiting = self._waiting(claims)
             answers = self._answers_for(waiting) if waiting else None
+            special = [
+                (rows, claims, self._answers_for(claims))
+                for rows, resources in self._extended.split(pod)
+                for claims in [[*waiting, self._extended.claim(pod, resources, self._claims.plain).claim]]
+            ]
         except ClaimError as error:
             yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
             return
@@ -217,11 +232,23 @@ class _Book:
         if answers is not None:
             yield from answers.filters(waiting)
             yield from self._with_those_who_share(pod, waiting)
+        for rows, all_claims, answers in special:
+            for cause, mask in answers.filters(all_claims):
+                yield cause, mask | ~rows
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
             return
-        claims = self._claims_of[pod.row] = self._claims.existing(pod)
+        claims = self._claims.existing(pod)
+        resources = self._extended.on_node(pod, node)
+        if resources:
+            special = self._special[pod.row] = self._extended.claim(pod, resources, self._claims.plain)
+            claims.append(special.claim)
+        self._take(pod, node, claims)
+
+    def _take(self, pod: PodRecord, node: int, claims: list[ResourceClaim]) -> None:
+        """Pick devices for those claims of a pod on a node that have none."""
+        self._claims_of[pod.row] = claims
         waiting, taken = self._waiting(claims), None
         # Else the pod was put there by somebody who knows better.
         with suppress(ClaimError, SelectorError, SearchError):
@@ -236,6 +263,7 @@ class _Book:
         self._change(taken or (), node, in_use=True)
 
     def forget(self, pod: PodRecord, node: int) -> None:
+        self._special.pop(pod.row, None)
         for claim in self._claims_of.pop(pod.row, ()):
             self._users[claim.key].discard(pod.uid)
             given = self._given.get(claim.key)
@@ -247,16 +275,24 @@ class _Book:
                 self._change(given.taken or (), given.node, in_use=False)
 
     def uses(self, pod: PodRecord) -> list[ClaimUse]:
-        return [self._use(claim) for claim in self._claims_of.get(pod.row, ())]
+        special = self._special.get(pod.row)
+        return [
+            self._use(claim, special if special is not None and claim is special.claim else None)
+            for claim in self._claims_of.get(pod.row, ())
+        ]
 
-    def _use(self, claim: ResourceClaim) -> ClaimUse:
+    def _use(self, claim: ResourceClaim, special: SpecialClaim | None) -> ClaimUse:
         given = self._given.get(claim.key)
         about = partial(ClaimUse, claim.metadata.namespace or "default", claim.metadata.name, claim.metadata.uid or "")
         if given is None:
             return about(self._claims.plain[claim.key]["status"]["allocation"], new=False)
         if given.taken is None:
             raise ClaimError(f"no devices were picked for resourceclaim {claim.key}")
-        return about(allocation_of(claim, given.taken, self._devices, self._claims.objects), new=True)
+        node = self._view.nodes.name(given.node)
+        allocation = allocation_of(claim, given.taken, self._devices, self._claims.objects, node)
+        if special is None:
+            return about(allocation, new=True)
+        return about(allocation, new=True, manifest=special.manifest, mappings=special.mappings)
 
     def _waiting(self, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
         """Those for which devices are still to be picked."""
@@ -266,7 +302,7 @@ class _Book:
         """The nodes that reach the devices of a claim; None for all, or when it has none."""
         given = self._given.get(claim.key)
         if given is not None:
-            return reaching(given.taken or (), self._devices)
+            return reaching(given.taken or (), self._devices, self._view.nodes.name(given.node))
         return claim.status.allocation.node_selector if claim.status.allocation is not None else None
 
     def _check_usable(self, claim: ResourceClaim, pod: PodRecord) -> None:
@@ -283,6 +319,16 @@ class _Book:
         )
         if len(users) >= MOST_PODS and pod.uid not in users:
             raise ClaimError(f'resourceclaim "{name}" is in use by as many pods as can share it')
+        if waits(claim):
+            problem = failure(claim) if is_ready(claim) else unusable(claim, self._view.time())
+            if problem is not None:
+                raise ClaimError(f'resourceclaim "{name}": {problem}')
+
+    def _check_left_over(self, pod: PodRecord) -> None:
+        """Raises ClaimError while a claim for a pod's extended resources is there that it cannot use."""
+        key = self._left_over.get(pod.uid)
+        if key is not None and self._extended.asked(pod):
+            raise ClaimError(f'resourceclaim "{key.partition("/")[2]}" of an earlier attempt is not deleted yet')
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
         """Nodes with room for as many pods of a gang as have to follow one of them to its devices."""
@@ -326,7 +372,7 @@ class _Book:
 
     def _ask(self, answers: _Answers, key: bytes, nodes: Rows, purse: Purse) -> None:
         demand, tries = self._demand_for(answers.wishes, key), Purse(_TRIES)
-        for alike in demand.alike(nodes, self._inventory, self._in_use):
+        for alike in demand.alike(nodes, self._inventory, self._in_use, self._balance):
             if answers.hopeless or purse.left < 0:
                 answers.set(alike, _TOO_LONG)
                 continue
@@ -354,16 +400,66 @@ class _Book:
         return demand
 
     def _search(self, demand: Demand, node: int, tries: Purse) -> list[Taken] | None:
-        return allocate(demand, self._inventory.on(node), self._in_use, tries)
+        return allocate(demand, self._inventory.on(node), self._in_use, self._balance, tries)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
+        stock = self._devices.stock
+        far = False
         for each in taken:
-            if not each.choice.admin:
+            if each.choice.admin:
+                continue
+            if each.consumed is None:
                 self._in_use[each.device] = in_use
-        if any(self._inventory.is_shared(each.device) for each in taken):
+            if stock.pool[each.device] >= 0:
+                far |= not stock.is_local(each.device)
+                change = self._balance.take if in_use else self._balance.give_back
+                change(each.device, each.consumed)
+        if far or any(self._inventory.is_shared(each.device) for each in taken):
             self._log.append(None)
         elif taken:
             self._log.append(node)
+
+
+class ExtendedResources:
+    """What pods get by a claim that is made for them, and on which nodes."""
+
+    def __init__(self, view: View) -> None:
+        self._facts = view.nodes.facts
+        self._claimed = view.snapshot.claimed
+        self._classes = backing(view.snapshot) if self._claimed else {}
+        self._has_plugin = {resource: has_plugin(self._facts, resource) for resource in sorted(self._claimed)}
+        #: by resources that are asked for: nodes, and which of them these have no plugin for
+        self._splits: dict[tuple[str, ...], list[tuple[Mask, tuple[str, ...]]]] = {}
+        #: by pod and resources
+        self._made: dict[tuple[str, tuple[str, ...]], SpecialClaim] = {}
+
+    def asked(self, pod: PodRecord) -> tuple[str, ...]:
+        """Those that a pod asks for."""
+        return tuple(sorted(self._claimed.intersection(pod.pod_class.request))) if self._claimed else ()
+
+    def split(self, pod: PodRecord) -> list[tuple[Mask, tuple[str, ...]]]:
+        """Nodes where a pod needs devices, and for which resources."""
+        asked = self.asked(pod)
+        if asked not in self._splits:
+            self._splits[asked] = list(self._nodes(asked))
+        return self._splits[asked]
+
+    def on_node(self, pod: PodRecord, node: int) -> tuple[str, ...]:
+        """The resources for which a pod needs devices on a node."""
+        return tuple(resource for resource in self.asked(pod) if not self._has_plugin[resource][node])
+
+    def claim(self, pod: PodRecord, resources: tuple[str, ...], claims: Container[str]) -> SpecialClaim:
+        """The claim of a pod for some of them; `claims` are the keys that others have."""
+        key = pod.uid, resources
+        if key not in self._made:
+            self._made[key] = special_claim(pod, resources, self._classes, claims)
+        return self._made[key]
+
+    def _nodes(self, asked: tuple[str, ...]) -> Iterator[tuple[Mask, tuple[str, ...]]]:
+        lacks = [~self._has_plugin[resource] for resource in asked]
+        numbers = sum((lack.astype(np.int64) << bit for bit, lack in enumerate(lacks)), np.zeros(len(self._facts), int))
+        for number in np.unique(numbers[numbers > 0]).tolist():
+            yield numbers == number, tuple(each for bit, each in enumerate(asked) if number >> bit & 1)
 
 
 def _key(claims: Sequence[ResourceClaim]) -> bytes:

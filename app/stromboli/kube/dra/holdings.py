@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from stromboli.api import keys
+from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import PodResourceClaim
 from stromboli.api.pod_state import ON_NODE_STATES
 from stromboli.api.resources import Mask, Rows
+from stromboli.kube.dra.capacity import Amount, amount
 from stromboli.kube.dra.inventory import Devices
-from stromboli.kube.dra.objects import DeviceObjects
+from stromboli.kube.dra.objects import AllocatedDevice, DeviceObjects
 from stromboli.kube.dra.pools import DeviceId, device_id
+from stromboli.kube.dra.stock import Balance
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
+
+#: a device, and what is consumed of its capacities
+Share: TypeAlias = tuple[DeviceId, Mapping[str, Amount]]
 
 
 class Holdings:
@@ -31,12 +38,19 @@ class Holdings:
         #: by key: the devices of each claim that has any
         self._devices: dict[str, tuple[DeviceId, ...]] = before._devices.copy() if before else {}
         self._holders: Counter[DeviceId] = before._holders.copy() if before else Counter()
+        #: by key: the parts of devices that may be allocated several times, and what each consumes
+        self._shares: dict[str, tuple[Share, ...]] = before._shares.copy() if before else {}
         #: by key: those without devices
         self._waiting: dict[str, None] = before._waiting.copy() if before else {}
+        #: the claims that were made for the extended resources of pods: the key by the pod's uid, and the other way
+        self.special: dict[str, str] = before.special.copy() if before else {}
+        self._owners: dict[str, str] = before._owners.copy() if before else {}
         #: devices that claims took or gave back since somebody asked
         self._touched: set[DeviceId] = before._touched.copy() if before else set()
         #: the devices that were asked about last, and which of them are held
         self._mask: tuple[object, Mask] = before._mask if before else (None, np.zeros(1, np.bool_))
+        #: what was drawn then
+        self._balance: Balance | None = before._balance if before and not changed else None
         for key in changed:
             self._forget(key)
             if key in plain:
@@ -48,17 +62,24 @@ class Holdings:
             self._touched.add(device)
             if not self._holders[device]:
                 del self._holders[device]
+        self._shares.pop(key, None)
         self._waiting.pop(key, None)
+        self.special.pop(self._owners.pop(key, ""), None)
 
     def _read(self, key: str, objects: DeviceObjects) -> None:
         claim = objects.claim_of(key)
         if claim is None:
             return
+        if claim.is_special:
+            self.special[claim.owner], self._owners[key] = key, claim.owner
         if claim.status.allocation is None:
             self._waiting[key] = None
             return
-        results = claim.status.allocation.devices.results or ()
-        held = tuple(device_id(each.driver, each.pool, each.device) for each in results if not each.admin_access)
+        results = [each for each in claim.status.allocation.devices.results or () if not each.admin_access]
+        held = tuple(device_id(each.driver, each.pool, each.device) for each in results if not each.share_id)
+        shares = tuple(map(_share, (each for each in results if each.share_id)))
+        if shares:
+            self._shares[key] = shares
         self._devices[key] = held
         self._holders.update(held)
         self._touched.update(held)
@@ -82,6 +103,20 @@ class Holdings:
         self._mask, self._touched = (devices.version, mask), set()
         return mask
 
+    def balance(self, devices: Devices) -> Balance:
+        """What is drawn by the devices that are held, and by parts of others. It is not to be changed."""
+        stock = devices.stock
+        if self._balance is None or self._balance.stock is not stock:
+            self._balance = Balance(stock)
+            if stock:
+                for row in np.flatnonzero(self.held(devices) & (stock.pool >= 0)).tolist():
+                    self._balance.take(row, None)
+                for device, consumed in (share for shares in self._shares.values() for share in shares):
+                    row = devices.row(device)
+                    if row >= 0 and stock.is_shared(row):
+                        self._balance.take(row, consumed)
+        return self._balance
+
     def placed(self, snapshot: Snapshot) -> Rows:
         """The rows of pods on nodes with claims that have no devices."""
         column = snapshot.pod_facts.column("resource claims", _named)
@@ -91,6 +126,14 @@ class Holdings:
             return np.zeros(0, np.intp)
         on_node = np.isin(snapshot.pods.state, ON_NODE_STATES) & (snapshot.pods.node >= 0)
         return np.flatnonzero(on_node & np.isin(column.numbers, numbers))
+
+
+def _share(result: AllocatedDevice) -> Share:
+    consumed = {}
+    for name, written in (result.consumed_capacity or {}).items():
+        with suppress(InvalidQuantityError):
+            consumed[name] = amount(written)
+    return device_id(result.driver, result.pool, result.device), consumed
 
 
 class _Users:

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel.device import Path, value_at
 from stromboli.kube.dra.pools import DeviceId, Offer, Pool, Pools
+from stromboli.kube.dra.stock import Stock
+from stromboli.kube.dra.taint_rules import TaintRules
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.columns import Column
 from stromboli.state.nodes import NodeFacts
@@ -128,6 +130,22 @@ class Devices:
         return len(self.offers)
 
     @cached_property
+    def stock(self) -> Stock:
+        """What devices draw on besides themselves."""
+        pools = self.pools.stocks
+        begins = sorted((int(self._begins[self._places[pool]]), pool) for pool in pools)
+        return Stock([(begin, pools[pool]) for begin, pool in begins], len(self))
+
+    @cached_property
+    def late(self) -> Mask:
+        """The devices of pools that are asked last, shape (devices,)."""
+        out: Mask = np.zeros(len(self), np.bool_)
+        for pool in self.pools.late:
+            begin = self._begins[self._places[pool]]
+            out[begin : begin + len(self.pools.offers[pool])] = True
+        return out
+
+    @cached_property
     def new(self) -> Rows:
         """The rows of the devices that were not there before."""
         return np.flatnonzero(self.origin < 0)
@@ -202,11 +220,14 @@ class Devices:
 
 
 def devices_of(snapshot: Snapshot) -> Devices:
-    """The devices of a snapshot, those from before while their slices are the same."""
-    plain = snapshot.objects.get("ResourceSlice", NO_OBJECTS)
+    """The devices of a snapshot, those from before while their slices and the rules about their taints are the same."""
+    slices, rules = (snapshot.objects.get(kind, NO_OBJECTS) for kind in ("ResourceSlice", "DeviceTaintRule"))
     known = cast("Devices | None", snapshot.derived.get(Devices))
-    if known is None or plain.changed_since(known.pools.plain):
-        known = snapshot.derived[Devices] = Devices(Pools(plain, known.pools if known else None), known)
+    before = known.pools if known else None
+    if before is None or slices.changed_since(before.plain) or rules.changed_since(before.rules.plain):
+        pools = Pools(slices, TaintRules(rules, before.rules if before else None), before)
+        known = snapshot.derived[Devices] = Devices(pools, known)
+    assert known is not None
     return known
 
 
@@ -232,9 +253,18 @@ class Inventory:
         self._reached: npt.NDArray[np.bool_] = self._reaching()
 
     def on(self, node: int) -> Rows:
-        """The devices that pods on a node can use, in order; those of the node alone come first."""
+        """The devices that pods on a node can use, in order; those of the node alone come first.
+
+        Those of pools with devices that are waited for come last.
+        """
         local = self.local[node]
-        return np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]])
+        rows = np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]])
+        return rows[np.argsort(self.devices.late[rows], kind="stable")] if self.devices.pools.late else rows
+
+    def totals(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The sum over the devices that each node reaches, of shape (devices + 1,) with none of the last."""
+        local: npt.NDArray[np.int64] = amounts[self.local].sum(axis=1)
+        return local + amounts[self._shared_rows] @ self._reached
 
     def is_shared(self, device: int) -> bool:
         """Whether several nodes reach a device."""

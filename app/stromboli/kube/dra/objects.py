@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import field
 
-from stromboli.api import quantity, readers
-from stromboli.api.errors import InvalidQuantityError, StromboliError
+from stromboli.api import readers
+from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
+
+#: the annotation of claims that are made for pods that ask for extended resources
+SPECIAL = "resource.kubernetes.io/extended-resource-claim"
 
 
 class ClaimError(StromboliError):
@@ -60,15 +62,6 @@ class DeviceRequest(Record, frozen=True):
         """How many devices it wants otherwise."""
         return self.count or 1
 
-    @property
-    def amounts(self) -> dict[str, Fraction]:
-        """What every device must have of each capacity. Raises ClaimError."""
-        requests = (self.capacity.requests if self.capacity else None) or {}
-        try:
-            return {name: quantity.parse(value) for name, value in requests.items()}
-        except InvalidQuantityError as error:
-            raise ClaimError(str(error)) from None
-
 
 class Request(DeviceRequest, frozen=True):
     """In v1beta1 it says itself what exactly it asks for."""
@@ -105,6 +98,11 @@ class AllocatedDevice(Record, frozen=True):
     device: str
     request: str = ""
     admin_access: bool | None = None
+    #: set where the claim holds a part of a device that may be allocated several times
+    share_id: str | None = field(default=None, name="shareID")
+    consumed_capacity: ResourceList | None = None
+    binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
 
 
 class AllocatedDevices(Record, frozen=True):
@@ -114,6 +112,23 @@ class AllocatedDevices(Record, frozen=True):
 class Allocation(Record, frozen=True):
     devices: AllocatedDevices = AllocatedDevices()
     node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class DeviceCondition(Record, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = ""
+    message: str | None = ""
+
+
+class DeviceStatus(Record, frozen=True):
+    """What a driver says of an allocated device."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: list[DeviceCondition] | None = None
 
 
 class Consumer(Record, frozen=True):
@@ -125,6 +140,7 @@ class Consumer(Record, frozen=True):
 class ClaimStatus(Record, frozen=True):
     allocation: Allocation | None = None
     reserved_for: list[Consumer] | None = None
+    devices: list[DeviceStatus] | None = None
 
 
 class ResourceClaim(Record, frozen=True):
@@ -139,12 +155,25 @@ class ResourceClaim(Record, frozen=True):
 
     def made_for(self, pod_uid: str) -> bool:
         """Whether it was made from a template for a pod."""
-        return any(owner.controller and owner.uid == pod_uid for owner in self.metadata.owner_references or ())
+        return pod_uid == self.owner
+
+    @property
+    def owner(self) -> str:
+        """The uid of the object that controls it, such as the pod that it was made for; empty for none."""
+        owners = self.metadata.owner_references or ()
+        return next((owner.uid for owner in owners if owner.controller), "")
+
+    @property
+    def is_special(self) -> bool:
+        """Whether it was made for the extended resources of a pod, which is its owner."""
+        return (self.metadata.annotations or {}).get(SPECIAL) == "true"
 
 
 class DeviceClassSpec(Record, frozen=True):
     selectors: list[DeviceSelector] | None = None
     config: list[dict[str, Any]] | None = None
+    #: the extended resource that pods may ask for instead of a claim
+    extended_resource_name: str | None = None
 
 
 class DeviceClass(Record, frozen=True):
@@ -164,8 +193,39 @@ class Attribute(Record, frozen=True):
     version: str | None = None
 
 
+class CapacityRange(Record, frozen=True):
+    min: str | readers.Integer | float | None = None
+    max: str | readers.Integer | float | None = None
+    step: str | readers.Integer | float | None = None
+
+
+class RequestPolicy(Record, frozen=True):
+    """Which parts of a capacity can be consumed."""
+
+    default: str | readers.Integer | float | None = None
+    valid_values: list[str | readers.Integer | float] | None = None
+    valid_range: CapacityRange | None = None
+
+
 class Capacity(Record, frozen=True):
     value: str | readers.Integer | float = 0
+    request_policy: RequestPolicy | None = None
+
+
+class Counter(Record, frozen=True):
+    value: str | readers.Integer | float = 0
+
+
+class CounterSet(Record, frozen=True):
+    """Counters that the devices of a pool draw on together."""
+
+    name: str
+    counters: dict[str, Counter] | None = None
+
+
+class CounterConsumption(Record, frozen=True):
+    counter_set: str
+    counters: dict[str, Counter] | None = None
 
 
 class DeviceBody(Record, frozen=True):
@@ -175,9 +235,11 @@ class DeviceBody(Record, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     taints: list[Taint] | None = None
-    consumes_counters: list[Any] | None = None
+    consumes_counters: list[CounterConsumption] | None = None
     allow_multiple_allocations: bool | None = None
     binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
+    binds_to_node: bool | None = None
 
 
 class Device(DeviceBody, frozen=True, kw_only=True):
@@ -205,12 +267,31 @@ class SliceSpec(Record, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
+    shared_counters: list[CounterSet] | None = None
     devices: list[Device] | None = None
 
 
 class ResourceSlice(Record, frozen=True):
     metadata: Metadata
     spec: SliceSpec
+
+
+class TaintedDevices(Record, frozen=True):
+    """Which devices a rule is about; what it leaves out is not compared."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class TaintRuleSpec(Record, frozen=True):
+    taint: Taint
+    device_selector: TaintedDevices | None = None
+
+
+class DeviceTaintRule(Record, frozen=True):
+    metadata: Metadata
+    spec: TaintRuleSpec
 
 
 R = TypeVar("R", bound=Record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from sys import intern
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -13,8 +13,11 @@ import msgspec
 from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.objects import NodeSelector, Taint
+from stromboli.kube.dra.capacity import Capacities, amount
 from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, DeviceBody, ResourceSlice, SliceSpec
+from stromboli.kube.dra.stock import Counters, PoolStock, pool_stock
+from stromboli.kube.dra.taint_rules import TaintRules, concerns, taints
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 
 T = TypeVar("T")
@@ -47,6 +50,15 @@ def device_id(driver: str, pool: str, device: str) -> DeviceId:
     return DeviceId(intern(driver), intern(pool), intern(device))
 
 
+class Binding(NamedTuple):
+    """What is waited for between the allocation of a device and the binding of its pod."""
+
+    #: conditions that must be true
+    conditions: tuple[str, ...]
+    #: those of which none may be
+    failures: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
     """One device."""
@@ -56,12 +68,21 @@ class Offer:
     names: Names
     values: tuple[Any, ...]
     capacity: Domains
+    #: the same by the names that the slice gives them, one object for devices that have the same
+    capacities: Capacities
+    #: whether it may be allocated several times
     multiple: bool
     taints: tuple[Taint, ...]
     #: the node that has it; empty when several reach it
     node: str
     #: which nodes reach it then; None for all
     selector: NodeSelector | None
+    #: what it draws on while it is allocated
+    counters: Counters
+    #: what the driver has to say of it before its pod is bound; None when there is nothing to wait for
+    binding: Binding | None
+    #: whether it is for the node alone of the pod that it was allocated for, wherever else it could have been used
+    binds_to_node: bool
 
     @property
     def attributes(self) -> Domains:
@@ -98,15 +119,16 @@ class _Slice(NamedTuple):
 
 
 class Pools:
-    """The pools of one snapshot that are complete.
+    """The pools of one snapshot that are complete and consistent.
 
-    Devices that share counters with others are not offered: nobody counts them. Nor are those that are made ready after
-    they were allocated: nobody waits for that.
+    A pool that names a device twice, or counters that it has not, offers nothing.
     """
 
-    def __init__(self, plain: PlainObjects, before: Pools | None = None) -> None:
+    def __init__(self, plain: PlainObjects, rules: TaintRules, before: Pools | None = None) -> None:
         """`plain` are the slices; those that are as they were `before` are not read."""
         self.plain = plain
+        #: taints beside those in slices
+        self.rules = rules
         #: by name of the slice
         self._slices: dict[str, _Slice] = before._slices.copy() if before else {}
         #: of each pool the names of all slices that can be read
@@ -115,12 +137,14 @@ class Pools:
         self.offers: dict[Pool, tuple[Offer, ...]] = before.offers.copy() if before else {}
         #: the name of the first slice of each of these
         self._first: dict[Pool, str] = before._first.copy() if before else {}
+        #: pools of which devices draw on counters or are given in parts
+        self.stocks: dict[Pool, PoolStock] = before.stocks.copy() if before else {}
+        #: pools with devices that are waited for: they are asked last
+        self.late: set[Pool] = before.late.copy() if before else set()
         #: capacities by what is written: many devices have the same
-        self._capacities: dict[bytes, Domains] = before._capacities if before else {}
+        self._capacities: dict[bytes, tuple[Domains, Capacities]] = before._capacities if before else {}
         #: names of attributes by what is written
         self._attributes: dict[tuple[str, ...], Names] = before._attributes if before else {}
-        #: pools of which a slice is another one than before
-        self.changed: list[Pool] = []
         gone, come = defaultdict[Pool, list[str]](list), defaultdict[Pool, list[str]](list)
         for name in plain.changed_since(before.plain if before else NO_OBJECTS):
             known, found = self._slices.pop(name, None), self._read(name)
@@ -129,9 +153,14 @@ class Pools:
             if found is not None:
                 self._slices[name] = found
                 come[found.pool].append(name)
-        for pool in gone | come:
+        changed = dict.fromkeys(gone | come)
+        for pool in changed:
             self._names[pool] = self._names.get(pool, frozenset()).difference(gone[pool]).union(come[pool])
-            self.changed.append(pool)
+        for rule in rules.changed:
+            changed |= dict.fromkeys(pool for pool in self._names if concerns(rule, *pool))
+        #: pools of which a slice, or a rule about their taints, is another one than before
+        self.changed: list[Pool] = [*changed]
+        for pool in self.changed:
             self._offer(pool)
         #: the pools with devices, by the names of their first slices; the same list while they are the same
         self.order: list[Pool] = (
@@ -154,8 +183,9 @@ class Pools:
 
     def _offer(self, pool: Pool) -> None:
         """Set what a pool offers: of all its slices those of the newest generation, if there are as many as it has."""
-        self.offers.pop(pool, None)
-        self._first.pop(pool, None)
+        for known in (self.offers, self._first, self.stocks):
+            known.pop(pool, None)
+        self.late.discard(pool)
         names = sorted(self._names[pool])
         if not names:
             del self._names[pool]
@@ -163,38 +193,51 @@ class Pools:
         newest = max(self._slices[name].generation for name in names)
         current = [name for name in names if self._slices[name].generation == newest]
         if len(current) == self._slices[current[0]].of:
-            slices = (self.plain.read(name, ResourceSlice) for name in current)
-            offers = tuple(self._offers(pool, slices))
+            specs = [self.plain.read(name, ResourceSlice).spec for name in current]
+            try:
+                offers = tuple(self._offers(pool, specs))
+                stock = _stock(specs, offers)
+            except (KeyError, InvalidQuantityError):
+                return
+            if len({offer.id for offer in offers}) < len(offers):
+                return
             if offers:
                 self.offers[pool], self._first[pool] = offers, names[0]
+                if stock is not None:
+                    self.stocks[pool] = stock
+                if any(offer.binding for offer in offers):
+                    self.late.add(pool)
 
-    def _offers(self, pool: Pool, slices: Iterable[ResourceSlice]) -> Iterator[Offer]:
-        seen = set[str]()
-        for spec in (each.spec for each in slices):
+    def _offers(self, pool: Pool, specs: Iterable[SliceSpec]) -> Iterator[Offer]:
+        rules = self.rules.of_pool(*pool)
+        for spec in specs:
             for device in spec.devices or ():
                 body = device.body
                 place: DeviceBody | SliceSpec = body if spec.per_device_node_selection else spec
-                reached = place.node_name or place.all_nodes or place.node_selector is not None
-                if body.consumes_counters or body.binding_conditions or device.name in seen or not reached:
+                if not (place.node_name or place.all_nodes or place.node_selector is not None):
                     continue
-                seen.add(device.name)
+                capacity, capacities = self._capacity(pool.driver, body)
                 yield Offer(
                     device_id(*pool, device.name),
                     self._names_of(pool.driver, body.attributes or {}),
                     tuple(map(_value, (body.attributes or {}).values())),
-                    self._capacity(pool.driver, body),
+                    capacity,
+                    capacities,
                     bool(body.allow_multiple_allocations),
-                    tuple(body.taints or ()),
+                    (*(body.taints or ()), *taints(rules, device.name)),
                     intern(place.node_name or ""),
                     None if place.node_name else place.node_selector,
+                    _counters(body) if body.consumes_counters else (),
+                    _binding(body) if body.binding_conditions else None,
+                    bool(body.binds_to_node),
                 )
 
     def _names_of(self, driver: str, attributes: Iterable[str]) -> Names:
         return _kept(self._attributes, (driver, *attributes), lambda: tuple(_name(driver, each) for each in attributes))
 
-    def _capacity(self, driver: str, body: DeviceBody) -> Domains:
+    def _capacity(self, driver: str, body: DeviceBody) -> tuple[Domains, Capacities]:
         written = msgspec.msgpack.encode((driver, body.capacity))
-        return _kept(self._capacities, written, lambda: _amounts(driver, body))
+        return _kept(self._capacities, written, lambda: (_amounts(driver, body), Capacities(body.capacity or {})))
 
 
 def _kept(known: dict[K, T], key: K, make: Callable[[], T]) -> T:
@@ -207,11 +250,38 @@ def _kept(known: dict[K, T], key: K, make: Callable[[], T]) -> T:
     return found
 
 
+def _stock(specs: Iterable[SliceSpec], offers: Sequence[Offer]) -> PoolStock | None:
+    """What the devices of a pool draw on, None for nothing. Raises KeyError and InvalidQuantityError."""
+    if not any(offer.counters or offer.multiple for offer in offers):
+        return None
+    sets: dict[str, dict[str, int]] = {}
+    for each in (each for spec in specs for each in spec.shared_counters or ()):
+        if each.name in sets:
+            raise KeyError(each.name)
+        sets[each.name] = {name: amount(counter.value).limit for name, counter in (each.counters or {}).items()}
+    devices = [(offer.counters, offer.capacities if offer.multiple else None) for offer in offers]
+    nodes = {offer.node for offer in offers}
+    return pool_stock(sets, devices, local=len(nodes) == 1 and "" not in nodes)
+
+
+def _counters(body: DeviceBody) -> Counters:
+    """What a device consumes. Raises InvalidQuantityError."""
+    return tuple(
+        (intern(each.counter_set), intern(name), amount(counter.value).consumed)
+        for each in body.consumes_counters or ()
+        for name, counter in (each.counters or {}).items()
+    )
+
+
+def _binding(body: DeviceBody) -> Binding:
+    return Binding(tuple(body.binding_conditions or ()), tuple(body.binding_failure_conditions or ()))
+
+
 def _amounts(driver: str, body: DeviceBody) -> Domains:
     found = Domains()
-    for name, amount in (body.capacity or {}).items():
+    for name, each in (body.capacity or {}).items():
         try:
-            value = Quantity(quantity.parse(amount.value))
+            value = Quantity(quantity.parse(each.value))
         except InvalidQuantityError:
             continue
         domain, bare = _name(driver, name)

@@ -14,9 +14,10 @@ from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
 from stromboli.api import quantity
+from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import ResourceAmounts, in_bytes
 from stromboli.kube.dra.claims import ClaimsOfPods
-from stromboli.kube.dra.objects import ClaimError, DeviceRequest, ResourceClaim
+from stromboli.kube.dra.objects import DeviceRequest, ResourceClaim
 from stromboli.state.plain import PlainObjects
 from stromboli.state.pods import PodRecord
 
@@ -93,11 +94,17 @@ class ClaimedDevices:
     def _amount(self, asked: DeviceRequest) -> Amount:
         count = asked.exact_count
         try:
-            amounts = asked.amounts if self._capacity else {}
-        except ClaimError:
+            amounts = _capacity(asked) if self._capacity else {}
+        except InvalidQuantityError:
             # It is refused where devices are picked.
             amounts = {}
         return Amount(count, {dimension: value * count for dimension, value in amounts.items()})
+
+
+def _capacity(asked: DeviceRequest) -> dict[str, Fraction]:
+    """What every device must have of each capacity. Raises InvalidQuantityError."""
+    requests = (asked.capacity.requests if asked.capacity else None) or {}
+    return {name: quantity.parse(value) for name, value in requests.items()}
 
 
 class Shortage(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from stromboli.api.decisions import ClaimUse
 from stromboli.api.errors import StromboliError
+from stromboli.kube.dra.objects import SPECIAL
 
 Plain: TypeAlias = Mapping[str, Any]
 
@@ -46,6 +47,20 @@ def is_reserved(claim: Plain, uid: str) -> bool:
     return any(each.get("uid") == uid for each in (claim.get("status") or {}).get("reservedFor") or ())
 
 
+def is_special(claim: Plain, uid: str) -> bool:
+    """Whether a claim was made for the extended resources of a pod."""
+    metadata = claim.get("metadata") or {}
+    owners = metadata.get("ownerReferences") or ()
+    marked = (metadata.get("annotations") or {}).get(SPECIAL) == "true"
+    return marked and any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
+
+
+def deallocated(claim: Plain) -> dict[str, Any]:
+    """The claim without devices."""
+    status = claim.get("status") or {}
+    return {**claim, "status": {name: status[name] for name in status if name not in ("allocation", "devices")}}
+
+
 def is_allocated(claim: Plain) -> bool:
     """Whether a claim has devices."""
     return (claim.get("status") or {}).get("allocation") is not None
@@ -66,7 +81,9 @@ def check(claim: Plain, use: ClaimUse, uid: str, *, ours: bool) -> None:
     Raises StaleClaimError.
     """
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
-    if metadata.get("uid") != use.uid or metadata.get("deletionTimestamp"):
+    if use.manifest is not None and not is_special(claim, uid):
+        raise StaleClaimError(f"resourceclaim {use.key} was made for something else in the meantime")
+    if metadata.get("uid") != (use.uid or metadata.get("uid")) or metadata.get("deletionTimestamp"):
         raise StaleClaimError(f"resourceclaim {use.key} is being deleted")
     if is_allocated(claim):
         if devices(status["allocation"]) != devices(use.allocation):

@@ -1,0 +1,127 @@
+"""How much of a device's capacity a request consumes: what it asks for, raised to what the device's policy allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from stromboli.api import quantity
+from stromboli.api.errors import InvalidQuantityError
+from stromboli.kube.dra.objects import Capacity
+
+#: amounts are compared in thousandths
+_UNIT = 1000
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity, and how it is written."""
+
+    value: Fraction
+    text: str
+
+    @property
+    def consumed(self) -> int:
+        """In thousandths, rounded up."""
+        return ceil(self.value * _UNIT)
+
+    @property
+    def limit(self) -> int:
+        """In thousandths, rounded down."""
+        return int(self.value * _UNIT // 1)
+
+
+def amount(written: str | int | float) -> Amount:
+    """Reads a quantity. Raises InvalidQuantityError."""
+    return Amount(quantity.parse(written), str(written))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
+    """The amounts of a capacity that can be consumed."""
+
+    default: Amount | None = None
+    #: in rising order
+    values: tuple[Amount, ...] = ()
+    least: Amount | None = None
+    most: Amount | None = None
+    step: Amount | None = None
+
+    def raised(self, asked: Amount) -> Amount:
+        """The next amount that can be consumed; what is asked for where there is none, or anything goes."""
+        if self.least is not None:
+            return self._in_range(asked, self.least)
+        return next((value for value in self.values if asked.value <= value.value), asked)
+
+    def allows(self, consumed: Amount) -> bool:
+        """Whether so much can be consumed."""
+        if self.default is not None and consumed.value == self.default.value:
+            return True
+        if self.least is None:
+            return not self.values or any(consumed.value == value.value for value in self.values)
+        if self.most is not None and consumed.value > self.most.value:
+            return False
+        return self.step is None or _steps(consumed, self.least, self.step).denominator == 1
+
+    def _in_range(self, asked: Amount, least: Amount) -> Amount:
+        if asked.value <= least.value or self.step is None:
+            return least if asked.value < least.value else asked
+        value = ceil(least.value) + ceil(_steps(asked, least, self.step)) * ceil(self.step.value)
+        return Amount(Fraction(value), _binary(value))
+
+
+def _steps(amount: Amount, least: Amount, step: Amount) -> Fraction:
+    return Fraction(ceil(amount.value) - ceil(least.value), ceil(step.value))
+
+
+def _binary(value: int) -> str:
+    """A whole number with the largest binary suffix that leaves it whole."""
+    power = 0
+    while value and value % 1024 == 0 and power < len(_BINARY) - 1:
+        value, power = value // 1024, power + 1
+    return f"{value}{_BINARY[power]}"
+
+
+class Capacities:
+    """The capacities of devices that have the same, by the names that the slice gives them."""
+
+    __slots__ = ("amounts", "policies")
+
+    def __init__(self, written: Mapping[str, Capacity]) -> None:
+        """What is no quantity is left out."""
+        self.amounts: dict[str, Amount] = {}
+        self.policies: dict[str, Policy] = {}
+        for name, each in written.items():
+            try:
+                self.amounts[name] = amount(each.value)
+                self.policies[name] = _policy(each)
+            except InvalidQuantityError:
+                self.amounts.pop(name, None)
+
+    def consumed(self, requested: Mapping[str, Amount]) -> dict[str, Amount] | None:
+        """What a request takes of an unused device, by capacity; None when it asks for what there is not."""
+        if not requested.keys() <= self.amounts.keys():
+            return None
+        out = {}
+        for name, whole in self.amounts.items():
+            asked, policy = requested.get(name), self.policies[name]
+            taken = policy.raised(asked) if asked is not None else policy.default or whole
+            if taken.value > whole.value or not policy.allows(taken):
+                return None
+            out[name] = taken
+        return out
+
+
+def _policy(capacity: Capacity) -> Policy:
+    policy = capacity.request_policy
+    if policy is None:
+        return Policy()
+    default = None if policy.default is None else amount(policy.default)
+    if policy.valid_range is None or policy.valid_range.min is None:
+        return Policy(default, tuple(map(amount, policy.valid_values or ())))
+    bounds = policy.valid_range
+    least, most, step = (None if each is None else amount(each) for each in (bounds.min, bounds.max, bounds.step))
+    return Policy(default, (), least, most, step)
