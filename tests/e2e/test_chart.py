@@ -217,7 +217,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
         eventually(lambda: world.group_status("late").get("phase") == "Running")
 
     given_devices(world)
-    given_volumes(world)
+    given_volumes(world, audit)
     closed_by_command(world)
     asyncio.run(reviewed(world))
 
@@ -240,20 +240,31 @@ def given_devices(world: World) -> None:
     devices.clear()
 
 
-def given_volumes(world: World) -> None:
-    """Have claims bound that somebody else changes meanwhile, as he does the volumes."""
+def given_volumes(world: World, audit: Audit) -> None:
+    """Have claims bound, until somebody else has changed one of them, and one of the volumes, a moment before."""
     disks = Disks(world)
+    world.nodes(1, cpu="4", prefix="disk")
     disks.storage_class("local")
     disks.storage_class("made", PROVISIONER)
-    disks.volumes([volume(f"disk-{number}", "node-0", "local") for number in range(20)])
-    claims = [(f"{of}-{number}", of) for number in range(20) for of in ("local", "made")]
-    disks.claim_all([disks.claim(name, of) for name, of in claims])
-    paths = [f"{disks.claims}/{name}" for name, _ in claims] + [f"{VOLUMES}/disk-{number}" for number in range(20)]
-    with disturbed(world, paths), Provisioner(world.cluster, world.namespace):
-        world.group("disks", 20)
-        world.pods([mounting(f"disks-{n}", f"local-{n}", f"made-{n}", group="disks", cpu="1m") for n in range(20)])
-        eventually(lambda: len(disks.bound()) == 40)
+    with Provisioner(world.cluster, world.namespace):
+        for gang in range(10):
+            if {"get persistentvolumes", "get persistentvolumeclaims"} <= audit.used():
+                break
+            bound_amid_changes(disks, f"disks-{gang}")
     disks.clear()
+
+
+def bound_amid_changes(disks: Disks, gang: str) -> None:
+    """Have the claims of a gang bound while these and the volumes change all the time."""
+    names = [f"{gang}-{number}" for number in range(8)]
+    disks.volumes([volume(name, "disk-0", "local") for name in names])
+    claims = [(f"{name}-{of}", of) for name in names for of in ("local", "made")]
+    disks.claim_all([disks.claim(name, of) for name, of in claims])
+    of_claims = [f"{disks.claims}/{name}" for name, _ in claims]
+    with disturbed(disks.world, of_claims), disturbed(disks.world, [f"{VOLUMES}/{name}" for name in names]):
+        disks.world.group(gang, len(names))
+        disks.world.pods([mounting(n, f"{n}-local", f"{n}-made", group=gang, cpu="1m") for n in names])
+        eventually(lambda: {name for name, _ in claims} <= disks.bound().keys())
 
 
 def closed_by_command(world: World) -> None:

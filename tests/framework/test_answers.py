@@ -29,7 +29,11 @@ def session(answering: dict[str, Any], *, nodes: int = NODES, least: int = 2) ->
     plugin = type("Odd", (Plugin,), {"name": "odd", **methods})
     known = discover()
     # Nobody is asked about the claims of pods that have none.
-    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]} if "bind_claims" in answering else {}
+    claims: dict[str, Any] = {}
+    if "bind_claims" in answering:
+        claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+    if "bind_volumes" in answering:
+        claims = {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}]}
     cluster = builders.state(
         *(builders.node(f"n{index}", cpu="8") for index in range(nodes)),
         builders.queue("default"),
@@ -40,6 +44,10 @@ def session(answering: dict[str, Any], *, nodes: int = NODES, least: int = 2) ->
     )
     allocated = {"allocation": {"devices": {}}}
     cluster.upsert("ResourceClaim", {"metadata": {"name": "c", "namespace": "default"}, "status": allocated})
+    done = {"pv.kubernetes.io/bind-completed": "yes"}
+    bound = {"metadata": {"name": "c", "namespace": "default", "annotations": done}, "spec": {"volumeName": "v"}}
+    cluster.upsert("PersistentVolumeClaim", bound)
+    cluster.upsert("PersistentVolume", {"metadata": {"name": "v"}})
     registry = Registry(known.actions, known.plugins | {"odd": plugin})
     text = builders.policy("odd priority gang", "predicates proportion nodeorder", actions=ACTIONS)
     return Engine(text, registry=registry).decide(cluster.snapshot(), now=builders.NOON)
@@ -92,6 +100,7 @@ WRONG = {
     "allocatable": [None, 3, (1,), ("1", None), (1, "why"), (None, None)],
     "bind_annotations": [None, {"a": 1}, {1: "a"}, [("a", "b")]],
     "bind_claims": [None, 7, ["claim"]],
+    "bind_volumes": [None, 7, ["claim"]],
     "refusal": [True, "no"],
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stromboli.engine import Engine
+from stromboli.explain.jobs import explain_pod
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import BY_CONTROLLER
 from stromboli.live import reserving, volumes
@@ -141,11 +142,15 @@ async def test_a_pod_is_bound_once_its_claims_are(
     """One of a volume that is there, on one node only, and one of a volume that is made for that node."""
     local(cluster, "disk", "n1")
     controllers.binding = False
-    await start(engine)
+    service = await start(engine)
     claimed(cluster, "p", "local", "made")
-    await until(
-        lambda: selected(cluster, "p-1") == "n1" and bool(cluster.get(f"{_VOLUMES}/disk")["spec"].get("claimRef"))
-    )
+    await until(lambda: set(reserved(cluster)) >= {"disk", "p-1"})
+    assert selected(cluster, "p-1") == "n1"
+    session, record = Engine().decide(service.state.snapshot(), now=0).session, service.state.record("default/p")
+    assert record is not None
+    why = explain_pod(session, record).message
+    assert why.startswith("it is bound to n1 once it has the volume of claim p-0 (waited for since 20")
+    assert f"and the volume of claim p-1, which {PROVISIONER} is to make (waited for since 20" in why
     given = cluster.get(f"{_VOLUMES}/disk")
     uid = cluster.get(f"{_CLAIMS}/p-0")["metadata"]["uid"]
     assert given["metadata"]["annotations"] == {BY_CONTROLLER: "yes"}
