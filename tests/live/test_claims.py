@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from stromboli.api import keys
 from stromboli.engine import Engine
+from stromboli.kube.dra import readiness
 from stromboli.live import claims, reserving
-from tests.kube.test_dra import allocation, claim, device, device_class, resource_slice
+from tests.kube.test_dra import DRIVER, allocation, claim, device, device_class, request, resource_slice
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
 
@@ -211,3 +213,163 @@ async def test_a_release_that_fails_is_tried_again(
     await until(lambda: cluster.count("POST", "/binding", 422) > 0)
     cluster.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
     await until(lambda: is_untouched(cluster, "p"))
+
+
+# -- claims for extended resources -------------------------------------------------------------------------------------
+
+GPU = "example.com/gpu"
+
+
+@pytest.fixture
+def extended(cluster: Cluster) -> Cluster:
+    cluster.patch(f"{_GROUP}/deviceclasses/gpu", {"spec": {"extendedResourceName": GPU}})
+    return cluster
+
+
+def wants_gpus(cluster: Cluster, name: str, count: int) -> None:
+    resources = {"requests": {"cpu": "1", GPU: str(count)}, "limits": {GPU: str(count)}}
+    cluster.pod(name, containers=[{"name": "main", "image": "busybox", "resources": resources}])
+
+
+async def test_a_claim_for_extended_resources_is_made_before_the_binding(
+    extended: Cluster, start: StartService
+) -> None:
+    """And is the pod's, whose status names it and says which container has which devices."""
+    await start(engine)
+    wants_gpus(extended, "p", 1)
+    await until(lambda: extended.pods() == {"p": "n0"})
+    (made,) = extended.items(_CLAIMS)
+    bound = extended.get("/api/v1/namespaces/default/pods/p")
+    assert made["metadata"]["ownerReferences"][0]["uid"] == bound["metadata"]["uid"]
+    assert made["metadata"]["finalizers"] == [FINALIZER]
+    assert [each["name"] for each in made["status"]["reservedFor"]] == ["p"]
+    told = bound["status"]["extendedResourceClaimStatus"]
+    assert told["resourceClaimName"] == made["metadata"]["name"]
+    (request,) = made["spec"]["devices"]["requests"]
+    assert [(each["resourceName"], each["requestName"]) for each in told["requestMappings"]] == [(GPU, request["name"])]
+
+
+async def test_devices_for_a_claim_that_is_being_made_are_given_to_nobody_else(
+    extended: Cluster, start: StartService
+) -> None:
+    service = await start(engine)
+    with extended.held("POST", "/resourceclaims"):
+        wants_gpus(extended, "p", 2)
+        await until(lambda: "default/p" in service.state.assumed)
+        claimed(extended, "q")
+        await until(lambda: service.state.record("default/q") is not None)
+        assert "default/q" not in service.state.assumed
+    await until(lambda: extended.pods() == {"p": "n0", "q": ""})
+
+
+@pytest.mark.parametrize("where", ["/resourceclaims", "/pods/p/status", "/pods/p/binding"])
+async def test_a_claim_for_extended_resources_is_deleted_when_its_pod_is_not_bound(
+    extended: Cluster, start: StartService, where: str
+) -> None:
+    """And the pod gets another one in the next attempt."""
+    service = await start(engine)
+    method = "PATCH" if where.endswith("status") else "POST"
+    extended.fail(method, where, 422, times=2)
+    wants_gpus(extended, "p", 2)
+    await until(lambda: extended.count(method, where, 422) == 1)
+    await until(lambda: extended.pods() == {"p": "n0"})
+    assert len(extended.items(_CLAIMS)) == 1
+    assert len(service.state.objects["ResourceClaim"]) == 1
+
+
+async def test_a_claim_for_extended_resources_that_a_former_leader_made_is_deleted(
+    extended: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LATE", 0.1)
+    wants_gpus(extended, "p", 1)
+    uid = extended.get("/api/v1/namespaces/default/pods/p")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    about = {"uid": None, "ownerReferences": [owner], "annotations": notes, "finalizers": [FINALIZER]}
+    extended.create(_CLAIMS, claim("p-extended-resources-old", metadata=about))
+    await start(engine)
+    await until(lambda: extended.pods() == {"p": "n0"})
+    (made,) = extended.items(_CLAIMS)
+    assert made["metadata"]["name"] != "p-extended-resources-old"
+
+
+# -- devices that are made ready ---------------------------------------------------------------------------------------
+
+
+def awaited(cluster: Cluster) -> None:
+    """A device on n1 that has to be attached."""
+    conditions = {"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+    cluster.create(f"{_GROUP}/resourceslices", resource_slice("n1", device("slow", model="slow", more=conditions)))
+
+
+def wants_slow(cluster: Cluster, name: str, **spec: Any) -> None:
+    selector = f'"model" in device.attributes["{DRIVER}"]'
+    cluster.create(_CLAIMS, claim(name, request("r", selector), metadata={"uid": None}))
+    claimed(cluster, name, claim_name=name, **spec)
+
+
+def say(cluster: Cluster, name: str, **conditions: str) -> None:
+    said = [{"type": type, "status": value} for type, value in conditions.items()]
+    about = {"driver": DRIVER, "pool": "n1", "device": "slow", "conditions": said}
+    cluster.patch(f"{_CLAIMS}/{name}/status", {"status": {"devices": [about]}})
+
+
+async def test_a_gang_waits_until_the_last_of_its_devices_is_ready(cluster: Cluster, start: StartService) -> None:
+    await start(engine)
+    awaited(cluster)
+    cluster.group("train", 2)
+    claimed(cluster, "t0", group="train")
+    wants_slow(cluster, "t1", group="train")
+    await until(lambda: users(cluster, "t0") == ["t0"] and users(cluster, "t1") == ["t1"])
+    say(cluster, "t1", attached="False")
+    claimed(cluster, "other")
+    await until(lambda: cluster.pods()["other"] == "n0")
+    assert cluster.count("POST", "/binding") == 1, "nobody waits for others' devices"
+    say(cluster, "t1", attached="True")
+    await until(lambda: cluster.all_bound(3))
+
+
+@pytest.mark.parametrize(("said", "problem"), [("True", "failed to get ready"), ("", "did not get ready in time")])
+async def test_devices_that_fail_or_take_too_long_are_given_back(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch, said: str, problem: str
+) -> None:
+    if not said:
+        monkeypatch.setattr(readiness, "TIMEOUT", 0.5)
+    await start(engine)
+    awaited(cluster)
+    wants_slow(cluster, "p")
+    await until(lambda: users(cluster, "p") == ["p"])
+    if said:
+        say(cluster, "p", broken=said)
+    notes = partial(cluster.items, "/apis/events.k8s.io/v1/events")
+    await until(lambda: any(problem in event["note"] for event in notes()))
+    assert cluster.count("POST", "/binding") == 0
+    await until(lambda: cluster.count("PUT", "/resourceclaims/p/status", 200) >= 3)
+    if said:
+        await until(lambda: users(cluster, "p") == ["p"])
+        say(cluster, "p", attached="True")
+        await until(lambda: cluster.pods() == {"p": "n1"})
+
+
+async def test_a_pod_that_goes_while_its_devices_are_made_ready_leaves_nothing(
+    cluster: Cluster, start: StartService
+) -> None:
+    await start(engine)
+    awaited(cluster)
+    wants_slow(cluster, "p")
+    await until(lambda: users(cluster, "p") == ["p"])
+    cluster.delete("/api/v1/namespaces/default/pods/p")
+    await until(lambda: is_untouched(cluster, "p"))
+
+
+async def test_a_claim_that_another_scheduler_left_with_a_failed_device_gets_another(
+    cluster: Cluster, start: StartService
+) -> None:
+    conditions = {"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+    cluster.create(_CLAIMS, claim("p", metadata={"uid": None}))
+    cluster.patch(f"{_CLAIMS}/p/status", {"status": allocation("n1", "slow", **conditions)})
+    say(cluster, "p", broken="True")
+    await start(engine)
+    claimed(cluster, "p", claim_name="p")
+    await until(lambda: cluster.pods() == {"p": "n0"})
+    assert devices(cluster) == {"p": ["gpu-0"]}

@@ -18,7 +18,7 @@ from stromboli.framework.environment import Environment, ExtenderError
 from stromboli.framework.session import Session
 from stromboli.kube.dra.extended import special_prefix
 from stromboli.kube.dra.holdings import claim_keys
-from stromboli.kube.dra.reservation import is_special, released, reserved
+from stromboli.kube.dra.reservation import is_special_of, released, reserved
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import annotated, completed, shown_bound
 from stromboli.state.cluster import ClusterState
@@ -100,7 +100,7 @@ def release(state: ClusterState, pod: PodRecord) -> None:
             state.upsert("ResourceClaim", released(claim, pod.uid))
     claims, prefix = state.objects["ResourceClaim"], special_prefix(pod)
     for key in [key for key in claims if key.startswith(prefix)]:
-        if is_special(claims[key], pod.uid):
+        if is_special_of(claims[key], pod.uid):
             state.delete("ResourceClaim", key)
 
 

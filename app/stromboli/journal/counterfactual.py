@@ -23,6 +23,7 @@ from stromboli.journal.events import Event, Gone, Put
 from stromboli.journal.history import History, Told, Work
 from stromboli.journal.replay import Engines
 from stromboli.journal.wire import JournalError
+from stromboli.kube.dra.reservation import is_special
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.pods import timestamp
 
@@ -163,13 +164,18 @@ class Counterfactual:
                     obj = obj.model_copy(update={"status": before.status})
                 state.upsert("PodGroup", obj)
             case Put("ResourceClaim", key, obj):
-                # Who has its devices follows from decisions.
+                # Who has its devices follows from decisions, and which pods have one made for them.
                 known = state.objects["ResourceClaim"].get(key)
+                if is_special(obj) and known is None and not self._is_first:
+                    return
                 status = known.get("status") if known is not None else obj.get("status") if self._is_first else {}
                 state.upsert("ResourceClaim", {**obj, "status": status or {}})
             case Gone("PodGroup", key):
                 self._leaving.add(key)
                 self._let_go(key)
+            case Gone("ResourceClaim", key) if is_special(state.objects["ResourceClaim"].get(key, {})):
+                # It goes with its pod.
+                pass
             case Gone("Node", key):
                 for piece in [piece for piece in self._pieces.values() if piece.node == key]:
                     self._end(piece)

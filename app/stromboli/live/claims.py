@@ -239,7 +239,7 @@ class Claims:
     async def _strike(self, item: _Release, claim: Object) -> None:
         if self._is_coming(item.pod, item.uid):
             return
-        if reservation.is_special(claim, item.uid):
+        if reservation.is_special_of(claim, item.uid):
             await self._delete(item, claim)
             return
         if not item.pod and self._is_to_be_deallocated(item.object, claim):
@@ -311,7 +311,7 @@ class Claims:
         """Mark a claim for the extended resources of a pod of ours that is getting no node."""
         for owner in claim["metadata"].get("ownerReferences") or ():
             pod = keys.key(key.partition("/")[0], owner.get("name") or "")
-            record = self._state.record(pod) if reservation.is_special(claim, owner.get("uid") or "") else None
+            record = self._state.record(pod) if reservation.is_special_of(claim, owner.get("uid") or "") else None
             if record is None or record.uid != owner.get("uid"):
                 continue
             if record.scheduler_name in self._state.scheduler_names and not self._is_coming(pod, record.uid):

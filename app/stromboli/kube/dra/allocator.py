@@ -312,8 +312,8 @@ class _Attempt:
                 continue
             if not self._tries.spend(1):
                 raise SearchError
-            taken = Taken(device, choice, self._demand.consumed(choice, device))
-            if self._is_held(taken):
+            taken = Taken(device, choice, self._demand.consumed(choice, device) if self._demand.draws else None)
+            if self._held and self._is_held(taken):
                 continue
             if self._fits(wish, taken) and self._goes_on(at, taken, candidates[index + 1 :], count):
                 return True

@@ -69,20 +69,22 @@ class Policy:
     def _in_range(self, asked: Amount, least: Amount) -> Amount:
         if asked.value <= least.value or self.step is None:
             return least if asked.value < least.value else asked
-        value = ceil(least.value) + ceil(_steps(asked, least, self.step)) * ceil(self.step.value)
-        return Amount(Fraction(value), _binary(value))
+        value = least.value + ceil(_steps(asked, least, self.step)) * self.step.value
+        return Amount(value, _written(value))
 
 
 def _steps(amount: Amount, least: Amount, step: Amount) -> Fraction:
-    return Fraction(ceil(amount.value) - ceil(least.value), ceil(step.value))
+    return (amount.value - least.value) / step.value
 
 
-def _binary(value: int) -> str:
-    """A whole number with the largest binary suffix that leaves it whole."""
-    power = 0
-    while value and value % 1024 == 0 and power < len(_BINARY) - 1:
-        value, power = value // 1024, power + 1
-    return f"{value}{_BINARY[power]}"
+def _written(value: Fraction) -> str:
+    """A number with the largest binary suffix that leaves it whole, or in thousandths."""
+    if value.denominator != 1:
+        return f"{ceil(value * _UNIT)}m"
+    whole, power = int(value), 0
+    while whole and whole % 1024 == 0 and power < len(_BINARY) - 1:
+        whole, power = whole // 1024, power + 1
+    return f"{whole}{_BINARY[power]}"
 
 
 class Capacities:
@@ -124,4 +126,4 @@ def _policy(capacity: Capacity) -> Policy:
         return Policy(default, tuple(map(amount, policy.valid_values or ())))
     bounds = policy.valid_range
     least, most, step = (None if each is None else amount(each) for each in (bounds.min, bounds.max, bounds.step))
-    return Policy(default, (), least, most, step)
+    return Policy(default, (), least, most, step if step is not None and step.value > 0 else None)

@@ -186,7 +186,8 @@ class _Book:
         holdings = holdings_of(view.snapshot, objects)
         self._in_use: Mask = holdings.held(self._devices).copy()
         self._balance = holdings.balance(self._devices).copy()
-        self._extended = ExtendedResources(view)
+        #: None while no pod asks for any
+        self._extended = ExtendedResources(view) if view.snapshot.claimed else None
         #: by uid of the pod: the claim for its extended resources that an earlier attempt left
         self._left_over = holdings.special
         #: by row: the claim for the extended resources of each pod that got a place
@@ -215,14 +216,9 @@ class _Book:
             claims = self._claims.of(pod)
             for claim in claims:
                 self._check_usable(claim, pod)
-            self._check_left_over(pod)
             waiting = self._waiting(claims)
             answers = self._answers_for(waiting) if waiting else None
-            special = [
-                (rows, claims, self._answers_for(claims))
-                for rows, resources in self._extended.split(pod)
-                for claims in [[*waiting, self._extended.claim(pod, resources, self._claims.plain).claim]]
-            ]
+            special = list(self._special_answers(self._extended, pod, waiting)) if self._extended else ()
         except ClaimError as error:
             yield Anywhere(str(error)), np.zeros(len(self._facts), np.bool_)
             return
@@ -232,16 +228,29 @@ class _Book:
         if answers is not None:
             yield from answers.filters(waiting)
             yield from self._with_those_who_share(pod, waiting)
-        for rows, all_claims, answers in special:
-            for cause, mask in answers.filters(all_claims):
-                yield cause, mask | ~rows
+        for nodes, all_claims, of_nodes in special:
+            for cause, mask in of_nodes.filters(all_claims):
+                yield cause, mask | ~nodes
+
+    def _special_answers(
+        self, extended: ExtendedResources, pod: PodRecord, waiting: list[ResourceClaim]
+    ) -> Iterator[tuple[Mask, list[ResourceClaim], _Answers]]:
+        """Nodes where a pod needs a claim of its own, its claims there, and where these can be satisfied.
+
+        Raises ClaimError.
+        """
+        key = self._left_over.get(pod.uid)
+        if key is not None and extended.asked(pod):
+            raise ClaimError(f'resourceclaim "{key.partition("/")[2]}" of an earlier attempt is not deleted yet')
+        for nodes, resources in extended.split(pod):
+            claims = [*waiting, extended.claim(pod, resources, self._claims.plain).claim]
+            yield nodes, claims, self._answers_for(claims)
 
     def assume(self, pod: PodRecord, node: int) -> None:
         if pod.row in self._claims_of:
             return
         claims = self._claims.existing(pod)
-        resources = self._extended.on_node(pod, node)
-        if resources:
+        if self._extended is not None and (resources := self._extended.on_node(pod, node)):
             special = self._special[pod.row] = self._extended.claim(pod, resources, self._claims.plain)
             claims.append(special.claim)
         self._take(pod, node, claims)
@@ -276,10 +285,8 @@ class _Book:
 
     def uses(self, pod: PodRecord) -> list[ClaimUse]:
         special = self._special.get(pod.row)
-        return [
-            self._use(claim, special if special is not None and claim is special.claim else None)
-            for claim in self._claims_of.get(pod.row, ())
-        ]
+        claims = self._claims_of.get(pod.row, ())
+        return [self._use(claim, special if special and claim is special.claim else None) for claim in claims]
 
     def _use(self, claim: ResourceClaim, special: SpecialClaim | None) -> ClaimUse:
         given = self._given.get(claim.key)
@@ -323,12 +330,6 @@ class _Book:
             problem = failure(claim) if is_ready(claim) else unusable(claim, self._view.time())
             if problem is not None:
                 raise ClaimError(f'resourceclaim "{name}": {problem}')
-
-    def _check_left_over(self, pod: PodRecord) -> None:
-        """Raises ClaimError while a claim for a pod's extended resources is there that it cannot use."""
-        key = self._left_over.get(pod.uid)
-        if key is not None and self._extended.asked(pod):
-            raise ClaimError(f'resourceclaim "{key.partition("/")[2]}" of an earlier attempt is not deleted yet')
 
     def _with_those_who_share(self, pod: PodRecord, waiting: Sequence[ResourceClaim]) -> Filters:
         """Nodes with room for as many pods of a gang as have to follow one of them to its devices."""
@@ -404,17 +405,17 @@ class _Book:
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
         stock = self._devices.stock
-        far = False
-        for each in taken:
-            if each.choice.admin:
-                continue
+        given = [each for each in taken if not each.choice.admin]
+        for each in given:
             if each.consumed is None:
                 self._in_use[each.device] = in_use
-            if stock.pool[each.device] >= 0:
-                far |= not stock.is_local(each.device)
-                change = self._balance.take if in_use else self._balance.give_back
-                change(each.device, each.consumed)
-        if far or any(self._inventory.is_shared(each.device) for each in taken):
+        drawing = [each for each in given if stock.pool[each.device] >= 0] if stock else []
+        for each in drawing:
+            change = self._balance.take if in_use else self._balance.give_back
+            change(each.device, each.consumed)
+        if any(not stock.is_local(each.device) for each in drawing) or any(
+            self._inventory.is_shared(each.device) for each in taken
+        ):
             self._log.append(None)
         elif taken:
             self._log.append(node)

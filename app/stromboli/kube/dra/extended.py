@@ -20,7 +20,7 @@ import numpy.typing as npt
 from stromboli.api import keys, objects, quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.pod_state import ON_NODE_STATES, PodState
-from stromboli.api.resources import UNKNOWN, Mask, Matrix, amounts
+from stromboli.api.resources import UNKNOWN, Mask, Matrix, Vector, amounts
 from stromboli.kube.dra.allocator import class_choice
 from stromboli.kube.dra.holdings import holdings_of
 from stromboli.kube.dra.inventory import Devices, devices_of, inventory
@@ -43,6 +43,8 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX, _LONGEST = 5, 63
 #: a device without capacity that is given in parts has room for so many
 _MANY = 2**20
+#: the unit of amounts
+_MILLI = np.float64(1000)
 
 
 class _Backing(NamedTuple):
@@ -210,24 +212,31 @@ def with_device_resources(snapshot: Snapshot) -> Snapshot:
     resources = _resources(snapshot, classes) if classes else ()
     if not resources:
         return snapshot
-    snapshot = _with_columns(snapshot, [each for each in resources if each not in snapshot.dimensions])
-    facts, nodes = snapshot.nodes.facts, snapshot.nodes
-    allocatable, used = nodes.allocatable.copy(), nodes.used.copy()
-    devices, objects_of = devices_of(snapshot), DeviceObjects(snapshot.objects)
+    facts, objects_of, devices = snapshot.nodes.facts, DeviceObjects(snapshot.objects), devices_of(snapshot)
     known, holdings = inventory(devices, facts, snapshot), holdings_of(snapshot, objects_of)
     in_use, balance = holdings.held(devices), holdings.balance(devices)
+    #: what nodes without a plugin have in all, and what of it is free, shape (nodes,)
+    offered: dict[str, tuple[Vector, Vector]] = {}
     for resource in resources:
         try:
             suitable = class_choice(classes[resource], objects_of).codes(devices) != NO
         except ClaimError:
             continue
-        column, there = snapshot.dimensions.index(resource), ~has_plugin(facts, resource)
-        free = 1000 * known.totals(_room(devices, balance, suitable & ~in_use))[there]
-        whole = 1000 * known.totals(_room(devices, Balance(devices.stock), suitable))[there]
-        allocatable[column, there] = np.maximum(whole, used[column, there] + free)
-        used[column, there] = allocatable[column, there] - free
-    nodes = replace(nodes, allocatable=allocatable, used=used)
-    return replace(snapshot, nodes=nodes, claimed=frozenset(resources))
+        there = ~has_plugin(facts, resource)
+        rooms = _room(devices, Balance(devices.stock), suitable), _room(devices, balance, suitable & ~in_use)
+        whole, free = (_MILLI * (known.totals(room) * there) for room in rooms)
+        if whole.any():
+            offered[resource] = whole, free
+    if not offered:
+        return snapshot
+    snapshot = _with_columns(snapshot, [each for each in offered if each not in snapshot.dimensions])
+    allocatable, used = snapshot.nodes.allocatable.copy(), snapshot.nodes.used.copy()
+    for resource, (whole, free) in offered.items():
+        column, rows = snapshot.dimensions.index(resource), np.flatnonzero(whole)
+        allocatable[column, rows] = np.maximum(whole, used[column] + free)[rows]
+        used[column, rows] = allocatable[column, rows] - free[rows]
+    nodes = replace(snapshot.nodes, allocatable=allocatable, used=used)
+    return replace(snapshot, nodes=nodes, claimed=frozenset(offered))
 
 
 def _resources(snapshot: Snapshot, classes: Backing) -> list[str]:

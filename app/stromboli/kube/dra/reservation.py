@@ -47,12 +47,15 @@ def is_reserved(claim: Plain, uid: str) -> bool:
     return any(each.get("uid") == uid for each in (claim.get("status") or {}).get("reservedFor") or ())
 
 
-def is_special(claim: Plain, uid: str) -> bool:
+def is_special(claim: Plain) -> bool:
     """Whether a claim was made for the extended resources of a pod."""
-    metadata = claim.get("metadata") or {}
-    owners = metadata.get("ownerReferences") or ()
-    marked = (metadata.get("annotations") or {}).get(SPECIAL) == "true"
-    return marked and any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
+    return ((claim.get("metadata") or {}).get("annotations") or {}).get(SPECIAL) == "true"
+
+
+def is_special_of(claim: Plain, uid: str) -> bool:
+    """Whether it was made for those of a certain pod."""
+    owners = (claim.get("metadata") or {}).get("ownerReferences") or ()
+    return is_special(claim) and any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
 
 
 def deallocated(claim: Plain) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def check(claim: Plain, use: ClaimUse, uid: str, *, ours: bool) -> None:
     Raises StaleClaimError.
     """
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
-    if use.manifest is not None and not is_special(claim, uid):
+    if use.manifest is not None and not is_special_of(claim, uid):
         raise StaleClaimError(f"resourceclaim {use.key} was made for something else in the meantime")
     if metadata.get("uid") != (use.uid or metadata.get("uid")) or metadata.get("deletionTimestamp"):
         raise StaleClaimError(f"resourceclaim {use.key} is being deleted")
