@@ -196,7 +196,7 @@ class Session:
         if job.key in self._set_aside:
             return otherwise
         self._open.clear()
-        if job.key in self.keeper.kept:
+        if self.keeper.bars(job):
             turn = partial(self._with_its_places, job, turn)
         try:
             return turn()
@@ -213,7 +213,7 @@ class Session:
             return otherwise
 
     def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
-        """The turn of a job for which places are kept."""
+        """The turn of a job for which places are kept, or that may have those of others."""
         self.keeper.lift(job)
         try:
             return turn()

@@ -214,6 +214,15 @@ class Service:
         self._ticks.wake(urgent=False)
 
     @property
+    def up_to_date(self) -> bool:
+        """Whether the last session knew of every change by which a pod may find a place."""
+        return self._ticks.up_to_date
+
+    async def news(self) -> None:
+        """Return when something changed, or a session ended."""
+        await self._ticks.news()
+
+    @property
     def ready(self) -> bool:
         """Whether all initial lists have been applied."""
         return self._ready.is_set()
