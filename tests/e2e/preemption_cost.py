@@ -27,7 +27,7 @@ from tests.e2e.world import CORE, SCHEDULING, Object, World, define, pod
 
 PROFILE = "default-scheduler"
 QUEUE = "scheduling.volcano.sh/queue-name"
-PRIORITIES = {"low": 1, "urgent": 1_000, "more-urgent": 10_000}
+PRIORITIES = {"low": 1, "urgent": 1_000, "more-urgent": 10_000, "patient": 1_000}
 REPOSITORY = Path(__file__).parents[2]
 CHART = REPOSITORY / "charts" / "stromboli"
 MANIFEST = REPOSITORY / "deploy" / "kube-scheduler-extender.yaml"
@@ -72,7 +72,7 @@ SCENARIOS = {
     "another comes, slowly": Scenario(2, 2, slow=True, later={"later": {}}, placed=2),
     "a more urgent one comes, slowly": Scenario(2, 2, slow=True, later={"later": _MORE}, placed=2),
     "budgets protect nine": Scenario(1, 1, protected=9),
-    "never preempts": Scenario(0, 0, urgent={"urgent": {"preemptionPolicy": "Never"}}, placed=0),
+    "never preempts": Scenario(0, 0, urgent={"urgent": {"priorityClassName": "patient"}}, placed=0),
     "a gang of three": Scenario(3, 3, urgent={f"urgent-{i}": {} for i in range(3)}, together=True, placed=3),
     "gangs of three in the way": Scenario(1, 0, nodes=9, gang=3, placed=0),
     "a gang of three on the node": Scenario(3, 3, nodes=2, cpu=3, gang=3, urgent={"urgent": {"cpu": "3"}}),
@@ -217,7 +217,9 @@ def priorities(cluster: Cluster) -> None:
     with cluster.client() as api:
         for name, value in PRIORITIES.items():
             path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-            api.post(path, json={"metadata": {"name": name}, "value": value}).raise_for_status()
+            policy = "Never" if name == "patient" else "PreemptLowerPriority"
+            made = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+            api.post(path, json=made).raise_for_status()
 
 
 def chart_policy(folder: Path) -> Path:

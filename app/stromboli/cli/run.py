@@ -165,9 +165,9 @@ def run(
 
 
 def _advised(names: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
-    """The schedulerName of pods that kube-scheduler binds: what is said, or else its own where it is not ours."""
-    said = [KUBE_SCHEDULER] if names is None else [name for name in names if name]
-    return tuple(name for name in said if names is not None or name not in own)
+    """The schedulerName of pods that kube-scheduler binds, unless it is ours: what is said, or else its own."""
+    said = [KUBE_SCHEDULER] if names is None else names
+    return tuple(name for name in said if name and name not in own)
 
 
 def _fail(problem: str, code: int) -> NoReturn:
