@@ -70,7 +70,7 @@ SCENARIOS = {
     "four at once, slowly": Scenario(4, 4, slow=True, urgent={f"urgent-{i}": {} for i in range(4)}, placed=4),
     "slowly": Scenario(1, 1, slow=True),
     "another comes, slowly": Scenario(2, 2, slow=True, later={"later": {}}, placed=2),
-    "a more urgent one comes, slowly": Scenario(2, 2, slow=True, later={"later": _MORE}, placed=2),
+    "a more urgent one comes, slowly": Scenario(3, 2, slow=True, later={"later": _MORE}, placed=2),
     "budgets protect nine": Scenario(1, 1, protected=9),
     "never preempts": Scenario(0, 0, urgent={"urgent": {"priorityClassName": "patient"}}, placed=0),
     "a gang of three": Scenario(3, 3, urgent={f"urgent-{i}": {} for i in range(3)}, together=True, placed=3),

@@ -70,25 +70,29 @@ class Published:
         return bool(self.session.kernel.feasible(pod)[row])
 
     def may_evict(self, pod: PodRecord) -> bool:
-        """Whether room is what a pod lacks: its job is whole and admitted, and no place waits for it."""
-        job = self.job(pod)
-        if job is None or self.session.view.pods.state[pod.row] != PodState.Pending or pod.pod_class.gated:
+        """Whether room is what a pod lacks: its job is whole, and no place waits for it."""
+        job, session = self.job(pod), self.session
+        if job is None or session.view.pods.state[pod.row] != PodState.Pending or pod.pod_class.gated:
             return False
-        ask = self.session.ask
-        return not job.pending_phase and ask.closed(job.queue) is None and ask.job_valid(job) is None
+        if job.key in session.view.never_fits or session.ask.closed(job.queue) is not None:
+            return False
+        return session.ask.job_valid(job) is None
 
     def affords(self, pod: PodRecord, victims: Sequence[PodRecord]) -> bool:
-        """Whether a pod's queue may have it when others have gone: within its share, or in their stead."""
+        """Whether a pod may have the room that others leave: it is admitted, or will be, and its queue may have it."""
         session, job = self.session, self.job(pod)
         if job is None:
             return False
-        view = session.view
-        given = np.zeros(len(view.dimensions))
+        view, request = session.view, session.view.request(pod)
+        given, of_queue = np.zeros(len(view.dimensions)), np.zeros(len(view.dimensions))
         for victim in victims:
+            given += view.request(victim)
             other = view.jobs.get(victim.job)
             if other is not None and other.queue is job.queue:
-                given += view.request(victim)
-        if fits(view.request(pod), given):
+                of_queue += view.request(victim)
+        if job.pending_phase and not fits(request, given):
+            return False
+        if fits(request, of_queue):
             return True
         return session.ask.overused(job.queue) is None and session.ask.allocatable(job.queue, pod)[0] > 0
 
