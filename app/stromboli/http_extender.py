@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,7 +12,10 @@ from stromboli.api.resources import Vector, fits
 from stromboli.extender import NO_SESSION, Published
 from stromboli.live.service import Service
 from stromboli.state.cluster import object_key
-from stromboli.state.pods import GROUP_ANNOTATION, PodRecord
+from stromboli.state.pods import PodRecord
+
+#: for how long the PodGroup of a new pod is waited for, in seconds
+_NEW = 5.0
 
 
 class LiveSessions:
@@ -31,15 +35,16 @@ class LiveSessions:
     def behind(self, pod: Pod, names: Sequence[str]) -> bool:
         """Whether a refusal of these nodes may be outdated.
 
-        It may while the pod is not known yet, its PodGroup is being made, or a session is due; and while none of the
+        It may while the pod is not known yet, its PodGroup may just be made, or a session is due; and while none of the
         nodes seems to have room, of which kube-scheduler knows that they have.
         """
         key, state = object_key(pod), self._state
         record = state.record(key)
         if record is None or record.uid != pod.metadata.uid:
             return True
-        if not record.job:
-            return GROUP_ANNOTATION not in (pod.metadata.annotations or ())
+        if state.pod_group(record.job) is None:
+            # Who creates both at once, and who makes groups for pods without, needs a moment.
+            return time.time() - record.created < _NEW
         if not state.may_start(key):
             return False
         return not self._service.up_to_date or self._seem_full(record, names)

@@ -34,6 +34,7 @@ from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
 from stromboli.live.fence import FencedKube
 from stromboli.live.leader import LeaderLease, LeadershipLostError
+from stromboli.live.leader_mark import LeaderMark
 from stromboli.live.limits import Backoff, Reluctance
 from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
@@ -316,6 +317,9 @@ class Service:
             await self._lease.acquire()
             tasks.create_task(self._hold(self._lease), name="lease")
         self.observer.leading(True)
+        if self._lease is not None:
+            mark = LeaderMark(self._writer_kube, self._namespace, os.environ.get("POD_NAME", ""))
+            tasks.create_task(mark.run(), name="leader mark")
         tasks.create_task(self._ensure_queues(), name="queues")
         self._queues.begin()
         if self._usage is not None:
