@@ -81,6 +81,11 @@ class Questions:
         """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
         return self._points.largest("job_missing", job)
 
+    @property
+    def may_wait_for_gangs(self) -> bool:
+        """Whether anybody has jobs begin together."""
+        return bool(self._points.all("job_missing"))
+
     def job_pipelined(self, job: Job) -> bool:
         """Whether a job may keep what it was promised."""
         return self._points.vote("job_pipelined", job)[0]

@@ -36,6 +36,7 @@ from stromboli.live.evictor import Evictor
 from stromboli.live.fence import FencedKube
 from stromboli.live.gates import Gates
 from stromboli.live.leader import LeaderLease, LeadershipLostError
+from stromboli.live.leader_mark import LeaderMark
 from stromboli.live.limits import Backoff, Reluctance
 from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
@@ -222,6 +223,15 @@ class Service:
         self._ticks.wake(urgent=False)
 
     @property
+    def up_to_date(self) -> bool:
+        """Whether the last session knew of every change by which a pod may find a place."""
+        return self._ticks.up_to_date
+
+    async def news(self) -> None:
+        """Return when something changed, or a session ended."""
+        await self._ticks.news()
+
+    @property
     def ready(self) -> bool:
         """Whether all initial lists have been applied."""
         return self._ready.is_set()
@@ -315,6 +325,9 @@ class Service:
             await self._lease.acquire()
             tasks.create_task(self._hold(self._lease), name="lease")
         self.observer.leading(True)
+        if self._lease is not None:
+            mark = LeaderMark(self._writer_kube, self._namespace, os.environ.get("POD_NAME", ""))
+            tasks.create_task(mark.run(), name="leader mark")
         tasks.create_task(self._ensure_queues(), name="queues")
         self._queues.begin()
         if self._usage is not None:
