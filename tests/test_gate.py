@@ -86,6 +86,7 @@ BASES: dict[str, Any] = {
         "spec": {"tier": 1, "members": [{"type": "Node", "selector": {"exactMatch": {"name": "n1"}}}]},
     },
     "Queue": {"metadata": {"name": "odd"}, "spec": {"weight": 1}, "status": {"state": "Open"}},
+    "DeviceTaintRule": {"metadata": {"name": "odd"}, "spec": {"deviceSelector": {}, "taint": {"key": "k"}}},
     "ResourceSlice": {"metadata": {"name": "odd"}, "spec": {"driver": "d", "pool": {"name": "p"}}},
     "Numatopology": {
         "metadata": {"name": "n1"},

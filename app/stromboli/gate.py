@@ -41,6 +41,7 @@ _SHAPES: Mapping[str, Any] = {
     "ResourceClaim": devices.ResourceClaim,
     "ResourceSlice": devices.ResourceSlice,
     "DeviceClass": devices.DeviceClass,
+    "DeviceTaintRule": devices.DeviceTaintRule,
     "PodDisruptionBudget": objects.DisruptionBudget,
     "ResourceQuota": objects.ResourceQuota,
 }

@@ -14,7 +14,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from stromboli.extender import Extender, Published, extender_routes
+from stromboli.extender import Extender, Source, extender_routes
 from stromboli.http_limits import Bounded, BoundedProtocol
 from stromboli.http_schema import Responses, describe
 from stromboli.live.settings import Settings
@@ -25,7 +25,7 @@ _PROBE: Responses = {200: {"description": "`ok`"}, 503: {"description": "What is
 
 
 def make_app(
-    published: Callable[[], Published | None],
+    source: Source,
     metrics: CollectorRegistry,
     ready: Callable[[], Sequence[str]],
     *,
@@ -37,13 +37,13 @@ def make_app(
 ) -> FastAPI:
     """The application.
 
-    `published` gives what the last session left; `ready` names what the service waits for, and nothing when it is
+    `source` is where the extender's answers come from; `ready` names what the service waits for, and nothing when it is
     ready, with `notes` to tell all the same; `stuck` names what makes no progress, and nothing while all does. `more`
     are further routes.
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
     describe(app)
-    app.include_router(extender_routes(Extender(published, scheduler_names, extender_scheduler_names)))
+    app.include_router(extender_routes(Extender(source, scheduler_names, extender_scheduler_names)))
     for router in more:
         app.include_router(router)
 

@@ -13,6 +13,7 @@ from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import TOLERANCE
 from stromboli.engine import SessionResult
+from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.actions.evictions import BOTH, evicted, nominated
 from tests.builders import gang, node, pod, pod_group, queue
@@ -234,3 +235,126 @@ def test_strict_no_gang_is_left_in_part_and_all_that_was_promised_fits(data: st.
             assert held == 0 or held >= job.min_available
     assert (session.view.nodes.future_idle() > -TOLERANCE).all()
     assert not session.evicted or session.promised
+
+
+# -- pods in the way ---------------------------------------------------------------------------------------------------
+
+APART = builders.policy("priority gang", "predicates nodeorder", actions="allocate, preempt")
+
+
+def _apart(key: str, app: str) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _port(name: str, **more: Any) -> dict[str, Any]:
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    return {"containers": [{"name": name, "resources": {"requests": {"cpu": "1"}}, "ports": ports}], **more}
+
+
+@pytest.mark.parametrize(
+    ("in_the_way", "wants"),
+    [
+        (_port("main"), _port("main")),
+        ({"labels": {"app": "web"}}, _apart("kubernetes.io/hostname", "web")),
+        (_apart("kubernetes.io/hostname", "urgent"), {"labels": {"app": "urgent"}}),
+    ],
+)
+def test_only_a_pod_that_is_in_the_way_goes_where_there_is_room(in_the_way: Any, wants: Any) -> None:
+    result = preempt(
+        node("n", cpu="8"),
+        running("hinders", "n", **in_the_way),
+        running("bystander", "n"),
+        starving(**wants),
+        policy=APART,
+    )
+    assert evicted(result) == ["hinders"]
+    assert nominated(result) == {"wants-0": "n"}
+
+
+def test_nobody_goes_for_a_pod_that_a_more_important_one_hinders() -> None:
+    hinders = [
+        pod_group("top", 0, phase="Running", priorityClassName="high"),
+        pod("top", "top", node="n", **_port("main")),
+    ]
+    result = preempt(node("n", cpu="8"), hinders, running("bystander", "n"), starving(**_port("main")), policy=APART)
+    assert evicted(result) == []
+
+
+@pytest.mark.parametrize(("cpu", "room"), [("1", "8"), ("3", "4")])
+def test_as_many_go_as_a_spread_constraint_takes(cpu: str, room: str) -> None:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    labels = {"app": "web"}
+    alone = [
+        pod_group("top", 0, phase="Running", priorityClassName="high"),
+        pod("top", "top", cpu="8", node="m", labels=labels),
+    ]
+    result = preempt(
+        node("m", cpu="8"),
+        node("n", cpu=room),
+        alone,
+        *[running(f"low-{i}", "n", labels=labels) for i in range(3)],
+        starving(cpu=cpu, labels=labels, topologySpreadConstraints=[spread]),
+        policy=APART,
+    )
+    assert len(evicted(result)) == 2
+    assert nominated(result) == {"wants-0": "n"}
+
+
+# -- beside kube-scheduler ---------------------------------------------------------------------------------------------
+
+
+def beside(*objs: Any) -> ClusterState:
+    """A state whose pods of the default scheduler kube-scheduler binds."""
+    out = ClusterState(("stromboli",), ("default-scheduler",), builders.READS)
+    for obj in objs:
+        for each in obj if isinstance(obj, list) else [obj]:
+            out.upsert(type(each).__name__, each)
+    return out
+
+
+def test_nobody_is_evicted_for_a_pod_for_which_kube_scheduler_does_so() -> None:
+    scene = [*classes(), queue("default"), node("n", cpu="1"), running("low", "n")]
+    own, its = starving(), starving(scheduler="default-scheduler")
+    assert evicted(builders.decide(beside(*scene, own), ONE_TIER)) == ["low"]
+    assert evicted(builders.decide(beside(*scene, its), ONE_TIER)) == []
+
+
+@pytest.mark.parametrize(
+    ("priority", "other", "bound"),
+    [
+        (100, {"group": "nominee", "scheduler": "default-scheduler"}, {"default/nominee": "n"}),
+        (100, {"scheduler": "default-scheduler"}, {}),
+        # What another scheduler nominates is nothing to kube-scheduler, or to us.
+        (100, {"scheduler": "other"}, {"default/wants": "n"}),
+        (1, {"group": "nominee", "scheduler": "default-scheduler"}, {"default/wants": "n"}),
+    ],
+)
+def test_room_is_left_to_the_pod_that_kube_scheduler_made_it_for(
+    priority: int, other: dict[str, str], bound: dict[str, str]
+) -> None:
+    nominee = pod("nominee", nominated="n", priority=priority, **other)  # type: ignore[arg-type]
+    state = beside(
+        classes(),
+        queue("default"),
+        node("n", cpu="1"),
+        pod_group("nominee", 1, priorityClassName="high" if priority == 100 else "low"),
+        nominee,
+        pod_group("wants", 1, priorityClassName="middle"),
+        pod("wants", "wants", priority=50),
+    )
+    assert builders.decide(state, APART).session.bound == bound
+
+
+def test_room_is_free_again_when_a_nomination_is_taken_back() -> None:
+    nominee, wants = pod("nominee", nominated="n", scheduler="default-scheduler"), pod("wants", "wants")
+    state = beside(queue("default"), node("n", cpu="1"), nominee, pod_group("wants", 1), wants)
+    assert builders.decide(state, APART).session.bound == {}
+    state.upsert("Pod", pod("nominee", scheduler="default-scheduler"))
+    assert builders.decide(state, APART).session.bound == {"default/wants": "n"}
+    assert "default/nominee" not in state.pods.by_key

@@ -9,11 +9,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import yaml
 
+from stromboli.live.leader_mark import LABEL
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
@@ -134,6 +136,33 @@ def test_the_port_is_served_with_the_certificate_of_a_secret(helm: Helm) -> None
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
 
 
+def test_kube_scheduler_finds_the_replica_that_leads(helm: Helm, repository: Path) -> None:
+    services = {obj["metadata"]["name"]: obj for obj in made(helm) if obj["kind"] == "Service"}
+    config = yaml.safe_load((repository / "deploy" / "kube-scheduler-extender.yaml").read_text())
+    address = urlsplit(config["extenders"][0]["urlPrefix"])
+    leader = services[str(address.hostname).removesuffix(f".{NAMESPACE}.svc")]
+    scraped = services["stromboli"]
+    assert leader["spec"]["selector"] == {**scraped["spec"]["selector"], LABEL: "true"}
+    assert leader["spec"]["ports"][0]["port"] == address.port
+    # Metrics are scraped by labels of Services, and once.
+    assert not scraped["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("value", "served"),
+    [
+        ("replicas=1", "default-scheduler"),
+        ("extenderSchedulerNames={one}", "one"),
+        ("extenderSchedulerNames=null", ""),
+        ("schedulerName=default-scheduler", ""),
+    ],
+)
+def test_pods_of_the_default_scheduler_are_served_through_the_extender(helm: Helm, value: str, served: str) -> None:
+    (container,) = rendered(helm, value)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    names = [each.partition("=")[2] for each in container["args"] if each.startswith("--extender-scheduler-name=")]
+    assert names == [served]
+
+
 def test_the_page_has_no_rights_unless_it_is_given_an_account(helm: Helm) -> None:
     plain = page(helm)
     assert {kind for kind, _ in plain} == {"Deployment", "Service", "NetworkPolicy"}
@@ -226,7 +255,7 @@ def test_the_pod_meets_the_restricted_security_standard(api: httpx.Client) -> No
         ("create", "", "pods/binding"),
         ("patch", "", "pods/status"),
         ("create", "", "pods/eviction"),
-        ("create", "events.k8s.io", "events"),
+        ("create", "", "events"),
         ("list", "policy", "poddisruptionbudgets"),
         ("list", "resource.k8s.io", "resourceclaims"),
         ("update", "resource.k8s.io", "resourceclaims/status"),
@@ -276,8 +305,8 @@ def test_the_scheduler_may_write_no_configmap_but_its_own(installed: Cluster) ->
         ("list", "", "secrets"),
         ("list", "", "namespaces"),
         ("get", "", "nodes"),
-        ("create", "", "events"),
-        ("patch", "events.k8s.io", "events"),
+        ("create", "events.k8s.io", "events"),
+        ("patch", "", "events"),
         ("watch", "apiextensions.k8s.io", "customresourcedefinitions"),
         ("list", "scheduling.k8s.io", "podgroups"),
         ("update", "scheduling.volcano.sh", "podgroups"),

@@ -62,6 +62,8 @@ RIGHTS = {
     "watch storage.k8s.io/volumeattachments": "sees volumes attached and detached",
     "list resource.k8s.io/deviceclasses": "allocates devices",
     "watch resource.k8s.io/deviceclasses": "sees device classes change",
+    "list resource.k8s.io/devicetaintrules": "keeps pods from tainted devices",
+    "watch resource.k8s.io/devicetaintrules": "sees taints change, from 1.37 on",
     "list resource.k8s.io/resourceclaims": "allocates devices",
     "watch resource.k8s.io/resourceclaims": "sees claims change",
     "get resource.k8s.io/resourceclaims": "reads claims anew that others change",
@@ -103,7 +105,7 @@ RIGHTS = {
     "patch pods": "puts bare pods into their group",
     "patch pods/status": "says why pods wait, and whom it evicts",
     "create pods/eviction": "evicts",
-    "create events.k8s.io/events": "tells what it did",
+    "create events": "tells what it did",
     "get configmaps": "goes on with what queues held over time",
     "create configmaps": "keeps what queues held over time",
     "update configmaps": "keeps what queues held over time",
@@ -111,8 +113,8 @@ RIGHTS = {
     "create coordination.k8s.io/leases": "takes turns with other replicas",
     "update coordination.k8s.io/leases": "takes turns with other replicas",
 }
-#: of these the record of requests says nothing
-ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding"}
+#: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
+ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding", "watch resource.k8s.io/devicetaintrules"}
 #: the chart's policy evicts nobody
 EVICTING = """
 actions: "enqueue, allocate, preempt, backfill"

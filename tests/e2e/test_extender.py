@@ -2,35 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
+from tests.controlplane.build import Binaries
 from tests.controlplane.cluster import Cluster, eventually
+from tests.e2e import preemption_cost as cost
 from tests.e2e.conftest import Start
+from tests.e2e.service import Service
 from tests.e2e.world import Object, World, define, pod
 
 pytestmark = pytest.mark.e2e
 
-PROFILE = "default-scheduler"
+PROFILE = cost.PROFILE
+#: how often each scenario is played; `python -m tests.e2e.preemption_cost --runs 50` plays them more often
+RUNS = int(os.environ.get("STROMBOLI_PREEMPTION_RUNS", "1"))
+
+
+@pytest.fixture(scope="module")
+def advised(
+    binaries: Binaries, definitions: list[Object], helm_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """kube-scheduler with the documented configuration, beside the service with the chart's arguments and policy."""
+    folder = tmp_path_factory.mktemp("advised")
+    with Cluster(binaries) as cluster:
+        cluster.start_controller_manager()
+        cluster.start_kwok()
+        with cluster.client() as api:
+            define(api, definitions)
+        cost.priorities(cluster)
+        names = [each for each in arguments(helm_binary) if "scheduler-name" in each]
+        policy = cost.chart_policy(folder)
+        service = Service(cluster.kubeconfig(), folder / "log", "--policy", str(policy), *names).wait_ready()
+        cluster.start_scheduler(cost.advised_by(service))
+        yield cluster
+        service.end()
+
+
+def arguments(helm: Path) -> list[str]:
+    """What the chart tells the service, without values of one's own."""
+    command = [str(helm), "template", "stromboli", str(cost.CHART), "-s", "templates/deployment.yaml"]
+    made = yaml.safe_load(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found: list[str] = made["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+@pytest.mark.parametrize("name", list(cost.SCENARIOS))
+def test_urgent_pods_cost_no_more_than_without_the_extender(advised: Cluster, name: str) -> None:
+    scenario = cost.SCENARIOS[name]
+    expected = cost.Outcome(scenario.victims, scenario.placed, broken=0)
+    assert [cost.measure(advised, name, number, advised=True) for number in range(RUNS)] == [expected] * RUNS
+
+
+def test_pods_that_keep_the_default_scheduler_are_placed_by_queue_and_gang(advised: Cluster) -> None:
+    world = World(advised, "default")
+    world.nodes(3, cpu="2")
+    world.queue("small", capability={"cpu": "1"})
+    eventually(lambda: world.get("/apis/scheduling.volcano.sh/v1beta1/queues/small").get("status", {}) != {})
+    notes = {cost.QUEUE: "small"}
+    world.pods([pod("plain", scheduler=PROFILE)])
+    world.pods([pod(f"small-{number}", scheduler=PROFILE, annotations=notes) for number in range(2)])
+    world.group("gang", 3)
+    world.pods([pod(f"gang-{number}", "gang", scheduler=PROFILE) for number in range(3)])
+    eventually(lambda: {"plain", "gang-0", "gang-1", "gang-2"} <= world.placed().keys())
+    eventually(lambda: len({"small-0", "small-1"} & world.placed().keys()) == 1)
+    world.group("large", 4)
+    world.pods([pod(f"large-{number}", "large", scheduler=PROFILE) for number in range(4)])
+    eventually(lambda: {"large-0", "large-1", "large-2", "large-3"} <= world.refused().keys())
+    assert not any(name.startswith("large") for name in world.placed())
+    assert len({"small-0", "small-1"} & world.placed().keys()) == 1
+
+
+def test_a_replica_that_waits_does_not_answer(world: World, start: Start) -> None:
+    world.nodes(2, cpu="2")
+    leader = start("--leader-elect")
+    waiting = start("--leader-elect", kubeconfig=world.cluster.kubeconfig("kwok"))
+    world.group("train", 1)
+    world.pods([pod("train", "train", scheduler=PROFILE)])
+    path = f"/api/v1/namespaces/{world.namespace}/pods/train"
+    question = {"Pod": world.get(path), "NodeNames": ["node-0", "node-1"], "Nodes": None}
+
+    def ask(service: Service) -> httpx.Response:
+        return service.http.post("/filter", json=question)
+
+    assert ask(waiting).status_code == 503
+    assert "another replica leads" in ask(waiting).text
+    assert len(ask(leader).raise_for_status().json()["NodeNames"]) == 1
+    assert waiting.http.post("/preempt", json=question | {"NodeNameToMetaVictims": {"node-0": {}}}).status_code == 503
+    # Pods that are none of ours are kube-scheduler's own, whoever leads.
+    foreign = question | {"Pod": {"metadata": {"name": "dns"}, "spec": {"schedulerName": PROFILE}}}
+    assert waiting.http.post("/filter", json=foreign).json() == {"NodeNames": ["node-0", "node-1"]}
+    leader.end()
+    eventually(lambda: ask(waiting).status_code == 200)
+    assert len(ask(waiting).json()["NodeNames"]) == 1
 
 
 def test_kube_scheduler_keeps_gangs_whole(
-    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start, repository: Path
+    new_cluster: Callable[..., Cluster], definitions: list[Object], start: Start
 ) -> None:
     cluster = new_cluster()
     with cluster.client() as api:
         define(api, definitions)
     world = World(cluster, "default")
     world.nodes(5, cpu="2")
-    service = start("--extender-scheduler-name", PROFILE, kubeconfig=cluster.kubeconfig())
-    example = yaml.safe_load((repository / "deploy" / "kube-scheduler-extender.yaml").read_text())
-    (extender,) = example["extenders"]
-    # In a test nobody is placed by kube-scheduler alone.
-    extender |= {"urlPrefix": f"http://{service.address}", "ignorable": False}
-    cluster.start_scheduler({"extenders": [extender], "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 1})
+    service = start(kubeconfig=cluster.kubeconfig())
+    # In a test no pod is placed by kube-scheduler alone.
+    cluster.start_scheduler(cost.advised_by(service, ignorable=False))
 
     world.pods([pod("foreign", scheduler=PROFILE)])
     eventually(lambda: world.bound() == {"": 1})

@@ -160,10 +160,11 @@ async def test_a_row_that_was_given_to_another_pod_since_is_not_taken_for_it() -
     assert await refusal(seen, newer) == "PodNotKnown: no session has seen pod default/b yet"
 
 
-async def test_before_the_first_session_our_pods_get_no_node() -> None:
-    answer = await ask(None, "filter", by_name(builders.pod("a", "a"), NODES))
-    assert answer["NodeNames"] == []
-    assert set(answer["FailedAndUnresolvableNodes"].values()) == {"NoSession: no session has ended yet"}
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+async def test_before_the_first_session_there_is_no_answer_about_our_pods(verb: str) -> None:
+    async with client(None) as http:
+        answer = await http.post(f"/{verb}", content=by_name(builders.pod("a", "a"), NODES))
+    assert (answer.status_code, answer.text) == (503, f"/{verb}: no session has ended yet\n")
 
 
 async def test_pods_that_are_not_ours_may_go_anywhere() -> None:
@@ -199,6 +200,7 @@ def elastic(**pod: object) -> tuple[ClusterState, object]:
         builders.pod("e-0", "e", cpu="1", node="n0"),
         builders.pod("full", cpu="4", memory="", node="n1", scheduler="other"),
         builders.node("cordoned", unschedulable=True),
+        builders.node("lost", ready="Unknown"),
         extra,
     )
     return state, extra
@@ -210,17 +212,42 @@ IDLE = builders.policy("priority gang", "predicates proportion nodeorder", actio
 async def test_an_elastic_pod_of_a_ready_job_may_choose_among_nodes_with_room() -> None:
     state, pod = elastic(cpu="2")
     seen = published(state, IDLE)
-    answer = await ask(seen, "filter", by_name(pod, [*NODES, "cordoned", "brand-new"]))  # type: ignore[arg-type]
+    answer = await ask(seen, "filter", by_name(pod, [*NODES, "cordoned", "lost", "brand-new"]))  # type: ignore[arg-type]
     assert answer == {
         "NodeNames": ["n0", "n2"],
-        "FailedNodes": {"n1": "Unschedulable: Insufficient cpu"},
         "FailedAndUnresolvableNodes": {
+            "n1": "Unschedulable: Insufficient cpu",
             "cordoned": "NoMatchingNode: node(s) were unschedulable",
+            "lost": "NoMatchingNode: node(s) were not ready",
             "brand-new": "NodeNotKnown: no session has seen this node yet",
         },
     }
     scores = await ask(seen, "prioritize", by_name(pod, ["n2", "n0", "brand-new"]))  # type: ignore[arg-type]
     assert scores == [{"Host": "n2", "Score": 10}, {"Host": "n0", "Score": 0}, {"Host": "brand-new", "Score": 0}]
+
+
+@pytest.mark.parametrize(
+    ("least", "priority", "more", "resolvable"),
+    [
+        (1, 10, {}, True),
+        (1, 0, {}, False),
+        (1, 10, {"preemptionPolicy": "Never"}, False),
+        # A gang that would lose some of its pods.
+        (2, 10, {}, False),
+    ],
+)
+async def test_a_full_node_is_worth_an_eviction_only_where_the_victims_may_go(
+    least: int, priority: int, more: dict[str, str], resolvable: bool
+) -> None:
+    state, pod = elastic(cpu="4", priority=priority, **more)
+    state.delete("Pod", "default/full")
+    state.upsert("PodGroup", builders.pod_group("low", least, phase="Running"))
+    for number, where in enumerate(("n1", "n2")):
+        state.upsert("Pod", builders.pod(f"low-{number}", "low", cpu="4", node=where, priority=0))
+    answer = await ask(published(state, IDLE), "filter", by_name(pod, ["n1", "n2"]))  # type: ignore[arg-type]
+    assert answer["NodeNames"] == []
+    failed = "FailedNodes" if resolvable else "FailedAndUnresolvableNodes"
+    assert answer[failed] == dict.fromkeys(("n1", "n2"), "Unschedulable: Insufficient cpu")
 
 
 async def test_equal_nodes_score_alike() -> None:
@@ -260,7 +287,7 @@ async def test_5000_nodes_are_judged_one_by_one() -> None:
         builders.pod_group("e", 1, phase="Running"),
         builders.pod("e-0", "e", node="node-0001"),
         [builders.pod(f"f-{i}", cpu="3", node=names[i], scheduler="other") for i in range(2, 5_000, 5)],
-        pod := builders.pod("e-1", "e", cpu="2"),
+        pod := builders.pod("e-1", "e", cpu="2", priority=1),
     )
     seen = published(state, IDLE)
     offered = names[::-1]

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from stromboli.extender import Standing
 from stromboli.http import listen, make_app, serve
 from stromboli.metrics import Metrics
 from tests import builders
@@ -17,7 +18,7 @@ from tests.extender.questions import by_name, published
 
 
 def probe(ready: list[str], stuck: list[str]) -> httpx.AsyncClient:
-    app = make_app(lambda: None, CollectorRegistry(), lambda: ready, stuck=lambda: stuck)
+    app = make_app(Standing(lambda: None), CollectorRegistry(), lambda: ready, stuck=lambda: stuck)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
 
 
@@ -79,7 +80,7 @@ async def test_it_serves_until_cancelled_and_leaves_signals_alone() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     listening = listen("127.0.0.1:0")
     port = listening.getsockname()[1]
-    server = asyncio.create_task(serve(make_app(lambda: seen, metrics.registry, list), listening))
+    server = asyncio.create_task(serve(make_app(Standing(lambda: seen), metrics.registry, list), listening))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         answer = await http.post("/filter", content=by_name(pod, ["n0", "n1"]))
         assert answer.json()["NodeNames"] == ["n0"]

@@ -15,7 +15,7 @@ import trustme
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from stromboli.extender import Published
+from stromboli.extender import Published, Standing
 from stromboli.http import listen, make_app, serve
 from stromboli.live.settings import Settings
 from tests import builders
@@ -38,7 +38,7 @@ QUESTION = by_name(builders.pod("a", "a"), ["n0", "n1"])
 async def served(seen: Published, **settings: Any) -> AsyncIterator[int]:
     """The port of a server with these settings."""
     listening = listen("127.0.0.1:0")
-    app = make_app(lambda: seen, CollectorRegistry(), list)
+    app = make_app(Standing(lambda: seen), CollectorRegistry(), list)
     server = asyncio.create_task(serve(app, listening, Settings(**settings)))
     try:
         yield listening.getsockname()[1]

@@ -84,8 +84,8 @@ NEUTRAL = {
     "job_missing": "0", "sub_job_missing": "0", "job_starving": "True", "allocatable": "(count, None)",
     "job_enqueueable": "__import__('stromboli.framework.plugin').framework.plugin.Vote.Abstain",
     "job_pipelined": "__import__('stromboli.framework.plugin').framework.plugin.Vote.Abstain",
-    "predicate": "[]", "bind_annotations": "{}", "bind_claims": "[]", "bind_volumes": "[]",
-    "overused": "None", "identity": "0",
+    "predicate": "[]", "bind_annotations": "{}", "bind_claims": "[]", "bind_volumes": "[]", "overused": "None",
+    "identity": "0",
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from stromboli.discovery import discover
 from stromboli.engine import Engine
+from stromboli.extender import Standing
 from stromboli.framework.churn import Churn
 from stromboli.framework.environment import Environment
 from stromboli.http import make_app
@@ -143,7 +144,7 @@ async def test_it_is_read_over_http_by_whoever_may_read_pods_everywhere(cluster:
     routes = api_routes(
         LiveCluster(recorded.service, recorded.sessions, Engine, lambda: None), None, recorded.journal.content
     )
-    app = make_app(lambda: None, Metrics().registry, list, more=[routes])
+    app = make_app(Standing(lambda: None), Metrics().registry, list, more=[routes])
 
     def asking(client: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app, client=(client, 4711))

@@ -35,6 +35,7 @@ from stromboli.state.refusals import Refusal
 from tests.builders import NOON, node, pod, pod_group, queue
 from tests.cli.conftest import stromboli
 from tests.journal.recording import Recording
+from tests.kube import test_volumes as volumes
 from tests.kube.test_dra import claim, device, device_class, resource_slice
 from tests.plugins.sessions import policy
 
@@ -69,6 +70,34 @@ def test_claims_that_were_made_for_a_pod_are_recorded() -> None:
     recording.state.upsert("Pod", msgspec.structs.replace(templated, status=named))
     assert recording.session(NOON + 1).session.bound == {"default/p": "n0"}
     assert recording.replayed().difference is None
+
+
+def test_what_is_known_of_volumes_is_recorded() -> None:
+    """Also what the service alone says of a claim, and how much storage drivers publish."""
+    recording = Recording(Engine())
+    recording.follow([node("n0"), node("n1", labels={"zone": "a"}), queue("default"), pod_group("g")])
+    published = {"storageClassName": "made", "capacity": "9Gi", "nodeTopology": {"matchLabels": {"zone": "a"}}}
+    waiting = volumes.claim("data", "made")
+    waiting["metadata"]["uid"] = "uid-data"
+    for obj in (
+        volumes.storage_class("made", "d"),
+        {"kind": "CSIDriver", "metadata": {"name": "d"}, "spec": {"storageCapacity": True}},
+        {"kind": "CSIStorageCapacity", "metadata": {"name": "c", "namespace": "default"}, **published},
+        waiting,
+    ):
+        recording.state.upsert(obj["kind"], obj)
+    recording.state.upsert("Pod", volumes.pod("p", "data"))
+    assert recording.session().session.bound == {"default/p": "n1"}
+    waiting["metadata"]["annotations"]["stromboli.io/volume-refused-on"] = "n1"
+    recording.state.upsert("PersistentVolumeClaim", waiting)
+    assert recording.session(NOON + 1).session.bound == {}
+    assert recording.replayed().difference is None
+    assert b"uid-data" in outcome_of(recording)
+
+
+def outcome_of(recording: Recording) -> bytes:
+    """What the first session decided."""
+    return next(entry for entry in recording.entries() if isinstance(entry, wire.Session)).decisions
 
 
 def test_pods_that_were_resized_count_as_they_did() -> None:

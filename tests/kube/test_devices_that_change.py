@@ -15,7 +15,7 @@ from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.objects import DeviceObjects
 from stromboli.kube.dra.pools import device_id
 from tests import builders
-from tests.kube.test_dra import DRIVER, allocation, claim, device, resource_slice
+from tests.kube.test_dra import DRIVER, allocation, claim, device, resource_slice, taint_rule
 
 _NODES = ("n0", "n1", "n2")
 _DEVICES = st.lists(st.tuples(st.sampled_from(("d0", "d1", "d2")), st.sampled_from(("a", "b"))), max_size=4)
@@ -28,6 +28,7 @@ _CHANGES = st.one_of(
     st.integers(0, 4),
     st.tuples(st.sampled_from(("c0", "c1")), st.sampled_from(_NODES), st.sampled_from(("d0", "d1"))),
     st.sampled_from(_NODES),
+    st.tuples(st.sampled_from(("r0", "r1")), st.sampled_from((*_NODES, None))),
 )
 
 
@@ -61,6 +62,7 @@ def go_on(changes: list[Any]) -> None:
     cluster = builders.state([builders.node(name) for name in _NODES])
     slices: dict[str, dict[str, Any]] = {}
     held: dict[str, tuple[str, str]] = {}
+    tainted: dict[str, str] = {}
     for turn, change in enumerate(changes):
         match change:
             case (int(number), pool, generation, of, alone, listed):
@@ -73,6 +75,12 @@ def go_on(changes: list[Any]) -> None:
             case (name, pool, of):
                 held[name] = pool, of
                 cluster.upsert("ResourceClaim", claim(name, status=allocation(pool, of)))
+            case (name, None):
+                tainted.pop(name, None)
+                cluster.delete("DeviceTaintRule", name)
+            case (name, pool):
+                tainted[name] = pool
+                cluster.upsert("DeviceTaintRule", taint_rule(name=name, pool=pool))
             case int(number):
                 slices.pop(f"slice-{number}", None)
                 cluster.delete("ResourceSlice", f"slice-{number}")
@@ -83,6 +91,7 @@ def go_on(changes: list[Any]) -> None:
         model = found.values("model", lambda offer: offer.attributes[DRIVER]["model"])
         seen = [(each.id.pool, each.id.device, model.value(row), each.node) for row, each in enumerate(found.offers)]
         assert seen == expected
+        assert [len(each.taints) for each in found.offers] == [[*tainted.values()].count(each[0]) for each in expected]
         rows = {each[:2]: row for row, each in enumerate(expected)}
         assert all(found.row(device_id(DRIVER, *each)) == row for each, row in rows.items())
         assert found.row(device_id(DRIVER, "elsewhere", "d0")) == -1

@@ -109,6 +109,37 @@ def test_a_claim_goes_where_a_device_matches() -> None:
     assert run(*SLICES, wanted, pod("p", "c"))[0] == {"p": "n1"}
 
 
+def taint_rule(effect: str = "NoSchedule", name: str = "rule", **selector: str) -> dict[str, Any]:
+    taint = {"key": "broken", "value": "yes", "effect": effect}
+    return {"kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": {"deviceSelector": selector, "taint": taint}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "node"),
+    [
+        (taint_rule(), None),
+        (taint_rule(driver=DRIVER), None),
+        (taint_rule(effect="NoExecute"), None),
+        (taint_rule(effect="None"), "n0"),
+        (taint_rule(driver="other.example.com"), "n0"),
+        (taint_rule(pool="n0"), "n1"),
+        (taint_rule(pool="n0", device="gpu-0"), "n1"),
+        (taint_rule(pool="n0", device="gpu-1"), "n0"),
+        (taint_rule(device="gpu-0"), "n1"),
+    ],
+)
+def test_rules_taint_devices(rule: dict[str, Any], node: str | None) -> None:
+    assert run(*SLICES, rule, claim("c"), pod("p", "c"))[0] == ({"p": node} if node else {})
+    tolerant = claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))
+    assert run(*SLICES, rule, tolerant, pod("p", "c"))[0] == {"p": "n0"}
+
+
+def test_a_rule_without_a_selector_taints_nothing() -> None:
+    rule = taint_rule()
+    del rule["spec"]["deviceSelector"]
+    assert run(*SLICES, rule, claim("c"), pod("p", "c"))[0] == {"p": "n0"}
+
+
 def test_a_claim_gets_as_many_devices_as_it_counts() -> None:
     assert run(*SLICES, claim("c", request(count=3)), pod("p", "c"))[0] == {"p": "n1"}
     assert run(*SLICES, claim("c", request(count=4)), pod("p", "c"))[0] == {}

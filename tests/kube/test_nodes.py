@@ -205,6 +205,23 @@ def test_images_are_counted_on_while_nodes_change() -> None:
         assert (scores.tolist() if scores is not None else [0] * len(plain)) == plain
 
 
+def test_images_of_volumes_count_beside_those_of_containers() -> None:
+    mb = 1024 * 1024
+    node = builders.node("n0")
+    images = [objects.ContainerImage(names=["models:v1"], size_bytes=700 * mb)]
+    with_model = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, images=images))
+    nodes = facts(with_model, builders.node("n1"))
+    model = objects.Volume(name="model", image=objects.ImageVolume("models:v1"))
+    spec = objects.PodSpec(containers=[objects.Container(image="app")], volumes=[model])
+    # 700 MB on one of two nodes, of 23 to 1000 MB for the one container
+    scores = image_locality(spec, nodes)
+    assert scores is not None
+    assert scores.tolist() == [(350 - 23) * 100 // 977, 0]
+    mounted = [[], *([{"name": "model", "image": {"reference": name}}] for name in ("models:v1", "models:v2"))]
+    pods = builders.state([builders.pod(f"p{at}", "g", volumes=volumes) for at, volumes in enumerate(mounted)])
+    assert len({record.pod_class.id for record in pods.snapshot().pods.records if record is not None}) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "full"),
     [("app", "app:latest"), ("app:1", "app:1"), ("host:5000/app", "host:5000/app:latest"), ("h/app:2", "h/app:2")],

@@ -15,6 +15,7 @@ from stromboli.live import Settings
 from stromboli.live.client import Credentials, Kube, NotSentError
 from stromboli.live.fence import FencedKube
 from stromboli.live.leader import LeaderLease, LeadershipLostError
+from stromboli.live.leader_mark import LABEL
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
 
@@ -35,6 +36,23 @@ async def test_one_leads_and_the_next_takes_over_at_once(cluster: Cluster, start
     await until(lambda: second.leads)
     cluster.gang("next", 2)
     await until(lambda: cluster.all_bound(4))
+
+
+async def test_the_pod_of_the_leader_is_labelled_and_no_other(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("replica-0", "replica-1"):
+        cluster.pod(name, schedulerName="other")
+
+    def labelled() -> set[str]:
+        pods = cluster.items("/api/v1/pods")
+        return {pod["metadata"]["name"] for pod in pods if (pod["metadata"].get("labels") or {}).get(LABEL) == "true"}
+
+    for name in ("replica-0", "replica-1"):
+        monkeypatch.setenv("POD_NAME", name)
+        service = await start(**_QUICK)
+        await until(lambda name=name: labelled() == {name})
+        await service.stop()
 
 
 async def test_a_leader_that_cannot_renew_writes_nothing_until_it_can(cluster: Cluster, start: StartService) -> None:

@@ -98,6 +98,38 @@ def test_each_filter_can_be_turned_off(switch: str) -> None:
     assert not session.kernel.varies(named(session, "p"))
 
 
+RESTARTS = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}]
+BOTH = ["RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes"),
+    [
+        ({"containers": [{"name": "c", "restartPolicyRules": RESTARTS}]}, ["restarts", "both"]),
+        ({"initContainers": [{"name": "c", "restartPolicyRules": RESTARTS}]}, ["restarts", "both"]),
+        ({"containers": [{"name": "c", "restartPolicyRules": [{"action": "Restart"}]}]}, None),
+        ({"hostNetwork": True, "hostUsers": False}, ["users", "both"]),
+        ({"hostNetwork": True, "hostUsers": True}, None),
+        ({"hostUsers": False}, None),
+        (
+            {"hostNetwork": True, "hostUsers": False, "containers": [{"name": "c", "restartPolicyRules": RESTARTS}]},
+            ["both"],
+        ),
+    ],
+)
+def test_pods_go_to_nodes_that_declare_the_features_they_need(spec: dict[str, Any], nodes: list[str] | None) -> None:
+    declared = {"none": [], "restarts": BOTH[:1], "users": BOTH[1:], "both": BOTH}
+    session = opened(
+        *(builders.node(name, status={"declaredFeatures": features}) for name, features in declared.items()),
+        builders.pod("plain", "g"),
+        builders.pod("p", "g", **spec),
+    )
+    assert feasible(session, "p") == (list(declared) if nodes is None else nodes)
+    assert feasible(session, "plain") == list(declared)
+    causes = [cause for cause, _ in session.kernel.causes(named(session, "p"))]
+    assert causes == ([] if nodes is None else ["node(s) didn't match Pod's required features"])
+
+
 def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
     toleration = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
     session = opened(
@@ -108,6 +140,26 @@ def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
     assert feasible(session, "p") == []
     assert [cause for cause, _ in session.kernel.causes(named(session, "p"))] == ["node(s) were unschedulable"]
     assert feasible(session, "daemon") == ["n0"]
+
+
+@pytest.mark.parametrize(
+    ("status", "taint"), [("False", "not-ready"), ("Unknown", "unreachable"), ("odd", "unreachable")]
+)
+def test_a_node_that_is_not_ready_takes_only_pods_that_tolerate_its_taint(status: str, taint: str) -> None:
+    key = f"node.kubernetes.io/{taint}"
+    cluster = (
+        builders.node("n0", ready=status),
+        builders.node("n1", ready="True"),
+        builders.node("n2"),
+        builders.pod("p", "g"),
+        builders.pod("daemon", "g", tolerations=[{"key": key, "operator": "Exists"}]),
+        builders.pod("evictable", "g", tolerations=[{"key": key, "operator": "Exists", "effect": "NoExecute"}]),
+    )
+    session = opened(*cluster)
+    assert feasible(session, "p") == feasible(session, "evictable") == ["n1", "n2"]
+    assert [cause for cause, _ in session.kernel.causes(named(session, "p"))] == ["node(s) were not ready"]
+    assert feasible(session, "daemon") == ["n0", "n1", "n2"]
+    assert feasible(opened(*cluster, compatibility="volcano"), "p") == ["n0", "n1", "n2"]
 
 
 def test_what_nodes_say_is_asked_once_for_pods_with_the_same_terms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Writes the fields and types of Kubernetes' kinds, as its Python client has them.
+"""Writes the fields and types of Kubernetes' kinds, as its Python client has them and as the version before it had.
+
+The client's version is in constraints.txt: 37 is that of Kubernetes 1.37. `tests/e2e/test_kubernetes_types.py` compares
+with what the API server of the end-to-end tests says of its kinds; fields that only it has go into EARLIER.
 
 python -m tests.simulation.kubernetes_types > app/stromboli/simulation/kubernetes_types.json
 """
@@ -18,21 +21,29 @@ MODELS = {
     **{
         kind: f"V1{kind}"
         for kind in (
-            *("CSIDriver", "CSINode", "CSIStorageCapacity", "DaemonSet", "Deployment", "DeviceClass", "Job"),
-            *("Namespace", "Node", "PersistentVolume"),
-            *("PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PriorityClass", "ReplicaSet"),
-            *("ReplicationController", "ResourceQuota", "ResourceSlice", "StatefulSet", "StorageClass"),
-            "VolumeAttachment",
+            *("CSIDriver", "CSINode", "CSIStorageCapacity", "DaemonSet", "Deployment", "DeviceClass"),
+            *("DeviceTaintRule", "Job", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod"),
+            *("PodDisruptionBudget", "PriorityClass", "ReplicaSet", "ReplicationController", "ResourceQuota"),
+            *("ResourceSlice", "RuntimeClass", "StatefulSet", "StorageClass", "VolumeAttachment"),
         )
     },
 }
 #: models of older versions that say the same in other fields, which are read as well
 OLDER = {"V1Device": "V1beta1Device", "V1DeviceRequest": "V1beta1DeviceRequest"}
+#: models that docs/kubernetes.md describes beside those of the kinds that are read
+DESCRIBED = ("V1ResourceClaimTemplate", "V1beta1PodGroup", "V1beta1Workload")
+#: fields of Kubernetes 1.36 that 1.37 has no longer
+EARLIER = {
+    "V1Device": {"nodeAllocatableResourceMappings": "{}any"},
+    "V1beta1BasicDevice": {"nodeAllocatableResourceMappings": "{}any"},
+    "V1NodeAllocatableResourceClaimStatus": {"resources": "{}quantity"},
+}
 #: fields that the client takes for text and that hold quantities
 QUANTITIES = frozenset(
     (
-        *("allocatable", "allocatedResources", "capacity", "consumedCapacity", "default", "divisor", "hard", "limits"),
-        *("max", "maximumVolumeSize", "min", "overhead", "quantity", "requests", "sizeLimit", "step", "used"),
+        *("allocatable", "allocatedResources", "capacity", "capacityMultiplier", "consumedCapacity", "default"),
+        *("deviceMultiplier", "divisor", "hard", "limits", "max", "maximumVolumeSize", "min", "overhead"),
+        *("perContainer", "perPod", "podFixed", "quantity", "requests", "sizeLimit", "step", "used", "validValues[]"),
         *("V1Counter.value", "V1DeviceCapacity.value", "V1beta1DeviceCapacity.value", "V1beta1Counter.value"),
     )
 )
@@ -42,7 +53,7 @@ SCALARS = {"str": "text", "int": "integer", "bool": "boolean", "datetime": "time
 def table() -> dict[str, Any]:
     """`kinds`: the type of each kind that is read; `types`: type -> field -> type; `others`: all other kinds."""
     types: dict[str, dict[str, str]] = {}
-    pending = list(MODELS.values())
+    pending = [*MODELS.values(), *DESCRIBED]
     while pending:
         model = pending.pop()
         if model not in types:
@@ -55,13 +66,14 @@ def table() -> dict[str, Any]:
 def _fields(model: str) -> dict[str, str]:
     found = getattr(kubernetes.client, model)
     own = {name: _type(model, name, found.openapi_types[key]) for key, name in found.attribute_map.items()}
-    return dict(sorted(({**_fields(OLDER[model]), **own} if model in OLDER else own).items()))
+    older = _fields(OLDER[model]) if model in OLDER else {}
+    return dict(sorted({**older, **EARLIER.get(model, {}), **own}.items()))
 
 
 def _type(model: str, field: str, written: str) -> str:
     """`text`, `integer`, ... or the name of a type, after `[]` for lists and `{}` for mappings."""
     if inner := re.fullmatch(r"List\[(.*)\]", written):
-        return f"[]{_type(model, '', inner[1])}"
+        return f"[]{_type(model, f'{field}[]', inner[1])}"
     if inner := re.fullmatch(r"Dict\[str, (.*)\]", written):
         return f"{{}}{_type(model, field, inner[1])}"
     if written == "str" and not QUANTITIES.isdisjoint((field, f"{model}.{field}")):

@@ -94,3 +94,62 @@ def test_a_change_to_a_cluster_without_pods_may_bring_the_first(tmp_path: Path) 
 def test_a_policy_among_objects_is_known_as_one() -> None:
     told = stromboli("simulate", "-", stdin="actions: allocate\ntiers: []\n")
     assert (told.exit_code, told.stderr) == (2, "standard input: document 1: is a policy, which --policy takes\n")
+
+
+def test_ports_of_pods_on_the_network_of_their_node_are_ports_of_the_node() -> None:
+    ports = [{"containerPort": 80}, {"containerPort": 81, "hostPort": 8081}]
+    told = {"containers": [{"name": "c", "ports": ports}], "initContainers": [{"name": "i", "ports": ports[:1]}]}
+
+    def host_ports(**spec: Any) -> list[list[int]]:
+        document = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {**told, **spec}}
+        found = admitted(document)[0]["Pod", "p"].spec
+        return [[port.host_port for port in of[0].ports] for of in (found.containers, found.init_containers)]
+
+    assert host_ports(hostNetwork=True) == [[80, 8081], [80]]
+    assert host_ports() == [[0, 8081], [0]]
+
+
+def test_a_runtime_class_adds_overhead_node_selector_and_tolerations() -> None:
+    toleration = {"key": "sandboxed", "operator": "Exists"}
+    runtime = {
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "handler": "kata",
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"kata": "yes"}, "tolerations": [toleration]},
+    }
+    pods = [
+        pod("kata", runtimeClassName="kata", nodeSelector={"disk": "ssd"}, tolerations=[toleration, {"key": "mine"}]),
+        pod("plain", runtimeClassName="runc"),
+    ]
+    found, problems = admitted(runtime, *pods)
+    assert problems == []
+    assert ("RuntimeClass", "kata") not in found
+    spec = found["Pod", "kata"].spec
+    assert (spec.overhead, spec.node_selector) == ({"cpu": "250m"}, {"disk": "ssd", "kata": "yes"})
+    assert [each.key for each in spec.tolerations] == ["sandboxed", "mine"]
+    plain = found["Pod", "plain"].spec
+    assert (plain.overhead, plain.node_selector, plain.tolerations) == (None, None, None)
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize("required", [True, False])
+def test_match_label_keys_become_part_of_the_selector(kind: str, required: bool) -> None:
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "matchLabelKeys": ["revision", "absent"],
+        "mismatchLabelKeys": ["tenant"],
+    }
+    terms = (
+        {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        if required
+        else {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    )
+    document = pod("p", affinity={kind: terms})
+    document["metadata"]["labels"] = {"app": "web", "revision": "7", "tenant": "us"}
+    affinity = admitted(document)[0]["Pod", "p"].spec.affinity
+    of_kind = affinity.pod_affinity or affinity.pod_anti_affinity
+    found = of_kind.required[0] if required else of_kind.preferred[0].pod_affinity_term
+    expressions = [(each.key, each.operator, each.values) for each in found.label_selector.match_expressions]
+    assert expressions == [("revision", "In", ["7"]), ("tenant", "NotIn", ["us"])]

@@ -17,7 +17,7 @@ from stromboli.api.resources import Rows, Vector
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.tactics.bundles import Bundle
-from stromboli.tactics.candidates import HELD, Reversed, starving
+from stromboli.tactics.candidates import HELD, Reversed, preempting
 from stromboli.tactics.cheapest import Market
 from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
 from stromboli.tactics.holders import Holders
@@ -28,7 +28,7 @@ class GangPreempt(Action):
     Arguments: ClassVar[type[BaseModel]] = GangEvictionArguments
 
     def run(self, session: Session) -> None:
-        waiting = starving(session)
+        waiting = preempting(session)
         if not waiting:
             return
 

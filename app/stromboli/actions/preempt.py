@@ -20,7 +20,7 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import HELD, starving
+from stromboli.tactics.candidates import HELD, preempting
 from stromboli.tactics.cheapest import Market, serve_cheaply
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.victims import CHOICES, Search, Way, serve
@@ -60,7 +60,7 @@ class Preempt(Action):
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
         """The jobs that may evict others, by queue; those that care where their pods lie evict as gangs only."""
-        waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in starving(session).items()}
+        waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in preempting(session).items()}
         return {name: jobs for name, jobs in waiting.items() if jobs}
 
     def _between_jobs(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:

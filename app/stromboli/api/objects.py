@@ -147,16 +147,25 @@ class ResourceRequirements(Record, frozen=True):
     claims: list[Claim] | None = None
 
 
+class RestartRule(Record, frozen=True):
+    action: str = ""
+
+
 class Container(Record, frozen=True):
     name: str = ""
     image: str | None = ""
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
 
 
 class ClaimVolume(Record, frozen=True):
     claim_name: str
+
+
+class ImageVolume(Record, frozen=True):
+    reference: str | None = ""
 
 
 class GCEDisk(Record, frozen=True):
@@ -221,6 +230,7 @@ class Volume(Disks, frozen=True):
     name: str
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: dict[str, Any] | None = None
+    image: ImageVolume | None = None
 
 
 class PodResourceClaim(Record, frozen=True):
@@ -256,6 +266,20 @@ class PodSpec(Record, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     scheduling_group: SchedulingGroup | None = None
     host_network: bool | None = False
+    host_users: bool | None = None
+    runtime_class_name: str | None = None
+
+    @property
+    def isolates_users_on_host_network(self) -> bool:
+        """Whether it has its node's network and yet a user namespace of its own."""
+        return self.host_users is False and bool(self.host_network)
+
+    @property
+    def image_volumes(self) -> list[str]:
+        """The images that its volumes mount."""
+        return [each.image.reference for each in self.volumes or () if each.image and each.image.reference]
+
+    active_deadline_seconds: readers.Integer | None = None
 
 
 class PodCondition(Record, frozen=True):
@@ -321,16 +345,38 @@ class ContainerImage(Record, frozen=True):
     size_bytes: readers.Integer | None = 0
 
 
+class NodeCondition(Record, frozen=True):
+    type: str | None = ""
+    status: str | None = ""
+
+
 class NodeStatus(Record, frozen=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     images: list[ContainerImage] | None = None
+    declared_features: list[str] | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class Node(Record, frozen=True):
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class Overhead(Record, frozen=True):
+    pod_fixed: ResourceList | None = None
+
+
+class RuntimeClassScheduling(Record, frozen=True):
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class RuntimeClass(Record, frozen=True):
+    metadata: Metadata
+    overhead: Overhead | None = None
+    scheduling: RuntimeClassScheduling | None = None
 
 
 class PriorityClass(Record, frozen=True):

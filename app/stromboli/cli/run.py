@@ -33,6 +33,7 @@ from stromboli.framework.session import Session
 from stromboli.http import listen as open_socket
 from stromboli.http import make_app, serve
 from stromboli.http_api import LiveCluster, api_routes
+from stromboli.http_extender import LiveSessions
 from stromboli.journal import Folder, Journal, RecordedSessions, RecordedState
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
@@ -53,6 +54,8 @@ from stromboli.tracing import from_environment
 
 log = Logger(__name__)
 
+#: spec.schedulerName of pods that name none
+KUBE_SCHEDULER = "default-scheduler"
 _LEVELS = ("debug", "info", "warning", "error")
 #: seconds for which the event loop may stand still, and those that the end may take
 _PATIENCE = 60.0
@@ -72,7 +75,10 @@ def run(
     ] = None,
     extender_scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(help="Like --scheduler-name, but kube-scheduler binds the pods and asks through its extender."),
+        typer.Option(
+            help="Like --scheduler-name, but kube-scheduler binds the pods and asks through its extender; by default "
+            "default-scheduler. Empty for none."
+        ),
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file (volcano-scheduler.conf), followed.")] = None,
     state_dir: Annotated[
@@ -123,7 +129,7 @@ def run(
             kubeconfig=kubeconfig,
             context=context,
             scheduler_names=tuple(scheduler_name or ("stromboli",)),
-            extender_scheduler_names=tuple(extender_scheduler_name or ()),
+            extender_scheduler_names=_advised(extender_scheduler_name, scheduler_name or ()),
             policy=policy,
             state_dir=state_dir,
             journal_memory=journal_memory,
@@ -158,6 +164,12 @@ def run(
             runner.run(scheduler.run(listening))
     except Exception as error:
         _fail(str(error) if isinstance(error, StromboliError) else f"{type(error).__name__}: {error}", 1)
+
+
+def _advised(names: Sequence[str] | None, own: Sequence[str]) -> tuple[str, ...]:
+    """The schedulerName of pods that kube-scheduler binds, unless it is ours: what is said, or else its own."""
+    said = [KUBE_SCHEDULER] if names is None else names
+    return tuple(name for name in said if name and name not in own)
 
 
 def _fail(problem: str, code: int) -> NoReturn:
@@ -279,7 +291,7 @@ class _Scheduler:
         self._settings = settings
         self._sessions = sessions
         self._app = make_app(
-            lambda: watcher.published,
+            LiveSessions(self._service, lambda: watcher.published),
             watcher.registry,
             watcher.missing,
             notes=watcher.notes,

@@ -3,5 +3,6 @@
 from stromboli.extender.answers import Extender
 from stromboli.extender.published import Published
 from stromboli.extender.routes import extender_routes
+from stromboli.extender.sources import NO_SESSION, Source, Standing
 
-__all__ = ["Extender", "Published", "extender_routes"]
+__all__ = ["NO_SESSION", "Extender", "Published", "Source", "Standing", "extender_routes"]

@@ -1,30 +1,51 @@
-"""The two questions of kube-scheduler, answered from what the last session left.
+"""The questions of kube-scheduler, answered from the last session, which has to be as new as what is known.
 
 An answer changes nothing: kube-scheduler asks about the same pod again and again, also about situations that it only
 imagines, and does not tell what becomes of the answer.
 
-A node that is refused is named with its reason. kube-scheduler may evict pods to make room on a node in `FailedNodes`,
-so only nodes that lack nothing but room are there. For a pod that waits for its gang, its queue or the node that was
-decided for it, evicting anybody is in vain: those nodes are in `FailedAndUnresolvableNodes`.
+A pod that is refused makes kube-scheduler evict others, at once and each time. So nothing is refused because of what is
+over: while a session is about to take in what changed, or kube-scheduler has seen the end of a pod that has not come
+here yet, the answer waits. A refused node is named with its reason. Nodes in `FailedNodes` lack nothing but room that
+pods may be evicted for; all others are in `FailedAndUnresolvableNodes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from msgspec import Raw
 
+from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Pod
 from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.extender.evictions import Grants, spared
 from stromboli.extender.published import Published
-from stromboli.extender.verdicts import Refused, Verdict, verdict
-from stromboli.extender.wire import ExtenderArgs, FilterResult, HostPriority, Offer, json, unchanged
+from stromboli.extender.sources import NO_SESSION, Source
+from stromboli.extender.verdicts import Judgement, Placed, Refused, Verdict, verdict
+from stromboli.extender.wire import (
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    MetaVictims,
+    Offer,
+    PreemptionArgs,
+    PreemptionResult,
+    json,
+    unchanged,
+)
 from stromboli.state.cluster import object_key
-from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord
 
-QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
+#: for how long an answer may wait for what is about to be known, in seconds; kube-scheduler does nothing else meanwhile
+_PATIENCE = 1.0
 
-_NO_SESSION = Reason(Stage.Admission, "NoSession", "no session has ended yet", Actionable.Wait)
+T = TypeVar("T")
+
+
+class NoAnswerError(StromboliError):
+    """This replica cannot answer; another one, or this one later, can."""
 
 
 class Extender:
@@ -34,22 +55,23 @@ class Extender:
     schedulerName is in `decided_names` besides are decided by our sessions and bound by kube-scheduler.
     """
 
-    def __init__(
-        self,
-        published: Callable[[], Published | None],
-        scheduler_names: Collection[str],
-        decided_names: Collection[str] = (),
-    ) -> None:
-        self._published = published
+    def __init__(self, source: Source, scheduler_names: Collection[str], decided_names: Collection[str] = ()) -> None:
+        self._source = source
         self._scheduler_names = frozenset(scheduler_names)
         self._decided_names = self._scheduler_names | frozenset(decided_names)
+        self._grants = Grants()
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Which of the nodes the pod may go to. Raises msgspec.DecodeError."""
+    async def filter(self, args: ExtenderArgs) -> FilterResult:
+        """Which of the nodes the pod may go to. Raises msgspec.DecodeError and NoAnswerError."""
         if not self._is_ours(args.pod):
             return unchanged(args)
         offer = Offer.read(args)
-        judgement = self._verdict(args.pod).judge(offer.names)
+        judgement = await self._settled(
+            args.pod,
+            offer.names,
+            lambda: self._verdict(args.pod, offer.names).judge(offer.names),
+            Judgement.refuses_all,
+        )
         resolvable: dict[str, Raw] = {}
         unresolvable: dict[str, Raw] = {}
         for number, cause in enumerate(judgement.causes):
@@ -58,25 +80,72 @@ class Extender:
             failed.update(dict.fromkeys(judgement.refused(offer.names, number), Raw(json(cause.message))))
         return offer.result(judgement.passing, resolvable, unresolvable)
 
-    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
-        """How good each of the nodes is. Raises msgspec.DecodeError."""
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """How good each of the nodes is. Raises msgspec.DecodeError and NoAnswerError."""
         names = Offer.read(args).names
-        scores = self._verdict(args.pod).scores(names) if self._is_ours(args.pod) else [0] * len(names)
+        scores = self._verdict(args.pod, names).scores(names) if self._is_ours(args.pod) else [0] * len(names)
         return list(map(HostPriority, names, scores))
 
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        """On which of the nodes kube-scheduler may evict the pods that it would evict there. Raises NoAnswerError."""
+        victims = args.victims
+        if not victims:
+            return PreemptionResult({})
+        published = await self._settled(args.pod, (), self._published, lambda _: self._is_ours(args.pod))
+        beneficiary: PodRecord | None = None
+        if self._is_ours(args.pod):
+            beneficiary = self._known(published, args.pod)
+            if beneficiary is None or not published.may_evict(beneficiary):
+                return PreemptionResult({})
+        allowed = spared(published, beneficiary, victims, self._grants)
+        return PreemptionResult({node: MetaVictims.of(victims[node]) for node in allowed})
+
+    async def _settled(
+        self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]
+    ) -> T:
+        """An answer that does not refuse, or does so knowing all that there is to know."""
+        found = answer()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while refuses(found) and self._source.behind(pod, names):
+                    await self._source.news()
+                    found = answer()
+        except TimeoutError:
+            pass
+        return found
+
     def _is_ours(self, pod: Pod) -> bool:
-        annotations = pod.metadata.annotations or {}
-        named = GROUP_ANNOTATION in annotations or QUEUE_ANNOTATION in annotations
+        named = not MANAGED_ANNOTATIONS.isdisjoint(pod.metadata.annotations or ())
         return named or pod.spec.scheduler_name in self._scheduler_names
 
-    def _verdict(self, pod: Pod) -> Verdict:
+    def _published(self) -> Published:
+        trouble, published = self._source.trouble(), self._source.published()
+        if trouble or published is None:
+            raise NoAnswerError(trouble or NO_SESSION)
+        return published
+
+    def _known(self, published: Published, pod: Pod) -> PodRecord | None:
+        if pod.spec.scheduler_name not in self._decided_names:
+            return None
+        return published.pod(object_key(pod), pod.metadata.uid or "")
+
+    def _verdict(self, pod: Pod, names: Sequence[str]) -> Verdict:
         if pod.spec.scheduler_name not in self._decided_names:
             return Refused(_not_decided(pod, self._decided_names))
         published = self._published()
-        if published is None:
-            return Refused(_NO_SESSION)
-        record = published.pod(object_key(pod), pod.metadata.uid or "")
-        return Refused(_not_known(pod)) if record is None else verdict(published, record)
+        record = self._known(published, pod)
+        if record is None:
+            return Refused(_not_known(pod))
+        nominated = pod.status.nominated_node_name or ""
+        if nominated in names and self._may_move(published, record, nominated, names):
+            return Placed(nominated)
+        return verdict(published, record)
+
+    def _may_move(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> bool:
+        """Whether a decided pod may as well go where kube-scheduler has made room for it."""
+        decided = published.place(pod)
+        elsewhere = decided is not None and decided not in names
+        return elsewhere and published.may_be_on(pod, nominated) and self._source.has_room(pod, nominated)
 
 
 def _not_known(pod: Pod) -> Reason:

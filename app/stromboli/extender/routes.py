@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from stromboli.extender.answers import Extender
-from stromboli.extender.wire import ExtenderArgs, json, read_args
+from stromboli.extender.answers import Extender, NoAnswerError
+from stromboli.extender.wire import json, read_args, read_preemption
+
+Q = TypeVar("Q")
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer."},
     400: {"description": "What was sent cannot be read; a line says why."},
+    503: {"description": "This replica does not lead, or no session has ended; a line says which."},
 }
 
 
 def extender_routes(extender: Extender) -> APIRouter:
-    """`POST /filter` and `POST /prioritize`; a body that cannot be read is answered with 400 and one line."""
+    """`POST /filter`, `/prioritize` and `/preempt`.
+
+    A body that cannot be read is answered with 400 and one line, and with 503 who cannot know.
+    """
     router = APIRouter(tags=["extender"])
 
     @router.post("/filter", responses=_ANSWERS)
     async def filter(request: Request) -> Response:
         """Which nodes a pod of kube-scheduler may use: `ExtenderArgs` in, `ExtenderFilterResult` out."""
-        return await _answer(request, extender.filter)
+        return await _answer(request, read_args, extender.filter)
 
     @router.post("/prioritize", responses=_ANSWERS)
     async def prioritize(request: Request) -> Response:
         """Which of them it should use: `ExtenderArgs` in, `HostPriorityList` out."""
-        return await _answer(request, extender.prioritize)
+        return await _answer(request, read_args, extender.prioritize)
+
+    @router.post("/preempt", responses=_ANSWERS)
+    async def preempt(request: Request) -> Response:
+        """On which nodes it may evict whom: `ExtenderPreemptionArgs` in, `ExtenderPreemptionResult` out."""
+        return await _answer(request, read_preemption, extender.preempt)
 
     return router
 
 
-async def _answer(request: Request, question: Callable[[ExtenderArgs], object]) -> Response:
+async def _answer(request: Request, read: Callable[[bytes], Q], question: Callable[[Q], Awaitable[object]]) -> Response:
     try:
-        answer = question(read_args(await request.body()))
+        answer = await question(read(await request.body()))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Response(f"{request.url.path}: {error}\n", 400, media_type="text/plain")
+    except NoAnswerError as error:
+        return Response(f"{request.url.path}: {error}\n", 503, media_type="text/plain")
     return Response(json(answer), media_type="application/json")

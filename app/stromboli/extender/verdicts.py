@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.reasons import Reason
-from stromboli.api.resources import TOLERANCE, Rows, Vector, compared
+from stromboli.api.resources import TOLERANCE, Rows, Vector, compared, fits
+from stromboli.extender.evictions import evictable
 from stromboli.extender.published import Published
 from stromboli.framework.kernel import Board
 from stromboli.framework.nodes import Nodes
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.candidates import HELD, priorities
 
 #: kube-scheduler's extender scores go from 0 to this
 MAX_SCORE = 10
@@ -46,6 +48,10 @@ class Judgement:
         """Whether each node passes."""
         out: list[bool] = (self.codes == _PASSES).tolist()
         return out
+
+    def refuses_all(self) -> bool:
+        """Whether no node passes."""
+        return not bool((self.codes == _PASSES).any())
 
     def refused(self, names: Sequence[str], cause: int) -> list[str]:
         """The nodes that one cause rules out."""
@@ -117,11 +123,30 @@ class Choice:
         # Only of the nodes in question, which may be few of all.
         asked = rows[full[rows]]
         lacking = _first_lacking(board, session.view.nodes, asked)
+        clearable = self._clearable(asked)
         for column in np.flatnonzero(np.bincount(lacking)).tolist():
-            codes[asked[lacking == column]] = len(causes)
             name = resource_name(session.view.dimensions, self._pod, column)
-            causes.append(Cause(f"Unschedulable: Insufficient {name}", resolvable=True))
+            for resolvable in (True, False):
+                found = asked[(lacking == column) & (clearable == resolvable)]
+                if len(found):
+                    codes[found] = len(causes)
+                    causes.append(Cause(f"Unschedulable: Insufficient {name}", resolvable))
         return Judgement(codes[rows], causes)
+
+    def _clearable(self, nodes: Rows) -> npt.NDArray[np.bool_]:
+        """Whether the pod would have room on each node without less important pods that may be evicted, (nodes,)."""
+        session, pod = self._session, self._pod
+        if not len(nodes) or pod.pod_class.spec.preemption_policy == "Never":
+            return np.zeros(len(nodes), np.bool_)
+        view, column = session.view, np.full(len(session.view.nodes) + 1, -1, np.intp)
+        column[nodes] = np.arange(len(nodes))
+        pods = view.pods
+        less = priorities(view.snapshot.pod_facts) < (pod.spec_priority or 0)
+        rows = np.flatnonzero(np.isin(pods.state, HELD) & less & (column[pods.node] >= 0))
+        room = session.view.nodes.idle[:, nodes].copy()
+        for victim in evictable(session, view.records(rows)):
+            room[:, column[pods.node[victim.row]]] += view.request(victim)
+        return fits(self._board.request, room, view.nodes.always)
 
     def scores(self, names: Sequence[str]) -> list[int]:
         board, rows = self._board, self._rows(names)

@@ -48,6 +48,66 @@ class FilterResult(Struct, rename="pascal", omit_defaults=True, gc=False):
     failed_and_unresolvable_nodes: Mapping[str, Raw] = {}
 
 
+class _Uid(Struct, gc=False):
+    uid: str = ""
+
+
+class _Victim(Struct, gc=False):
+    metadata: _Uid
+
+
+class _MetaPod(Struct, rename={"uid": "UID"}, gc=False):
+    uid: str
+
+
+class Victims(Struct, rename="pascal", gc=False):
+    """Pods that kube-scheduler would evict from one node, as whole pods."""
+
+    pods: list[_Victim] | None = None
+    num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+    @property
+    def uids(self) -> list[str]:
+        """Which pods these are."""
+        return [pod.metadata.uid for pod in self.pods or ()]
+
+
+class MetaVictims(Struct, rename="pascal", gc=False):
+    """The same by uid."""
+
+    pods: list[_MetaPod] | None = None
+    num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+    @property
+    def uids(self) -> list[str]:
+        """Which pods these are."""
+        return [pod.uid for pod in self.pods or ()]
+
+    @classmethod
+    def of(cls, victims: Victims | MetaVictims) -> MetaVictims:
+        """The same pods, as an answer has them."""
+        return cls([_MetaPod(uid) for uid in victims.uids], victims.num_pdb_violations)
+
+
+class PreemptionArgs(Struct, rename="pascal", gc=False):
+    """The question of /preempt. An extender that is `nodeCacheCapable` is told the uids of pods only."""
+
+    pod: Pod
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    @property
+    def victims(self) -> Mapping[str, Victims | MetaVictims]:
+        """Who would be evicted, by node."""
+        return self.node_name_to_victims or self.node_name_to_meta_victims or {}
+
+
+class PreemptionResult(Struct, rename="pascal", gc=False):
+    """The answer to /preempt: the nodes that are left, with who is evicted there, in this form whatever was sent."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims]
+
+
 class HostPriority(Struct, rename="pascal", gc=False):
     """A node's score, from 0 to 10."""
 
@@ -56,6 +116,7 @@ class HostPriority(Struct, rename="pascal", gc=False):
 
 
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
+_PREEMPTION = msgspec.json.Decoder(PreemptionArgs)
 _NAMES = msgspec.json.Decoder(list[str])
 _LIST = msgspec.json.Decoder(_NodeList)
 _NODE = msgspec.json.Decoder(_Node)
@@ -65,6 +126,11 @@ _ENCODER = msgspec.json.Encoder()
 def read_args(body: bytes) -> ExtenderArgs:
     """The question in a body. Raises msgspec.DecodeError."""
     return _ARGS.decode(body)
+
+
+def read_preemption(body: bytes) -> PreemptionArgs:
+    """The same of /preempt."""
+    return _PREEMPTION.decode(body)
 
 
 def json(value: object) -> bytes:

@@ -18,7 +18,7 @@ from stromboli.framework.view import View
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 
-T = TypeVar("T")
+Use = TypeVar("Use", ClaimUse, VolumeUse)
 
 
 class Questions:
@@ -80,6 +80,11 @@ class Questions:
     def job_missing(self, job: Job) -> int:
         """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
         return self._points.largest("job_missing", job)
+
+    @property
+    def may_wait_for_gangs(self) -> bool:
+        """Whether anybody has jobs begin together."""
+        return bool(self._points.all("job_missing"))
 
     def job_pipelined(self, job: Job) -> bool:
         """Whether a job may keep what it was promised."""
@@ -305,15 +310,14 @@ class Questions:
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         """The resource claims that are reserved for a pod before it is bound."""
-        return self._uses("bind_claims", pod, node, ClaimUse)
+        return self._uses("bind_claims", ClaimUse, pod, node)
 
     def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
         """The PersistentVolumeClaims that are bound before a pod is."""
-        return self._uses("bind_volumes", pod, node, VolumeUse)
+        return self._uses("bind_volumes", VolumeUse, pod, node)
 
-    def _uses(self, point: str, pod: PodRecord, node: int, kind: type[T]) -> list[T]:
-        """What plugins say that a pod uses."""
-        found: list[T] = []
+    def _uses(self, point: str, kind: type[Use], pod: PodRecord, node: int) -> list[Use]:
+        found: list[Use] = []
         for method in self._points.all(point):
             try:
                 found += answers.uses(method, method(pod, node), kind)

@@ -91,6 +91,8 @@ class Session:
         self.timings = Timings()
         self.failures: list[PluginFailure] = self.points.failures.found
         self.decisions: list[Decision] = []
+        #: rows of the pods whose scheduling gate was lifted
+        self.lifted: set[int] = set()
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
@@ -214,7 +216,7 @@ class Session:
         if job.key in self.aside:
             return otherwise
         self._open.clear()
-        if job.key in self.keeper.kept:
+        if self.keeper.bars(job):
             turn = partial(self._with_its_places, job, turn)
         try:
             return turn()
@@ -243,7 +245,7 @@ class Session:
         self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
     def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
-        """The turn of a job for which places are kept."""
+        """The turn of a job for which places are kept, or that may have those of others."""
         self.keeper.lift(job)
         try:
             return turn()

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that have a pod's images already, the more so the more nodes have them."""
+"""ImageLocality: nodes that have the images of a pod already, the more so the more nodes have them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def image_locality(spec: objects.PodSpec, facts: NodeFacts) -> Vector | None:
     if not sets:
         return None
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-    wanted = Counter(normalized(container.image or "") for container in containers)
+    wanted = Counter(map(normalized, (*(container.image or "" for container in containers), *spec.image_volumes)))
     found = [(times, of_lists) for name, times in wanted.items() if (of_lists := sets.sizes(name)) is not None]
     if not found:
         return None

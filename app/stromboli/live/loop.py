@@ -80,13 +80,33 @@ class TickLoop:
         self._took = 0.0
         #: of the last session, counted from 1
         self.number = 0
+        #: urgent changes so far, and those that the last session that came to its end knew
+        self._changes, self._known = 0, 0
+        self._news = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "session")
 
     def wake(self, urgent: bool = True) -> None:
         """Something changed. What is not urgent waits for the next period."""
         self._worthwhile = True
         if urgent:
+            self._changes += 1
             self._urgent.set()
+        self._tell()
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the last session knew of every change by which a pod may find a place."""
+        return self._known == self._changes
+
+    async def news(self) -> None:
+        """Return when something changed, or a session ended."""
+        await self._news.wait()
+
+    def _tell(self) -> None:
+        """Let everybody go on who waits for news."""
+        if not self._news.is_set():
+            self._news.set()
+            self._news = asyncio.Event()
 
     @property
     def session_age(self) -> float:
@@ -120,7 +140,7 @@ class TickLoop:
 
     async def _tick(self, decider: Decider) -> bool:
         """One session; returns whether it came to its end."""
-        self._worthwhile = False
+        self._worthwhile, changes = False, self._changes
         self.number += 1
         self._observer.session_began(self.number)
         began = time.perf_counter()
@@ -145,6 +165,8 @@ class TickLoop:
             self._worthwhile = True
         if self._allowed():
             self._carry_out(result.decisions, snapshot)
+        self._known = changes
+        self._tell()
         return True
 
 
@@ -170,7 +192,7 @@ def still_valid(
 
 def node_terms(node: NodeRecord | None) -> tuple[object, ...] | None:
     """What a binding to a node relies on beside its room; None when the node is not there."""
-    return None if node is None else (node.uid, node.unschedulable, node.taints)
+    return None if node is None else (node.uid, node.unschedulable, node.is_ready, node.taints)
 
 
 def _stands(bind: Bind, snapshot: Snapshot, state: ClusterState, held: Callable[[str], bool]) -> bool:

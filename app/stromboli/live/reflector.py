@@ -103,6 +103,7 @@ SOURCES = (
     _devices("ResourceClaim", "resourceclaims"),
     _devices("ResourceSlice", "resourceslices"),
     _devices("DeviceClass", "deviceclasses"),
+    Source("DeviceTaintRule", "/apis/resource.k8s.io/v1/devicetaintrules"),
     Source("Numatopology", "/apis/nodeinfo.volcano.sh/v1alpha1/numatopologies"),
     Source("NodeShard", "/apis/shard.volcano.sh/v1alpha1/nodeshards"),
 )

@@ -17,6 +17,7 @@ from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.csi_nodes import csi_nodes
+from stromboli.kube.declared_features import declaring, required_features
 from stromboli.kube.dra.claims import DynamicResources
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods, Scope
@@ -121,6 +122,7 @@ class Predicates(Plugin):
         #: what the nodes themselves say, by the terms of classes
         self._known: dict[bytes, list[tuple[str, Mask]]] = {}
         self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
+        self._heeds_readiness = view.rules.ready_nodes
         #: by class
         self._scopes: dict[int, Scope] = {}
         #: the pod that was asked about last, and when
@@ -222,6 +224,9 @@ class Predicates(Plugin):
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             found = self._known[pod_class.terms] = list(self._of_nodes(pod_class.spec, facts))
+        features = required_features(pod_class)
+        if features:
+            return [*found, ("node(s) didn't match Pod's required features", declaring(features, facts))]
         return found
 
     def _of_nodes(self, spec: objects.PodSpec, facts: NodeFacts) -> Filters:
@@ -239,6 +244,10 @@ class Predicates(Plugin):
                     yield "node(s) had untolerated taints", ~failing
                 else:
                     yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
+        if self._heeds_readiness:
+            not_ready = taints.not_ready(tolerations, facts)
+            if not_ready is not None:
+                yield "node(s) were not ready", ~not_ready
 
     def _by_placed_pods(self, pod: PodRecord) -> Filters:
         enabled = self.arguments

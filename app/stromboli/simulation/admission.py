@@ -15,7 +15,7 @@ from stromboli.api import crds, objects
 from stromboli.api.crds import QueueState
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean, readable
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_allocatable, with_requests
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
 from stromboli.state.podgroups import is_bare, pod_group_for
@@ -37,11 +37,12 @@ def admit(
     `missed` are priority classes that are known not to be there.
     """
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
+    runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
     admitted: list[tuple[str, Any]] = []
     groups: dict[str, crds.PodGroup] = {}
     for kind, obj in loaded.objects:
         if kind == "Pod":
-            pod = priorities.applied(replace(obj, spec=with_requests(obj.spec)))
+            pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
                 pod = _grouped(pod, loaded, groups)
             obj = pod
@@ -49,7 +50,8 @@ def admit(
             obj = _open(obj)
         elif kind == "Node":
             obj = with_allocatable(obj)
-        admitted.append((kind, obj))
+        if kind != "RuntimeClass":
+            admitted.append((kind, obj))
     there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
     admitted += [("PodGroup", group) for key, group in groups.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})

@@ -27,12 +27,14 @@ _TYPED: Mapping[str, type[msgspec.Struct]] = {
     "Pod": objects.Pod,
     "Node": objects.Node,
     "PriorityClass": objects.PriorityClass,
+    "RuntimeClass": objects.RuntimeClass,
 }
 #: kinds that do not belong to a namespace
 CLUSTER_KINDS = frozenset(
     (
-        *("CSIDriver", "CSINode", "DeviceClass", "HyperNode", "Namespace", "Node", "NodeShard", "Numatopology"),
-        *("PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "StorageClass", "VolumeAttachment"),
+        *("CSIDriver", "CSINode", "DeviceClass", "DeviceTaintRule", "HyperNode", "Namespace", "Node", "NodeShard"),
+        *("Numatopology", "PersistentVolume", "PriorityClass", "Queue", "ResourceSlice", "RuntimeClass"),
+        *("StorageClass", "VolumeAttachment"),
     )
 )
 _NAME = re.compile(r"[a-z0-9]([-_.a-z0-9]{0,251}[a-z0-9])?")

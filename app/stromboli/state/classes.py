@@ -172,6 +172,8 @@ class ClassTable:
                 spec.topology_spread_constraints,
                 spec.scheduling_gates,
                 spec.preemption_policy,
+                spec.isolates_users_on_host_network,
+                spec.image_volumes,
             )
         )
         own = self._encoder.encode((spec.resource_claims, mounts, read.labels, read.annotations, read.fields, local))

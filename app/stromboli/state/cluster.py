@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from stromboli.api import keys, objects
 from stromboli.api.crds import HyperNode, PodGroup, Queue
@@ -234,6 +235,7 @@ class ClusterState:
             hyper_nodes=dict(self.hyper_nodes),
             objects={kind: table.frozen() for kind, table in self.objects.items()},
             refused=self.refused.copy(),
+            bound_elsewhere=self.extender_scheduler_names,
             derived=self._derived,
         )
 
@@ -244,9 +246,12 @@ class ClusterState:
         key = object_key(pod)
         row = self.pods.by_key.get(key)
         if not pod.spec.node_name and not self.is_ours(pod):
-            if row is not None:
-                self._delete_pod(key)
-            return None
+            if not self._holds_its_nomination(pod):
+                if row is not None:
+                    self._delete_pod(key)
+                return None
+            # Others were evicted for it: kube-scheduler counts it there, and gives the room to nobody less important.
+            pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):
             self._fit_columns()
@@ -283,6 +288,12 @@ class ClusterState:
             return True
         named = pod.spec.scheduler_name in self.extender_scheduler_names
         return named and not MANAGED_ANNOTATIONS.isdisjoint(pod.metadata.annotations or ())
+
+    def _holds_its_nomination(self, pod: objects.Pod) -> bool:
+        """Whether a pod of others waits for a node that kube-scheduler, whom we advise, nominated for it."""
+        waits = pod.status.phase in (None, "Pending") and not pod.metadata.deletion_timestamp
+        served = pod.spec.scheduler_name in self.extender_scheduler_names
+        return served and waits and bool(pod.status.nominated_node_name)
 
     def _delete_pod(self, key: str) -> None:
         row = self.pods.by_key.get(key)

@@ -26,9 +26,17 @@ class NodeRecord(Struct, frozen=True, gc=False):
     annotations: dict[str, str]
     taints: tuple[objects.Taint, ...]
     unschedulable: bool
+    #: the status of the condition Ready; empty where the node does not say
+    ready: str
     images: tuple[objects.ContainerImage, ...]
     capacity: objects.ResourceList
     allocatable: objects.ResourceList
+    declared_features: tuple[str, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet reports that it is ready, or the node says nothing of it."""
+        return self.ready in ("", "True")
 
     @classmethod
     def of(cls, node: objects.Node) -> NodeRecord:
@@ -40,9 +48,11 @@ class NodeRecord(Struct, frozen=True, gc=False):
             annotations=node.metadata.annotations or {},
             taints=tuple(node.spec.taints or ()),
             unschedulable=bool(node.spec.unschedulable),
+            ready=next((each.status or "" for each in node.status.conditions or () if each.type == "Ready"), ""),
             images=tuple(node.status.images or ()),
             capacity=node.status.capacity or {},
             allocatable=node.status.allocatable or {},
+            declared_features=tuple(node.status.declared_features or ()),
         )
 
 

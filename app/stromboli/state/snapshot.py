@@ -67,6 +67,8 @@ class Snapshot:
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     #: resources that pods get by a claim which is made for them, on nodes that have none of their own
     claimed: frozenset[str] = frozenset()
+    #: schedulerName of the pods that kube-scheduler binds, which learns through its extender to which node
+    bound_elsewhere: frozenset[str] = frozenset()
     #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who
     #: replace it. A session that was published is asked while the next one runs, so nobody changes what is in it.
     derived: dict[object, object] = field(default_factory=dict)

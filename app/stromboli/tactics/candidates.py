@@ -147,6 +147,24 @@ def starving(session: Session, *, among_others: bool = False, by_share: bool = F
     return found
 
 
+def preempting(session: Session) -> dict[str, list[Job]]:
+    """The jobs that may evict less important ones, by queue.
+
+    For pods that kube-scheduler binds it evicts others itself: if sessions did so, too, each such pod would cost two.
+    """
+    found = starving(session)
+    if not session.view.snapshot.bound_elsewhere:
+        return found
+    own = {name: [job for job in jobs if not _is_bound_elsewhere(session, job)] for name, jobs in found.items()}
+    return {name: jobs for name, jobs in own.items() if jobs}
+
+
+def _is_bound_elsewhere(session: Session, job: Job) -> bool:
+    """Whether kube-scheduler binds the pods of a job that wait."""
+    names = session.view.snapshot.bound_elsewhere
+    return any(pod.scheduler_name in names for pod in session.view.pending(job))
+
+
 def _starves(session: Session, job: Job, by_share: bool) -> bool:
     """Whether a job whose pods wait may evict others."""
     return _competes(session, job) and (by_share or session.ask.job_starving(job))

@@ -4,7 +4,8 @@ A `Market` is what others hold in the session; `Purchase` looks there for places
 steps are: a bound for each node of what the next place there costs, in vectors (`Bounds`), what the nodes that look
 cheapest ask exactly (`Sellers`), of these the cheapest for each place (`_buy`), victims on any node where it is the
 queue that may take no more (`_free_share`), and in the end whatever of it the pods can do without is given back, the
-dearest first (`_spare`).
+dearest first (`_spare`). Where pods are in the way not by their amounts but by ports, affinity or spread, a node is
+cleared of all that may go, and those stay after all with whom the pod fits as well (`_clear`).
 
 A pod that its gang can do without goes alone, any other with its whole gang, wherever that is. What a gang leaves on
 other nodes is room for the next pods. What nodes ask is worked out in amounts; who is evicted for it is tried on a
@@ -38,6 +39,8 @@ T = TypeVar("T")
 
 #: how many nodes that look alike are compared for a place
 _COMPARED = 16
+#: how many nodes are looked at where pods are in the way
+_CLEARED = 128
 #: of how many kinds of pods it is kept what they were offered
 _MOST_KINDS = 8
 
@@ -201,7 +204,7 @@ class Purchase:
         self._frontier, self._place = bounds.frontier(rows, self._scores(rows), len(self._pods))
         self._changes = Changes(self._session.view.nodes)
         for pod in self._pods:
-            if not self._buy(pod):
+            if not self._buy(pod) and not (self._varies and self._clear(pod, rows)):
                 break
         if len(self._gone) > 1 and not self._varies:
             self._spare(rows)
@@ -306,6 +309,59 @@ class Purchase:
         for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
         return ask
+
+    # -- pods in the way -------------------------------------------------------------------------------------------
+
+    def _clear(self, pod: PodRecord, rows: Rows) -> bool:
+        """Evict the least that is in the way of a pod on one of the best nodes; False when nobody's end helps."""
+        in_question = ~self._session.kernel.feasible(pod)
+        in_question &= np.isin(self._session.view.nodes.rows, self._market.holders.node[self._candidates])
+        refused = rows[in_question[rows]]
+        order = refused[np.argsort(self._place[refused], kind="stable")][:_CLEARED].tolist()
+        best: tuple[Any, int, int, list[Unit]] | None = None
+        found = 0
+        for number, node in enumerate(order):
+            gone = self._cleared(pod, node)
+            if gone is None:
+                continue
+            found += 1
+            entry = (
+                price([op for _, statement in gone for op in statement.operations]),
+                number,
+                node,
+                [u for u, _ in gone],
+            )
+            for _, statement in reversed(gone):
+                statement.discard()
+            best = entry if best is None or entry[:2] < best[:2] else best
+            if found == _COMPARED:
+                break
+        if best is None:
+            return False
+        _, _, node, units = best
+        self._gone += [(unit, self._evicted(unit)) for unit in units]
+        self._join()
+        self._promise_place(pod, node)
+        self._placed.append((pod, node))
+        self._gave |= self._sellers.gave(units)
+        return True
+
+    def _cleared(self, pod: PodRecord, node: int) -> list[tuple[Unit, Statement]] | None:
+        """Evict what may go from a node, except pods with which a pod fits as well; None, and none, if it cannot."""
+        units = [unit for item in self._sellers.on(node) for unit in self._sellers.units(item, ())]
+        gone = [(unit, self._evicted(unit)) for unit in units]
+        if not gone or not self._fits(pod, node):
+            for _, statement in reversed(gone):
+                statement.discard()
+            return None
+        for entry in sorted(gone, key=lambda entry: _dear(entry[0]), reverse=True):
+            evictions = entry[1].save()
+            entry[1].discard()
+            if self._fits(pod, node):
+                gone.remove(entry)
+            else:
+                entry[1].recover(evictions)
+        return gone
 
     # -- trying ----------------------------------------------------------------------------------------------------
 

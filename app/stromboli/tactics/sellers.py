@@ -177,6 +177,11 @@ class Sellers:
         found, rest = self.sparable(self.permitted(self._stock.left()))
         return sorted(found + self.gangs(rest), key=_cheapness)
 
+    def on(self, node: int) -> list[Item]:
+        """All that may go with pods of a node, one by one and as gangs, the cheapest first."""
+        found, rest = self.sparable(self._permitted_on(node))
+        return sorted(found + self.gangs(rest), key=_cheapness)
+
     # -- what is kept ----------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:

@@ -19,6 +19,7 @@ from stromboli.api.resources import Mask, Rows
 from stromboli.kube.dra.cel.device import Path, value_at
 from stromboli.kube.dra.pools import DeviceId, Offer, Pool, Pools
 from stromboli.kube.dra.stock import Stock
+from stromboli.kube.dra.taint_rules import TaintRules
 from stromboli.kube.node_affinity import selected_nodes
 from stromboli.state.columns import Column
 from stromboli.state.nodes import NodeFacts
@@ -219,11 +220,14 @@ class Devices:
 
 
 def devices_of(snapshot: Snapshot) -> Devices:
-    """The devices of a snapshot, those from before while their slices are the same."""
-    plain = snapshot.objects.get("ResourceSlice", NO_OBJECTS)
+    """The devices of a snapshot, those from before while their slices and the rules about their taints are the same."""
+    slices, rules = (snapshot.objects.get(kind, NO_OBJECTS) for kind in ("ResourceSlice", "DeviceTaintRule"))
     known = cast("Devices | None", snapshot.derived.get(Devices))
-    if known is None or plain.changed_since(known.pools.plain):
-        known = snapshot.derived[Devices] = Devices(Pools(plain, known.pools if known else None), known)
+    before = known.pools if known else None
+    if before is None or slices.changed_since(before.plain) or rules.changed_since(before.rules.plain):
+        pools = Pools(slices, TaintRules(rules, before.rules if before else None), before)
+        known = snapshot.derived[Devices] = Devices(pools, known)
+    assert known is not None
     return known
 
 

@@ -276,6 +276,24 @@ class ResourceSlice(Record, frozen=True):
     spec: SliceSpec
 
 
+class TaintedDevices(Record, frozen=True):
+    """Which devices a rule is about; what it leaves out is not compared."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class TaintRuleSpec(Record, frozen=True):
+    taint: Taint
+    device_selector: TaintedDevices | None = None
+
+
+class DeviceTaintRule(Record, frozen=True):
+    metadata: Metadata
+    spec: TaintRuleSpec
+
+
 R = TypeVar("R", bound=Record)
 
 #: objects of which it is kept what was read; whoever needs another reads it again

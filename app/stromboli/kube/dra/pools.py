@@ -17,6 +17,7 @@ from stromboli.kube.dra.capacity import Capacities, amount
 from stromboli.kube.dra.cel.values import CelError, Domains, Quantity, Version
 from stromboli.kube.dra.objects import Attribute, DeviceBody, ResourceSlice, SliceSpec
 from stromboli.kube.dra.stock import Counters, PoolStock, pool_stock
+from stromboli.kube.dra.taint_rules import TaintRules, concerns, taints
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 
 T = TypeVar("T")
@@ -123,9 +124,11 @@ class Pools:
     A pool that names a device twice, or counters that it has not, offers nothing.
     """
 
-    def __init__(self, plain: PlainObjects, before: Pools | None = None) -> None:
+    def __init__(self, plain: PlainObjects, rules: TaintRules, before: Pools | None = None) -> None:
         """`plain` are the slices; those that are as they were `before` are not read."""
         self.plain = plain
+        #: taints beside those in slices
+        self.rules = rules
         #: by name of the slice
         self._slices: dict[str, _Slice] = before._slices.copy() if before else {}
         #: of each pool the names of all slices that can be read
@@ -142,8 +145,6 @@ class Pools:
         self._capacities: dict[bytes, tuple[Domains, Capacities]] = before._capacities if before else {}
         #: names of attributes by what is written
         self._attributes: dict[tuple[str, ...], Names] = before._attributes if before else {}
-        #: pools of which a slice is another one than before
-        self.changed: list[Pool] = []
         gone, come = defaultdict[Pool, list[str]](list), defaultdict[Pool, list[str]](list)
         for name in plain.changed_since(before.plain if before else NO_OBJECTS):
             known, found = self._slices.pop(name, None), self._read(name)
@@ -152,9 +153,14 @@ class Pools:
             if found is not None:
                 self._slices[name] = found
                 come[found.pool].append(name)
-        for pool in gone | come:
+        changed = dict.fromkeys(gone | come)
+        for pool in changed:
             self._names[pool] = self._names.get(pool, frozenset()).difference(gone[pool]).union(come[pool])
-            self.changed.append(pool)
+        for rule in rules.changed:
+            changed |= dict.fromkeys(pool for pool in self._names if concerns(rule, *pool))
+        #: pools of which a slice, or a rule about their taints, is another one than before
+        self.changed: list[Pool] = [*changed]
+        for pool in self.changed:
             self._offer(pool)
         #: the pools with devices, by the names of their first slices; the same list while they are the same
         self.order: list[Pool] = (
@@ -203,6 +209,7 @@ class Pools:
                     self.late.add(pool)
 
     def _offers(self, pool: Pool, specs: Iterable[SliceSpec]) -> Iterator[Offer]:
+        rules = self.rules.of_pool(*pool)
         for spec in specs:
             for device in spec.devices or ():
                 body = device.body
@@ -217,7 +224,7 @@ class Pools:
                     capacity,
                     capacities,
                     bool(body.allow_multiple_allocations),
-                    tuple(body.taints or ()),
+                    (*(body.taints or ()), *taints(rules, device.name)),
                     intern(place.node_name or ""),
                     None if place.node_name else place.node_selector,
                     _counters(body) if body.consumes_counters else (),

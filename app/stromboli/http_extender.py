@@ -1,0 +1,82 @@
+"""What a running service knows for the answers to kube-scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from stromboli.api.objects import Pod
+from stromboli.api.resources import Vector, fits
+from stromboli.extender import NO_SESSION, Published
+from stromboli.live.service import Service
+from stromboli.state.cluster import object_key
+from stromboli.state.pods import PodRecord
+
+#: for how long the PodGroup of a new pod is waited for, in seconds
+_NEW = 5.0
+
+
+class LiveSessions:
+    """The sessions of a service, and what became known since the last of them. Used in the service's loop only."""
+
+    def __init__(self, service: Service, published: Callable[[], Published | None]) -> None:
+        self._service = service
+        self._state = service.state
+        self.published = published
+
+    def trouble(self) -> str:
+        """Why this replica has no answer about pods of ours; empty when it has one."""
+        if not self._service.leads:
+            return "another replica leads"
+        return "" if self.published() is not None else NO_SESSION
+
+    def behind(self, pod: Pod, names: Sequence[str]) -> bool:
+        """Whether a refusal of these nodes may be outdated.
+
+        It may while the pod is not known yet, its PodGroup may just be made, or a session is due; and while none of the
+        nodes seems to have room, of which kube-scheduler knows that they have.
+        """
+        key, state = object_key(pod), self._state
+        record = state.record(key)
+        if record is None or record.uid != pod.metadata.uid:
+            return True
+        if state.pod_group(record.job) is None:
+            # Who creates both at once, and who makes groups for pods without, needs a moment.
+            return time.time() - record.created < _NEW
+        if not state.may_start(key):
+            return False
+        return not self._service.up_to_date or self._seem_full(record, names)
+
+    def has_room(self, pod: PodRecord, node: str) -> bool:
+        """Whether a node has room for a pod now, if those that are expected elsewhere don't come."""
+        row = self._state.nodes.by_name.get(node)
+        if row is None:
+            return False
+        idle = self._idle(row)
+        for key, where in self._state.assumed.items():
+            record = self._state.record(key)
+            if record is None or where != node:
+                continue
+            if record.uid == pod.uid or record.nominated_node not in ("", node):
+                idle += self._state.classes.request(record.pod_class)
+        return bool(fits(self._state.classes.request(pod.pod_class), idle))
+
+    async def news(self) -> None:
+        """Return when something changed, or a session ended."""
+        await self._service.news()
+
+    def _seem_full(self, pod: PodRecord, names: Sequence[str]) -> bool:
+        """Whether no node has room for a pod, though on one of them are no pods that kube-scheduler doesn't know of."""
+        nodes, request = self._state.nodes, self._state.classes.request(pod.pod_class)
+        rows = np.array([row for name in names if (row := nodes.by_name.get(name)) is not None], np.intp)
+        if not len(rows) or fits(request, nodes.allocatable[:, rows] - nodes.used[:, rows]).any():
+            return False
+        expected = set(self._state.assumed.values())
+        return any(name not in expected for name in names)
+
+    def _idle(self, row: int) -> Vector:
+        nodes = self._state.nodes
+        idle: Vector = nodes.allocatable[:, row] - nodes.used[:, row]
+        return idle

@@ -1,0 +1,92 @@
+"""Answers to kube-scheduler are as new as what is known of the cluster, or newer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stromboli.engine import Engine, Successive
+from stromboli.extender import Published
+from stromboli.framework.environment import Environment
+from stromboli.http import make_app
+from stromboli.http_extender import LiveSessions
+from stromboli.live import Service
+from tests.live.cluster import Cluster, Object
+from tests.live.conftest import StartService, until
+
+SCHEDULER = "default-scheduler"
+NODES = ["n0", "n1"]
+
+
+class Asker:
+    """kube-scheduler's side, and the sessions of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self.published: Published | None = None
+        self._service = service
+        service.observer.session = self._session  # type: ignore[method-assign]
+        app = make_app(
+            LiveSessions(service, lambda: self.published),
+            CollectorRegistry(),
+            list,
+            extender_scheduler_names=(SCHEDULER,),
+        )
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
+
+    def _session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
+        self.published = Published(result.session, self._service.state.pods.by_key)
+
+    async def filter(self, pod: Object, nodes: list[str]) -> list[str]:
+        """The nodes that a pod may go to."""
+        body = msgspec.json.encode({"Pod": pod, "NodeNames": nodes})
+        found: list[str] = (await self._http.post("/filter", content=body)).raise_for_status().json()["NodeNames"]
+        return found
+
+
+@pytest.fixture
+async def asker(cluster: Cluster, start: StartService) -> Asker:
+    service = await start(lambda _: Successive(Engine(), Environment()), extender_scheduler_names=(SCHEDULER,))
+    asker = Asker(service)
+    service.wake()
+    await until(lambda: asker.published is not None)
+    return asker
+
+
+async def test_a_pod_is_not_refused_because_it_is_new(cluster: Cluster, asker: Asker) -> None:
+    cluster.group("train", 2)
+    pods = [cluster.pod(f"train-{number}", "train", schedulerName=SCHEDULER) for number in range(2)]
+    for pod in pods:
+        assert len(await asker.filter(pod, NODES)) == 1
+
+
+async def test_a_pod_without_a_group_is_not_refused_before_it_has_one(cluster: Cluster, asker: Asker) -> None:
+    notes = {"scheduling.volcano.sh/queue-name": "default"}
+    pod = cluster.pod("alone", metadata={"annotations": notes}, schedulerName=SCHEDULER)
+    assert len(await asker.filter(pod, NODES)) == 1
+
+
+async def test_room_that_was_just_made_is_known(cluster: Cluster, asker: Asker) -> None:
+    for name in NODES:
+        cluster.pod(f"old-{name}", cpu="8", nodeName=name, schedulerName="other")
+    await until(lambda: len(asker.published.running()) == 2 if asker.published else False)
+    cluster.group("urgent", 1)
+    pod = cluster.pod("urgent", "urgent", cpu="8", schedulerName=SCHEDULER)
+    assert await asker.filter(pod, NODES) == []
+    cluster.delete("/api/v1/namespaces/default/pods/old-n0")
+    # kube-scheduler has seen that sooner than the service.
+    assert await asker.filter(pod, ["n0"]) == ["n0"]
+
+
+async def test_a_pod_may_go_where_kube_scheduler_made_room_for_it(cluster: Cluster, asker: Asker) -> None:
+    cluster.group("urgent", 1)
+    pod = cluster.pod("urgent", "urgent", schedulerName=SCHEDULER)
+    (decided,) = await asker.filter(pod, NODES)
+    (other,) = {*NODES} - {decided}
+    assert await asker.filter(pod, [other]) == []
+    nominated = pod | {"status": {"phase": "Pending", "nominatedNodeName": other}}
+    assert await asker.filter(nominated, [other]) == [other]
+    assert await asker.filter(nominated, NODES) == [decided]
