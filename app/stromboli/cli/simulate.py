@@ -11,7 +11,9 @@ import msgspec
 import typer
 from rich.console import Console
 
+from stromboli.api import readers
 from stromboli.api.errors import PolicyError, StromboliError
+from stromboli.api.validation import shown
 from stromboli.cli.clusters import scheduler_names
 from stromboli.cli.options import Compatible, PluginsDir
 from stromboli.cli.policies import engine_by
@@ -46,6 +48,9 @@ def simulate(
     compatibility: Compatible = None,
     plugins_dir: PluginsDir = None,
     cycles: Annotated[int | None, typer.Option(min=1, max=MOST_CYCLES, help="Number of sessions in a row.")] = None,
+    now: Annotated[
+        str | None, typer.Option(help="When plain manifests are scheduled, as 2026-11-23T20:38:00Z; else now.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Names in spec.schedulerName of plain manifests to schedule.")
@@ -73,7 +78,8 @@ def simulate(
         if not lenient:
             problems.extend(astray(loaded))
         try:
-            result = _run_plain(engine_by(policy, registry, compatibility), loaded, cycles or 1, scheduler_name)
+            engine = engine_by(policy, registry, compatibility)
+            result = _run_plain(engine, loaded, cycles or 1, scheduler_name, _moment(now))
             _print("", result, format_, explain)
             problems.extend(_failures(result))
         except PolicyError as error:
@@ -96,11 +102,19 @@ def simulate(
         quit_with(problems)
 
 
-def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | None) -> Run:
+def _moment(written: str | None) -> float | None:
+    """Seconds since the epoch, None for now. Raises StromboliError."""
+    moment = None if written is None else readers.seconds(written)
+    if written is not None and moment is None:
+        raise StromboliError(f"--now: {shown(written)} is no time such as 2026-11-23T20:38:00Z")
+    return moment
+
+
+def _run_plain(engine: Engine, loaded: Loaded, cycles: int, names: list[str] | None, now: float | None) -> Run:
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled))
-    return run(engine, state, cycles=cycles)
+    return run(engine, state, cycles=cycles, now=now)
 
 
 def _failures(result: Run) -> list[str]:
