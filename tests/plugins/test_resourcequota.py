@@ -118,7 +118,7 @@ SCOPES = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "held"), SCOPES, ids=str)
+@pytest.mark.parametrize(("spec", "held"), SCOPES)
 def test_a_quota_counts_the_pods_of_its_scopes(spec: dict[str, Any], held: set[str]) -> None:
     cluster = [
         *(pod_group("plain", phase="Pending", minResources={"cpu": "1"}), pod("plain-0", "plain")),

@@ -45,6 +45,10 @@ class Keeper:
         self.kept: dict[str, KeptPlaces] = {}
         #: what counts as taken now, as indices of nodes with amounts
         self._reserved: dict[str, Sequence[tuple[int, Vector]]] = {}
+        self._nominations = list(self._nominated()) if view.snapshot.bound_elsewhere else []
+        #: those that count as taken now
+        self._counted: list[_Nomination] = []
+        self._count(self._nominations)
         for key, kept in view.environment.kept.items():
             job = view.jobs.get(key)
             if job is None or job.pod_group.metadata.uid != kept.uid or not kept.stands(view.time()):
@@ -54,10 +58,6 @@ class Keeper:
                 self.restore(job)
                 if job.pending_phase:
                     job.phase = "Inqueue"
-        self._nominations = list(self._nominated()) if view.snapshot.bound_elsewhere else []
-        #: those that count as taken now
-        self._counted: list[_Nomination] = []
-        self._count(self._nominations)
 
     def bars(self, job: Job) -> bool:
         """Whether something is kept that a job may have."""
