@@ -188,3 +188,9 @@ def test_values_of_the_chart_exist() -> None:
 def test_the_changelog_is_of_this_version() -> None:
     version = tomllib.loads(read("pyproject.toml"))["project"]["version"]
     assert re.search(rf"^## \[(Unreleased|{re.escape(version)})\]", read("CHANGELOG.md"), re.MULTILINE)
+
+
+def test_the_tests_that_stand_against_threats_are_there(repository: Path) -> None:
+    named = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_[a-z0-9_]+)`", (repository / "SECURITY.md").read_text())
+    assert len(named) > 15
+    assert [each for each in named if f"def {each[1]}(" not in (repository / each[0]).read_text()] == []
