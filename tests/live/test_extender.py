@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from stromboli.engine import Engine, Successive
-from stromboli.extender import Published
+from stromboli.extender import Published, answers
 from stromboli.framework.environment import Environment
 from stromboli.http import make_app
 from stromboli.http_extender import LiveSessions
@@ -56,6 +56,13 @@ async def asker(cluster: Cluster, start: StartService) -> Asker:
     return asker
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers wait for sessions as long as a busy machine takes for them."""
+    monkeypatch.setattr(answers, "_PATIENCE", 30.0)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_a_pod_is_not_refused_because_it_is_new(cluster: Cluster, asker: Asker) -> None:
     cluster.group("train", 2)
     pods = [cluster.pod(f"train-{number}", "train", schedulerName=SCHEDULER) for number in range(2)]
@@ -63,6 +70,7 @@ async def test_a_pod_is_not_refused_because_it_is_new(cluster: Cluster, asker: A
         assert len(await asker.filter(pod, NODES)) == 1
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_pod_without_a_group_is_not_refused_before_it_has_one(cluster: Cluster, asker: Asker) -> None:
     notes = {"scheduling.volcano.sh/queue-name": "default"}
     pod = cluster.pod("alone", metadata={"annotations": notes}, schedulerName=SCHEDULER)
@@ -81,6 +89,7 @@ async def test_room_that_was_just_made_is_known(cluster: Cluster, asker: Asker) 
     assert await asker.filter(pod, ["n0"]) == ["n0"]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_pod_may_go_where_kube_scheduler_made_room_for_it(cluster: Cluster, asker: Asker) -> None:
     cluster.group("urgent", 1)
     pod = cluster.pod("urgent", "urgent", schedulerName=SCHEDULER)
