@@ -43,7 +43,7 @@ _WHO = {
 class Passage(Struct, frozen=True):
     """A part of a text that names objects of namespaces, or tells their numbers, for those who may read them all."""
 
-    #: "" is none that one could be granted: only who may read everything reads it
+    #: with "" among them, for readers of everything only
     namespaces: tuple[str, ...]
     words: str
     #: the same for everyone else
