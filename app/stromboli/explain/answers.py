@@ -88,7 +88,7 @@ class Answer(Part, frozen=True, kw_only=True):
     message: str = ""
     #: the numbers that were compared
     detail: str = ""
-    #: more of the detail, about other namespaces; empty in answers over HTTP, where the detail has what the reader may know
+    #: more of the detail, about other namespaces; empty in answers over HTTP, whose detail has what the reader may know
     passages: list[Passage] = field(default_factory=list)
     #: who can change it: wait, user or admin
     who: str = ""
