@@ -269,6 +269,8 @@ async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller)
     """The answer without what he who asks may not know."""
     if found is None:
         raise HTTPException(404, missing)
+    if await who.may("list", "", "pods"):
+        return as_json(redacted(found, None))
     allowed = {each: await who.may("list", "", "pods", each) for each in namespaces(found)}
     return as_json(redacted(found, frozenset(name for name, may in allowed.items() if may)))
 

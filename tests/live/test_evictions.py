@@ -10,7 +10,7 @@ import pytest
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
 from stromboli.live import Service
-from tests.live.cluster import Cluster, Object
+from tests.live.cluster import SCHEDULING, Cluster, Object
 from tests.live.conftest import Recorder, StartService, until
 from tests.live.first_fit import FirstFit
 
@@ -182,3 +182,30 @@ async def test_all_whom_it_concerns_are_told_the_action_the_rule_and_the_numbers
     assert all(why in note for note in told.values())
     assert why in notes(cluster, "Preempting")["urgent"]
     assert notes(cluster, "Preempting")["urgent"].startswith("2 pod(s) of PodGroup default/low evicted")
+
+
+async def test_neither_side_of_an_eviction_is_named_in_another_namespace(cluster: Cluster, start: StartService) -> None:
+    """First a budget keeps the victims, then it is gone."""
+    await filled(cluster, start, 16)
+    budget = protect(cluster)
+    cluster.create("/api/v1/namespaces", {"metadata": {"name": "research"}})
+    version = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+    spec = {"minMember": 1, "queue": "default", "priorityClassName": "high"}
+    groups = f"{SCHEDULING}/namespaces/research/podgroups"
+    cluster.create(groups, version | {"metadata": {"name": "urgent"}, "spec": spec})
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    metadata = {"name": "urgent-0", "annotations": {"scheduling.k8s.io/group-name": "urgent"}}
+    pod = {"schedulerName": "stromboli", "containers": [container], "priorityClassName": "high"}
+    cluster.create("/api/v1/namespaces/research/pods", {"metadata": metadata, "spec": pod})
+    await until(lambda: {"low-0", "urgent"} <= {*notes(cluster, "EvictionRefused")})
+    cluster.delete(budget)
+    await until(lambda: {"low", "urgent"} <= {*notes(cluster, "Evict"), *notes(cluster, "Preempting")})
+    rule = "because of preempt for a PodGroup of another namespace: a higher priority goes first in queue default"
+    assert notes(cluster, "Preempting")["urgent"].startswith("1 pod(s) of a PodGroup of another namespace evicted")
+    assert all(rule in note for note in notes(cluster, "Evict").values())
+    for event in cluster.items("/apis/events.k8s.io/v1/events"):
+        other = "low" if event["regarding"]["namespace"] == "research" else "urgent"
+        assert other not in event["note"], event
+        assert "disruption budget" not in event["note"] or other == "urgent"
+    said = str(cluster.get("/api/v1/namespaces/research/pods/urgent-0")["status"])
+    assert "default/low" not in said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from enum import IntEnum, StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Stage(IntEnum):
@@ -38,8 +40,26 @@ _WHO = {
 }
 
 
+class Passage(Struct, frozen=True):
+    """A part of a text that names objects of namespaces, or tells their numbers, for those who may read them all."""
+
+    #: with "" among them, for readers of everything only
+    namespaces: tuple[str, ...]
+    words: str
+    #: the same for everyone else
+    instead: str
+
+    def to(self, readable: Collection[str] | None) -> str:
+        """What a reader of some namespaces is told; None for a reader of everything."""
+        return self.words if readable is None or set(self.namespaces) <= set(readable) else self.instead
+
+
 class Reason(Struct, frozen=True):
-    """One reason. The message holds no number that changes by itself: an unchanged situation reads the same."""
+    """One reason, about an object of one namespace.
+
+    The message holds no number that changes by itself: an unchanged situation reads the same. Neither it nor the detail
+    names objects of other namespaces, as they end up in conditions and Events; `saying` takes what does.
+    """
 
     stage: Stage
     #: one word in PascalCase, from the list in docs/reasons.md
@@ -52,6 +72,23 @@ class Reason(Struct, frozen=True):
     nodes: dict[str, int] = {}
     #: whether more nodes would do away with it, which cluster autoscalers look for
     scalable: bool = False
+    #: more of the detail, about objects of other namespaces
+    passages: tuple[Passage, ...] = ()
+
+    def saying(self, namespace: str, passages: Iterable[Passage]) -> Reason:
+        """The reason with more in its detail; it is about an object of `namespace`, which its readers may read."""
+        own, others = [self.detail] if self.detail else [], list(self.passages)
+        for each in passages:
+            if set(each.namespaces) <= {namespace}:
+                own.append(each.words)
+            else:
+                others.append(each)
+        return replace(self, detail="; ".join(own), passages=tuple(others))
+
+    @property
+    def in_full(self) -> Reason:
+        """The reason with nothing withheld, for operators."""
+        return replace(self, detail=detailed(self.detail, self.passages, None), passages=()) if self.passages else self
 
     @property
     def causes(self) -> str:
@@ -66,9 +103,16 @@ class Reason(Struct, frozen=True):
             counts = ", ".join(f"{count} {cause}" for cause, count in sorted(self.nodes.items()))
             message = message.removesuffix(f": {self.causes}")
             message += f": 0/{sum(self.nodes.values())} nodes are available: {counts}"
-        return f"{message} ({self.detail})" if self.detail else message
+        detail = detailed(self.detail, self.passages, ())
+        return f"{message} ({detail})" if detail else message
 
     @property
     def told(self) -> str:
         """All of it for people: the word, why, the numbers, who can act."""
         return f"{self.reason}: {self.numbered}. {self.actionable.told}"
+
+
+def detailed(detail: str, passages: Iterable[Passage], readable: Collection[str] | None) -> str:
+    """A detail with what a reader may know of others; see `Passage.to`."""
+    # Several may have the same words instead.
+    return "; ".join(dict.fromkeys(filter(None, (detail, *(each.to(readable) for each in passages)))))

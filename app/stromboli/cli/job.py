@@ -12,6 +12,7 @@ from stromboli.cli.clusters import Context, Files, Kubeconfig, Namespace, Policy
 from stromboli.cli.output import Format, Output, columns, show
 from stromboli.explain.answers import Answer
 from stromboli.explain.jobs import outline
+from stromboli.explain.redaction import redacted
 
 _NO_QUEUE = ""
 
@@ -36,7 +37,7 @@ def list_(
     keys = [group.key for group in session.view.snapshot.pod_groups if group is not None]
     keys = [key for key in keys if all_namespaces or key.partition("/")[0] == namespace]
     answers = (outline(session, key) for key in sorted(keys))
-    found = [answer for answer in answers if answer is not None and queue in (_NO_QUEUE, answer.queue)]
+    found = [redacted(answer, None) for answer in answers if answer is not None and queue in (_NO_QUEUE, answer.queue)]
     show(found, output, columns(_rows(found, wide=output is Output.wide)))
 
 

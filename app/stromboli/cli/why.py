@@ -27,6 +27,7 @@ from stromboli.cli.output import Format, Output, show
 from stromboli.cli.problems import NotFoundError
 from stromboli.explain.answers import Answer, QueueAnswer
 from stromboli.explain.queues import explain_queue
+from stromboli.explain.redaction import redacted
 from stromboli.explain.remedies import explained
 from stromboli.explain.words import lines
 
@@ -98,7 +99,7 @@ def _here(known: Known, kind: Kind, namespace: str, name: str, try_changes: bool
             raise NotFoundError(f"pod {key} names scheduler {scheduler}, and only {served} is served here")
         keys = known.state.pods.by_key if kind is Kind.pod else session.view.jobs
         raise NotFoundError(f"there is no {kind} {key}{_near(namespace, name, keys)}")
-    return found
+    return redacted(found, None)
 
 
 def _near(namespace: str, name: str, keys: Iterable[str]) -> str:

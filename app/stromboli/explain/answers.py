@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from stromboli.api.reasons import Passage
+
 #: amounts by resource name
 Amounts: TypeAlias = dict[str, str]
 
@@ -86,6 +88,8 @@ class Answer(Part, frozen=True, kw_only=True):
     message: str = ""
     #: the numbers that were compared
     detail: str = ""
+    #: more of the detail, about other namespaces; empty in answers over HTTP, whose detail has what the reader may know
+    passages: list[Passage] = field(default_factory=list)
     #: who can change it: wait, user or admin
     who: str = ""
     #: the stages in their order

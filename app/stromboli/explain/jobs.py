@@ -177,6 +177,7 @@ def _told(said: Answer, reason: Reason | None, otherwise: str) -> Answer:
         reason=reason.reason,
         message=reason.message,
         detail=reason.detail,
+        passages=list(reason.passages),
         who=str(reason.actionable),
     )
 

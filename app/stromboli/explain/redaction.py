@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import overload
 
 from msgspec.structs import replace
 
+from stromboli.api.reasons import detailed
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 
 
@@ -15,16 +17,41 @@ def namespaces(answer: Answer | QueueAnswer) -> set[str]:
     named = {each.namespace for each in others}
     if isinstance(answer, Answer):
         named |= {key.partition("/")[0] for remedy in answer.remedies for key in remedy.jobs} | {answer.namespace}
-    return named
+        named |= {each for passage in answer.passages for each in passage.namespaces}
+    return named - {""}
 
 
-def redacted(answer: Answer | QueueAnswer, readable: Collection[str]) -> Answer | QueueAnswer:
-    """The answer without the jobs of namespaces that are not readable; amounts of queues stay."""
+@overload
+def redacted(answer: Answer, readable: Collection[str] | None) -> Answer: ...
+
+
+@overload
+def redacted(answer: QueueAnswer, readable: Collection[str] | None) -> QueueAnswer: ...
+
+
+@overload
+def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> Answer | QueueAnswer: ...
+
+
+def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> Answer | QueueAnswer:
+    """The answer without the jobs of namespaces that are not readable; amounts of queues stay.
+
+    `readable` is None for a reader of everything.
+    """
+
+    def may(*namespaces: str) -> bool:
+        return readable is None or set(namespaces) <= set(readable)
 
     def kept(some: list[Holding]) -> list[Holding]:
-        return [each for each in some if each.namespace in readable]
+        return [each for each in some if may(each.namespace)]
 
     if isinstance(answer, QueueAnswer):
         return replace(answer, holders=kept(answer.holders))
-    remedies = [remedy for remedy in answer.remedies if all(key.partition("/")[0] in readable for key in remedy.jobs)]
-    return replace(answer, holders=kept(answer.holders), ahead=kept(answer.ahead), remedies=remedies)
+    return replace(
+        answer,
+        detail=detailed(answer.detail, answer.passages, readable),
+        passages=[],
+        holders=kept(answer.holders),
+        ahead=kept(answer.ahead),
+        remedies=[each for each in answer.remedies if may(*(key.partition("/")[0] for key in each.jobs))],
+    )

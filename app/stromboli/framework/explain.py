@@ -76,7 +76,10 @@ class _Blocked:
 def all_reasons(session: Session) -> dict[str, Reason]:
     """The same, and why each pod moves that is evicted while another place is kept for its replacement."""
     name = session.view.nodes.name
-    moving = {move.pods[0].key: reasons.moved(name(move.nodes[0]), move.beneficiary) for move in session.moved.values()}
+    moving = {
+        (pod := move.pods[0]).key: reasons.moved(name(move.nodes[0]), move.beneficiary, pod.namespace)
+        for move in session.moved.values()
+    }
     return pending_reasons(session) | moving
 
 
@@ -194,6 +197,9 @@ class Evictions:
             return ""
         if job is other:
             return f"pods of PodGroup {job.key} that go before it need its place"
+        if job.queue is other.queue and job.namespace != other.namespace:
+            # It is told on both, and neither may know what the other has.
+            return f"a higher priority goes first in queue {job.queue.name}"
         if job.queue is other.queue:
             return f"priority {other.priority} goes before {job.priority} in queue {job.queue.name}"
         columns = tuple(c for c in np.flatnonzero(view.request(pod)).tolist() if c != PODS)

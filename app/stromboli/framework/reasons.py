@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroupCondition
-from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.keys import namespace_of
+from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
 from stromboli.framework.job import Job, Queue
 from stromboli.policy.rules import Rules
@@ -56,10 +57,19 @@ def behind(job: Job) -> Reason:
     return Reason(Stage.QueueShare, "BehindInQueue", words, Actionable.Wait)
 
 
-def with_refusals(reason: Reason, refused: Sequence[tuple[str, str]]) -> Reason:
-    """The reason of somebody for whom others did not go; `refused` has their PodGroups and what the cluster said."""
-    words = [f"pods of PodGroup {job or '(none)'} were not evicted for it: {why.rstrip('.')}" for job, why in refused]
-    return replace(reason, detail="; ".join([reason.detail, *words] if reason.detail else words))
+def with_refusals(reason: Reason, namespace: str, refused: Sequence[tuple[str, str]]) -> Reason:
+    """The reason of a job of `namespace` whose victims stayed; `refused` has their PodGroups and the API's answers."""
+    return reason.saying(
+        namespace,
+        (
+            Passage(
+                (namespace_of(job),),
+                f"pods of PodGroup {job or '(none)'} were not evicted for it: {why.rstrip('.')}",
+                "pods of another namespace were not evicted for it",
+            )
+            for job, why in refused
+        ),
+    )
 
 
 def with_words(reason: Reason, words: str) -> Reason:
@@ -96,12 +106,15 @@ def not_admitted(job: Job) -> Reason:
 def gang_blocked(job: Job, other: Reason | None = None) -> Reason:
     """A pod that has to wait for others of its gang; `other` says what one of them waits for."""
     held = f"{job.ready_count} of {job.min_available} hold one"
+    others = other.passages if other else ()
+    other = replace(other, passages=()) if other and others else other
     return Reason(
         Stage.Gang,
         "GangNotReady",
         f"PodGroup {job.key} starts with {job.min_available} pods together, and not all of them find a place",
         other.actionable if other else Actionable.Wait,
         f"{held}; {other.reason}: {other.numbered}" if other else held,
+        passages=others,
     )
 
 
@@ -145,14 +158,11 @@ def no_nodes() -> Reason:
     )
 
 
-def moved(node: str, beneficiary: str) -> Reason:
-    """A pod that was evicted while another place is kept for its replacement."""
-    return Reason(
-        Stage.Placement,
-        "Moved",
-        f"makes room for {beneficiary}; its replacement gets a place on {node}",
-        Actionable.Wait,
-    )
+def moved(node: str, beneficiary: str, namespace: str) -> Reason:
+    """A pod of `namespace` that was evicted while another place is kept for its replacement."""
+    who = beneficiary if namespace_of(beneficiary) == namespace else "a PodGroup of another namespace"
+    message = f"makes room for {who}; its replacement gets a place on {node}"
+    return Reason(Stage.Placement, "Moved", message, Actionable.Wait)
 
 
 def no_pod_group(pod: PodRecord) -> Reason:

@@ -159,7 +159,9 @@ class Session:
         for each in self.view.snapshot.refused.values():
             refused[each.beneficiary].add((each.job, each.why))
         for key in filter(self.view.jobs.__contains__, refused):
-            trace, told = self.view.trace, partial(reasons.with_refusals, refused=sorted(refused[key]))
+            namespace = self.view.jobs[key].namespace
+            told = partial(reasons.with_refusals, namespace=namespace, refused=sorted(refused[key]))
+            trace = self.view.trace
             if key in trace.jobs:
                 trace.jobs[key] = told(trace.jobs[key])
             for pod in self.view.pending(self.view.jobs[key]):

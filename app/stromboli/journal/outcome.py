@@ -89,7 +89,7 @@ def _after(before: Mapping[K, Reason], news: Mapping[K, int], given: Sequence[Re
 
 
 def _words(reason: Reason) -> str:
-    return f"{reason.reason}: {reason.numbered}"
+    return f"{reason.reason}: {reason.in_full.numbered}"
 
 
 def decisions(decided: bytes) -> list[Any]:

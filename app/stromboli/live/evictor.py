@@ -18,6 +18,7 @@ from msgspec.json import encode
 
 from stromboli.api import objects
 from stromboli.api.decisions import Evict, Nominate
+from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, about_pod, about_pod_group
 from stromboli.live.limits import Backoff
@@ -36,6 +37,8 @@ _PATIENCE = 5.0
 #: how long a victim is left alone whose eviction was refused, at first and at most
 _HOLD = (1.0, 60.0)
 
+#: a PodGroup that may not be named
+_FOREIGN = "a PodGroup of another namespace"
 #: why a pod is evicted, where no other gets its place
 _CAUSES = {"takeover": "undoing what was bound while the leader changed"}
 
@@ -159,7 +162,9 @@ class Evictor:
         why = error.message if isinstance(error, ApiError) else repr(error)
         together.refused = why
         log.recurring("eviction refused", why, **together.told(victim))
-        self._events.emit(about_pod(victim), "Warning", "EvictionRefused", f"{_told(victim)}: {why}", "Evicting")
+        self._events.emit(
+            about_pod(victim), "Warning", "EvictionRefused", f"{_told(victim, victim.namespace)}: {why}", "Evicting"
+        )
         backoff = self._backoffs.setdefault(victim.uid, Backoff(*_HOLD))
         pause = backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
         self._mirror.state.refused[victim.uid] = Refusal(together.job, victim.beneficiary, why)
@@ -192,7 +197,7 @@ class Evictor:
         else:
             await self._ask(victim, path, options)
             await self._explain(victim, path, condition)
-        self._events.emit(about_pod(victim), "Warning", "Evict", _told(victim), "Evicting")
+        self._events.emit(about_pod(victim), "Warning", "Evict", _told(victim, victim.namespace), "Evicting")
         self._observer.evict_result("evicted", time.perf_counter() - started)
 
     async def _ask(self, victim: Evict, path: str, options: dict[str, dict[str, str]]) -> None:
@@ -213,18 +218,24 @@ class Evictor:
             log.debug("victim not told", pod=victim.key, error=str(error) or repr(error))
 
     def _announce(self, together: _Round) -> None:
-        """Tell the PodGroup that lost pods and the one that gets their places."""
+        """Tell the PodGroup that lost pods and the one that gets their places, each without naming the other if they
+        are in two namespaces.
+        """
         first, state = together.first, self._mirror.state
         victims, beneficiary = state.pod_group(together.job), state.pod_group(first.beneficiary)
-        count = f"{together.evicted} pod(s)"
+        count, reader = f"{together.evicted} pod(s)", namespace_of(first.beneficiary)
+        known = not together.job or first.namespace == reader
+        whose = f"PodGroup {together.job or '(none)'}" if known else _FOREIGN
         if together.evicted and victims is not None:
-            note = f"{count} evicted: {_told(first)}"
+            note = f"{count} evicted: {_told(first, first.namespace)}"
             self._events.emit(about_pod_group(victims), "Warning", "Evict", note, "Evicting")
         if together.evicted and beneficiary is not None:
-            note = f"{count} of PodGroup {together.job or '(none)'} evicted: {_told(first)}"
+            note = f"{count} of {whose} evicted: {_told(first, reader)}"
             self._events.emit(about_pod_group(beneficiary), "Normal", "Preempting", note, "Evicting")
         if together.refused and beneficiary is not None:
-            note = f"pods of PodGroup {together.job or '(none)'} were not evicted: {together.refused}"
+            # What the API server says names budgets of the victims' namespace.
+            why = f": {together.refused}" if first.namespace == reader else ""
+            note = f"pods of {whose} were not evicted{why}"
             self._events.emit(about_pod_group(beneficiary), "Warning", "EvictionRefused", note, "Evicting")
 
     async def _nominate(self, nomination: Nominate) -> None:
@@ -249,9 +260,13 @@ class Evictor:
             self._visible.set()
 
 
-def _told(victim: Evict) -> str:
-    """`Pod is evicted, because of preempt for default/train: ...`, which begins as Volcano's does."""
+def _told(victim: Evict, reader: str) -> str:
+    """`Pod is evicted, because of preempt for PodGroup default/train: ...`, which begins as Volcano's does.
+
+    It goes on an object of namespace `reader`, whose readers are not told the names of other namespaces' objects.
+    """
     told = f"Pod is evicted, because of {victim.action}"
     if victim.beneficiary:
-        told += f" for PodGroup {victim.beneficiary}"
+        known = namespace_of(victim.beneficiary) == reader
+        told += f" for {f'PodGroup {victim.beneficiary}' if known else _FOREIGN}"
     return f"{told}: {victim.why}" if victim.why else told

@@ -93,7 +93,8 @@ def _fair_share(session: Session, gauges: QueueGauges) -> dict[str, Any]:
 
 
 def reason_as_data(reason: Reason) -> dict[str, Any]:
-    """A reason for JSON."""
+    """A reason for JSON, in full."""
+    reason = reason.in_full
     out: dict[str, Any] = {
         "stage": reason.stage.name,
         "reason": reason.reason,

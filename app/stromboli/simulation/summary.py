@@ -151,4 +151,4 @@ def _counted(names: Iterable[str]) -> str:
 
 
 def _told(reason: Reason) -> str:
-    return f"{reason.stage.name}: {reason.told}"
+    return f"{reason.stage.name}: {reason.in_full.told}"

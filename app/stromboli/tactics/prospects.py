@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import copies_that_fit
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
@@ -54,11 +55,14 @@ def _prospect(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
         detail = f"{len(running)} run, none may be evicted" if running else "none runs"
         return _reason("NoVictims", f"no pod {where} can be evicted", detail)
     refused = session.view.snapshot.refused
-    alone = Counter(f"{each.job or '(none)'}: {refused[each.uid].why}" for each in agreeing if each.uid in refused)
+    alone = Counter((each.job, refused[each.uid].why) for each in agreeing if each.uid in refused)
     if alone.total() == len(agreeing):
-        said = "; ".join(f"{count} of {who.rstrip('.')}" for who, count in sorted(alone.items()))
+        said = (
+            Passage((namespace_of(of),), f"{count} of {of or '(none)'}: {why.rstrip('.')}", "some of other namespaces")
+            for (of, why), count in sorted(alone.items())
+        )
         message = f"evictions {where} were refused a moment ago, and who was to go is left alone for now"
-        return _reason("EvictionRefused", message, said)
+        return _reason("EvictionRefused", message).saying(job.namespace, said)
     victims = session.ask.victims(point, pod, agreeing)
     if not victims:
         detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
@@ -76,17 +80,20 @@ def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[Po
     copies = copies_that_fit(view.request(pod), room, view.nodes.always)
     copies[~session.kernel.feasible(pod, hopeful=True)] = 0
     places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
-    by_job = Counter(victim.job for victim in victims)
-    who = ", ".join(f"{count} of {key}" for key, count in sorted(by_job.items())[:3])
+    by_job = sorted(Counter(victim.job for victim in victims).items())
+    who = ", ".join(f"{count} of {key}" for key, count in by_job[:3])
     who += f" and of {len(by_job) - 3} more PodGroups" if len(by_job) > 3 else ""
+    named = tuple(sorted({namespace_of(key) for key, _ in by_job}))
+
+    def saying(word: str, message: str, rest: str) -> Reason:
+        told = Passage(named, f"{who} could go, {rest}", f"pods of other namespaces among them, {rest}")
+        return _reason(word, message).saying(job.namespace, [told])
+
     if places < needed:
         message = f"evicting all pods {where} that plugins let go would not make room"
-        detail = f"{who} could go, which leaves room for {places:.0f} of {needed} pods"
-        return _reason("VictimsDoNotSuffice", message, detail)
+        return saying("VictimsDoNotSuffice", message, f"which leaves room for {places:.0f} of {needed} pods")
     message = f"pods {where} could go, and limits of queues, gangs or budgets keep them"
-    return _reason(
-        "VictimsKept", message, f"{who} could go, with room for {min(places, 1e6):.0f} pods, {needed} needed"
-    )
+    return saying("VictimsKept", message, f"with room for {min(places, 1e6):.0f} pods, {needed} needed")
 
 
 def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:
