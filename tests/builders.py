@@ -18,14 +18,16 @@ NOON = 1_700_000_000.0
 
 
 def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: str = "110", **more: Any) -> objects.Node:
-    """A node; `labels`, `taints`, `unschedulable` and further resources by name."""
+    """A node; `labels`, `taints`, `unschedulable`, the status of `ready` and further resources by name."""
     labels = more.pop("labels", {})
     spec = {key: more.pop(key) for key in ("taints", "unschedulable") if key in more}
+    ready = more.pop("ready", None)
+    conditions = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": ready}] if ready else []
     amounts = {"cpu": cpu, "memory": memory, "pods": pods, **more.pop("resources", {})}
     manifest = {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
         "spec": spec,
-        "status": {"allocatable": amounts, "capacity": amounts},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": conditions},
     }
     assert not more, more
     return decode("Node", manifest, name)

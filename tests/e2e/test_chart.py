@@ -91,7 +91,7 @@ RIGHTS = {
     "patch pods": "puts bare pods into their group",
     "patch pods/status": "says why pods wait, and whom it evicts",
     "create pods/eviction": "evicts",
-    "create events.k8s.io/events": "tells what it did",
+    "create events": "tells what it did",
     "get configmaps": "goes on with what queues held over time",
     "create configmaps": "keeps what queues held over time",
     "update configmaps": "keeps what queues held over time",

@@ -15,7 +15,7 @@ from tests.controlplane.cluster import eventually
 from tests.e2e.conftest import Kubectl, Start
 from tests.e2e.prometheus import Prometheus
 from tests.e2e.service import STROMBOLI
-from tests.e2e.world import World
+from tests.e2e.world import SCHEDULING, Object, World
 
 pytestmark = pytest.mark.e2e
 
@@ -113,6 +113,67 @@ def test_a_queue_at_its_capability_takes_nothing_more_and_says_so(world: World, 
     eventually(lambda: world.bound() == {"first": 4, "elsewhere": 2})
     world.gang("single", 1, queue="small")
     eventually(lambda: world.bound() == {"first": 4, "elsewhere": 2, "single": 1})
+
+
+def test_volcanos_queue_controller_and_ours_take_turns(world: World, start: Start) -> None:
+    """The way back: what Volcano's controller applies, without force, is never a conflict, whoever wrote before."""
+    for name in ("new", "theirs", "merged", "closed"):
+        world.queue(name)
+    assert applied_by_volcano(world, "theirs", "Open")
+    # As versions did that merged the state into the status.
+    for name, state in (("merged", "Open"), ("closed", "Closed")):
+        merge(world, name, {"state": state, "pending": 0, "allocated": {"cpu": "0"}})
+        assert not applied_by_volcano(world, name, "Closing" if state == "Open" else "Open")
+
+    service = start()
+    eventually(lambda: (state_of(world, "new"), state_of(world, "theirs")) == ("Open", "Open"))
+    for name in ("new", "theirs", "merged"):
+        eventually(lambda name=name: applied_by_volcano(world, name, "Closing"))
+        eventually(lambda name=name: state_of(world, name) == "Closed")
+    world.gang("train", 1, queue="closed")
+    eventually(lambda: applied_by_volcano(world, "closed", "Open"))
+    for name in ("new", "theirs", "merged", "closed"):
+        command(world, "queue", "open", name)
+        assert state_of(world, name) == "Open"
+        command(world, "queue", "close", name)
+        eventually(lambda name=name: state_of(world, name) in ("Closed", "Closing"))
+    service.end()
+
+    for name in ("new", "theirs", "merged", "closed", "default", "root"):
+        for state in ("Closing", "Open"):
+            assert applied_by_volcano(world, name, state), name
+
+
+def applied_by_volcano(world: World, queue: str, state: str) -> bool:
+    """Whether the API server takes a state as Volcano's queue controller applies it; if not, that is a conflict."""
+    answer = world.api.patch(
+        f"{SCHEDULING}/queues/{queue}/status",
+        params={"fieldManager": "queue-controller"},
+        headers={"Content-Type": "application/apply-patch+yaml"},
+        json={
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": queue},
+            "status": {"state": state},
+        },
+    )
+    assert answer.status_code in (200, 409), answer.text
+    return answer.is_success
+
+
+def merge(world: World, queue: str, status: Object) -> None:
+    headers = {"Content-Type": "application/merge-patch+json", "User-Agent": "stromboli"}
+    path = f"{SCHEDULING}/queues/{queue}/status"
+    world.api.patch(path, headers=headers, json={"status": status}).raise_for_status()
+
+
+def state_of(world: World, queue: str) -> str:
+    state: str = world.get(f"{SCHEDULING}/queues/{queue}").get("status", {}).get("state", "")
+    return state
+
+
+def command(world: World, *args: str) -> None:
+    subprocess.run([STROMBOLI, *args, "--kubeconfig", world.cluster.kubeconfig()], check=True, capture_output=True)
 
 
 def held(world: World) -> Counter[str]:

@@ -199,6 +199,7 @@ def elastic(**pod: object) -> tuple[ClusterState, object]:
         builders.pod("e-0", "e", cpu="1", node="n0"),
         builders.pod("full", cpu="4", memory="", node="n1", scheduler="other"),
         builders.node("cordoned", unschedulable=True),
+        builders.node("lost", ready="Unknown"),
         extra,
     )
     return state, extra
@@ -210,12 +211,13 @@ IDLE = builders.policy("priority gang", "predicates proportion nodeorder", actio
 async def test_an_elastic_pod_of_a_ready_job_may_choose_among_nodes_with_room() -> None:
     state, pod = elastic(cpu="2")
     seen = published(state, IDLE)
-    answer = await ask(seen, "filter", by_name(pod, [*NODES, "cordoned", "brand-new"]))  # type: ignore[arg-type]
+    answer = await ask(seen, "filter", by_name(pod, [*NODES, "cordoned", "lost", "brand-new"]))  # type: ignore[arg-type]
     assert answer == {
         "NodeNames": ["n0", "n2"],
         "FailedNodes": {"n1": "Unschedulable: Insufficient cpu"},
         "FailedAndUnresolvableNodes": {
             "cordoned": "NoMatchingNode: node(s) were unschedulable",
+            "lost": "NoMatchingNode: node(s) were not ready",
             "brand-new": "NodeNotKnown: no session has seen this node yet",
         },
     }

@@ -32,6 +32,10 @@ async def test_an_event_of_any_length_is_posted(bare_cluster: Cluster, name: str
     (event,) = bare_cluster.items("/apis/events.k8s.io/v1/events")
     assert event["regarding"]["name"] == name
     assert event["note"] == shortened(note, 1_024)
+    (event,) = bare_cluster.items("/api/v1/events")
+    assert event["eventTime"].startswith(event["lastTimestamp"].removesuffix("Z"))
+    assert (event["firstTimestamp"], event["count"]) == (event["lastTimestamp"], 1)
+    assert (event["source"]["component"], event["reportingComponent"]) == ("stromboli", "stromboli")
 
 
 def test_a_text_is_shortened_between_characters() -> None:

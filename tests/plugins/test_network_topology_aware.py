@@ -243,7 +243,7 @@ def test_neighbours_are_nodes_in_the_same_hyper_nodes() -> None:
     [
         ({"wieght": 1}, "unknown argument 'wieght'"),
         ({"hypernode.binpack.resources.example.com/x": 2}, "is not in hypernode.binpack.resources"),
-        ({"weight": "10"}, "weight"),
+        ({"weight": "ten"}, "weight"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], problem: str) -> None:

@@ -110,6 +110,26 @@ def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
     assert feasible(session, "daemon") == ["n0"]
 
 
+@pytest.mark.parametrize(
+    ("status", "taint"), [("False", "not-ready"), ("Unknown", "unreachable"), ("odd", "unreachable")]
+)
+def test_a_node_that_is_not_ready_takes_only_pods_that_tolerate_its_taint(status: str, taint: str) -> None:
+    key = f"node.kubernetes.io/{taint}"
+    cluster = (
+        builders.node("n0", ready=status),
+        builders.node("n1", ready="True"),
+        builders.node("n2"),
+        builders.pod("p", "g"),
+        builders.pod("daemon", "g", tolerations=[{"key": key, "operator": "Exists"}]),
+        builders.pod("evictable", "g", tolerations=[{"key": key, "operator": "Exists", "effect": "NoExecute"}]),
+    )
+    session = opened(*cluster)
+    assert feasible(session, "p") == feasible(session, "evictable") == ["n1", "n2"]
+    assert [cause for cause, _ in session.kernel.causes(named(session, "p"))] == ["node(s) were not ready"]
+    assert feasible(session, "daemon") == ["n0", "n1", "n2"]
+    assert feasible(opened(*cluster, compatibility="volcano"), "p") == ["n0", "n1", "n2"]
+
+
 def test_what_nodes_say_is_asked_once_for_pods_with_the_same_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     required_nodes = node_affinity.required_nodes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.builders import node, pod, pod_group
 from tests.plugins.sessions import decide, policy
 
@@ -12,11 +14,10 @@ def quota(hard: dict[str, str], used: dict[str, str], namespace: str = "default"
     return {"metadata": {"name": "quota", "namespace": namespace}, "status": {"hard": hard, "used": used}}
 
 
-def outcome(*groups: Any, quotas: list[dict[str, Any]]) -> tuple[set[str], dict[str, str]]:
+def outcome(*groups: Any, quotas: list[dict[str, Any]], **options: Any) -> tuple[set[str], dict[str, str]]:
     """The jobs that are admitted, and why the others are not."""
-    session = decide(
-        node("n1"), *groups, by=policy("resourcequota", actions="enqueue"), objects={"ResourceQuota": quotas}
-    ).session
+    by, objects = policy("resourcequota", actions="enqueue"), {"ResourceQuota": quotas}
+    session = decide(node("n1"), *groups, by=by, objects=objects, **options).session
     jobs = {job.name for job in session.view.jobs.values() if job.phase == "Inqueue"}
     return jobs, {key.partition("/")[2]: why.reason for key, why in session.view.trace.jobs.items()}
 
@@ -58,3 +59,79 @@ def test_what_a_gang_holds_is_not_counted_again() -> None:
     train = pod_group("train", 4, phase="Pending", minResources={"requests.cpu": "4"})
     assert outcome(train, quotas=quotas)[1] == {"train": "ResourceQuotaExceeded"}
     assert outcome(train, held, quotas=quotas)[1] == {}
+
+
+SPELLINGS = {
+    "requests.cpu": ({"cpu": "4"}, "3"),
+    "cpu": ({"requests.cpu": "4"}, "3"),
+    "requests.memory": ({"memory": "4Gi"}, "3Gi"),
+    "requests.nvidia.com/gpu": ({"nvidia.com/gpu": "2"}, "1"),
+    "requests.ephemeral-storage": ({"cpu": "1", "ephemeral-storage": "2Gi"}, "1Gi"),
+    "limits.cpu": ({"cpu": "1", "limits.cpu": "4"}, "3"),
+    "pods": ({"cpu": "1"}, "2"),
+    "count/pods": ({"cpu": "1"}, "2"),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_quota_means_what_it_means_to_the_api_server(name: str) -> None:
+    asked, less = SPELLINGS[name]
+    gang = pod_group("gang", 3, phase="Pending", minResources=asked)
+    enough = {key.replace("requests.", ""): value for key, value in asked.items()}.get(
+        name.replace("requests.", ""), "3"
+    )
+    assert outcome(gang, quotas=[quota({name: less}, {})])[1] == {"gang": "ResourceQuotaExceeded"}
+    assert outcome(gang, quotas=[quota({name: enough}, {})])[1] == {}
+    assert outcome(gang, quotas=[quota({name: enough}, {name: "1"})])[1] == {"gang": "ResourceQuotaExceeded"}
+    unseen = {"metadata": {"name": "new", "namespace": "default"}, "spec": {"hard": {name: less}}}
+    assert outcome(gang, quotas=[unseen])[1] == {"gang": "ResourceQuotaExceeded"}
+
+
+def test_what_minresources_leaves_out_is_read_of_the_pods() -> None:
+    pods = [pod(f"gang-{number}", "gang", cpu="1", memory="1Gi") for number in range(3)]
+    gang = pod_group("gang", 3, phase="Pending", minResources={"cpu": "3"})
+    assert outcome(gang, pods, quotas=[quota({"requests.memory": "2Gi"}, {})])[1] == {"gang": "ResourceQuotaExceeded"}
+
+
+def test_pods_that_wait_are_in_what_is_used() -> None:
+    pods = [pod(f"gang-{number}", "gang", cpu="1") for number in range(4)]
+    gang = pod_group("gang", 4, phase="Pending", minResources={"cpu": "4", "requests.cpu": "4", "pods": "4"})
+    full = quota({"requests.cpu": "4", "pods": "4"}, {"requests.cpu": "4", "pods": "4"})
+    assert outcome(gang, pods, quotas=[full])[1] == {}
+    assert outcome(gang, pods[:3], quotas=[full])[1] == {"gang": "ResourceQuotaExceeded"}
+    behind = quota({"requests.cpu": "3"}, {"requests.cpu": "0"})
+    assert outcome(gang, pods, quotas=[behind])[1] == {"gang": "ResourceQuotaExceeded"}
+
+
+HIGH = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+SCOPES = [
+    ({"scopes": ["BestEffort"]}, {"best"}),
+    ({"scopes": ["NotBestEffort"]}, {"plain", "high", "late"}),
+    ({"scopes": ["Terminating"]}, {"late"}),
+    ({"scopes": ["NotTerminating", "NotBestEffort"]}, {"plain", "high"}),
+    ({"scopes": ["PriorityClass"]}, {"high"}),
+    ({"scopeSelector": {"matchExpressions": [HIGH]}}, {"high"}),
+    ({"scopeSelector": {"matchExpressions": [{**HIGH, "operator": "NotIn"}]}}, {"plain", "best", "late"}),
+    ({"scopeSelector": {"matchExpressions": [{**HIGH, "operator": "DoesNotExist"}]}}, {"plain", "best", "late"}),
+    ({"scopes": ["BestEffort"], "scopeSelector": {"matchExpressions": [HIGH]}}, set()),
+    ({"scopes": ["VolumeAttributesClass"]}, set()),
+]
+
+
+@pytest.mark.parametrize(("spec", "held"), SCOPES, ids=str)
+def test_a_quota_counts_the_pods_of_its_scopes(spec: dict[str, Any], held: set[str]) -> None:
+    cluster = [
+        *(pod_group("plain", phase="Pending", minResources={"cpu": "1"}), pod("plain-0", "plain")),
+        *(pod_group("high", phase="Pending", minResources={"cpu": "1"}, priorityClassName="high"), pod("h", "high")),
+        *(pod_group("best", phase="Pending", minResources={}), pod("best-0", "best", cpu="", memory="")),
+        pod_group("late", phase="Pending", minResources={"cpu": "1"}),
+        pod("late-0", "late", activeDeadlineSeconds=60),
+    ]
+    none = {**quota({"pods": "0"}, {}), "spec": spec}
+    assert set(outcome(*cluster, quotas=[none])[1]) == held
+    assert set(outcome(*cluster, quotas=[none], compatibility="volcano")[1]) == set()
+
+
+def test_volcano_compares_names_letter_by_letter() -> None:
+    gang = pod_group("gang", 3, phase="Pending", minResources={"cpu": "4"})
+    assert outcome(gang, quotas=[quota({"requests.cpu": "1", "pods": "1"}, {})], compatibility="volcano")[1] == {}

@@ -276,8 +276,11 @@ MISTAKES = {
         [f"{PLUGIN}: unknown key 'enableJobOder', did you mean 'enableJobOrder'? (allowed: {PLUGIN_KEYS})"],
     ),
     "switch that is no boolean": (
-        one_plugin("{name: gang, enableJobOrder: 'true'}"),
-        [f"{PLUGIN}.enableJobOrder: should be true or false, not 'true'"],
+        one_plugin("{name: gang, enableJobOrder: 'maybe', enableJobReady: 1}"),
+        [
+            f"{PLUGIN}.enableJobOrder: should be true or false, not 'maybe'",
+            f"{PLUGIN}.enableJobReady: should be true or false, not 1",
+        ],
     ),
     "spellings that contradict": (
         one_plugin("{name: gang, enableJobOrder: true, enabledJobOrder: false}"),

@@ -36,6 +36,7 @@ from stromboli.tactics.forecast import Turn, forecast
 from stromboli.tactics.group_placement import place_as_nominated, place_group
 from stromboli.tactics.kept_room import serve_kept
 from stromboli.tactics.lending import lend
+from stromboli.tactics.queue_gates import lift_gates, waits_for_queue
 from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 
 _PENDING = int(PodState.Pending)
@@ -100,9 +101,12 @@ class Allocate(Action):
         if invalid is not None:
             session.view.trace.job(job.key, invalid)
             return None
-        for pod in pods:
-            if pod.pod_class.gated:
-                session.view.trace.pod(pod.row, reasons.gated(pod))
+        gated = [pod for pod in pods if pod.pod_class.gated]
+        if not gated:
+            return worksheet(session, job, pods)
+        for pod in gated:
+            session.view.trace.pod(pod.row, reasons.gated(pod))
+        lift_gates(session, job, [pod for pod in gated if waits_for_queue(pod)])
         return worksheet(session, job, [pod for pod in pods if not pod.pod_class.gated])
 
     def _take_turn(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:

@@ -43,6 +43,11 @@ class Backfill(Action):
         """Give each pod a node; once the job is ready, all that it holds is decided."""
         statement = session.statement()
         for pod in session.ask.in_task_order(pods):
+            if session.view.counts_pods:
+                allowed, refusal = session.ask.allocatable(job.queue, pod)
+                if not allowed and refusal is not None:
+                    session.view.trace.pod(pod.row, refusal)
+                    continue
             node = session.kernel.best_effort(pod)
             if node is None:
                 session.view.trace.pod(pod.row, unplaceable(session, pod))

@@ -64,6 +64,12 @@ class Nominate(About, frozen=True):
     node: str
 
 
+class LiftGate(About, frozen=True):
+    """Take the last scheduling gate of a pod: its queue has room for it."""
+
+    uid: str
+
+
 class SetPodGroupStatus(About, frozen=True):
     """Write the status of a PodGroup (only emitted when it differs from what the API server has)."""
 
@@ -102,4 +108,6 @@ class SetPodUnscheduled(About, frozen=True):
     minor: bool = False
 
 
-Decision: TypeAlias = Bind | Evict | Nominate | SetPodGroupStatus | SetQueueStatus | EmitEvent | SetPodUnscheduled
+Decision: TypeAlias = (
+    Bind | Evict | Nominate | LiftGate | SetPodGroupStatus | SetQueueStatus | EmitEvent | SetPodUnscheduled
+)

@@ -206,7 +206,7 @@ class _Document:
         if tag is not None and tag not in _TAGGED:
             raise self._error(f"unknown tag {shown(tag)}")
         try:
-            value = _plain(text)
+            value = plain(text)
         except ValueError as error:
             raise self._error(str(error)) from None
         if tag is not None and type(value) not in _TAGGED[tag]:
@@ -308,7 +308,7 @@ class _Document:
 
 
 @lru_cache(maxsize=1 << 14)
-def _plain(text: str) -> Scalar:
+def plain(text: str) -> Scalar:
     """What a plain scalar means. Raises ValueError for numbers that nobody can compute with."""
     if text in _WORDS:
         return _WORDS[text]

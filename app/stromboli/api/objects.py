@@ -256,6 +256,7 @@ class PodSpec(Record, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     scheduling_group: SchedulingGroup | None = None
     host_network: bool | None = False
+    active_deadline_seconds: readers.Integer | None = None
 
 
 class PodCondition(Record, frozen=True):
@@ -321,10 +322,16 @@ class ContainerImage(Record, frozen=True):
     size_bytes: readers.Integer | None = 0
 
 
+class NodeCondition(Record, frozen=True):
+    type: str | None = ""
+    status: str | None = ""
+
+
 class NodeStatus(Record, frozen=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     images: list[ContainerImage] | None = None
+    conditions: list[NodeCondition] | None = None
 
 
 class Node(Record, frozen=True):

@@ -95,7 +95,10 @@ class Board:
         return {
             name: in_units(column, value)
             for column, name, value in told
-            if column != PODS and name != UNKNOWN and value < UNLIMITED and (value or column <= MEMORY or all_of_it)
+            if (column != PODS or self._view.counts_pods)
+            and name != UNKNOWN
+            and value < UNLIMITED
+            and (value or column <= MEMORY or all_of_it)
         }
 
     # -- queues ------------------------------------------------------------------------------------------------------

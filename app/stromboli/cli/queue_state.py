@@ -48,7 +48,7 @@ async def _change(name: str, state: str, kubeconfig: Kubeconfig, context: Contex
 
 async def _write(kube: Kube, name: str, state: str) -> str:
     from stromboli.live.queue_states import is_as, refusal
-    from stromboli.live.status import object_path
+    from stromboli.live.state_field import write_state
 
     queues: dict[str, Queue] = {}
     async for page in kube.pages(f"/apis/{SCHEDULING}/queues", {}):
@@ -62,7 +62,7 @@ async def _write(kube: Kube, name: str, state: str) -> str:
     word = "closed" if state == QueueState.Closing else "open"
     if is_as(queue, state):
         return f"queue {name} is {word} already"
-    await kube.patch(f"{object_path('Queue', name)}/status", {"status": {"state": state}})
+    await write_state(kube, name, state)
     return f"queue {name} is {word} now"
 
 

@@ -247,7 +247,8 @@ def queue_share(session: Session, queue: Queue) -> str:
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
     parts = []
     for column, name in enumerate(session.view.dimensions):
-        if column < len(held) and column != PODS and (held[column] or deserved[column]):
+        counts = column != PODS or session.view.counts_pods
+        if column < len(held) and counts and (held[column] or deserved[column]):
             limit = limited(gauges, column)
             most = "" if limit is None else f", may have {told(name, limit)}"
             parts.append(f"{told(name, held[column])} of {told(name, deserved[column])} {name}{most}")

@@ -51,12 +51,14 @@ class Places:
 def amounts(
     session: Session, vector: Vector, columns: Iterable[int] | None = None, *, pod: PodRecord | None = None
 ) -> Amounts:
-    """Amounts by resource, those of nothing and the pods' own places left out.
+    """Amounts by resource, those of nothing left out, and the pods' own places unless they are asked for and count.
 
     What nobody offers has a name only where a `pod` says what it asks for, and is left out elsewhere.
     """
     names = session.view.dimensions
-    shown = [c for c in (range(len(names)) if columns is None else columns) if c != PODS and vector[c] >= TOLERANCE]
+    places = columns is not None and pod is None and session.view.counts_pods
+    listed = range(len(names)) if columns is None else columns
+    shown = [c for c in listed if (places or c != PODS) and vector[c] >= TOLERANCE]
     if pod is not None:
         return {resource_name(names, pod, c): exact(names[c], vector[c]) for c in shown}
     return {names[c]: exact(names[c], vector[c]) for c in shown if names[c] != UNKNOWN}

@@ -31,7 +31,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
         return None
     gauges = session.report.gauges.get(name, QueueGauges())
     jobs = jobs_below(session, queue)
-    columns = [c for c in range(len(session.view.dimensions)) if c != PODS]
+    columns = [c for c in range(len(session.view.dimensions)) if c != PODS or session.view.counts_pods]
     waiting = [job for job in jobs if job.counts[PodState.Pending]]
     return QueueAnswer(
         name=name,
@@ -67,7 +67,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
     for column, resource in enumerate(view.dimensions):
         told = [vector[column] for vector in (held, requested, guarantee, *known.values()) if vector is not None]
-        if column == PODS or resource == UNKNOWN or not any(told):
+        if (column == PODS and not view.counts_pods) or resource == UNKNOWN or not any(told):
             continue
         yield Level(
             queue=queue.name,
@@ -141,7 +141,8 @@ def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Ve
         others = others + kept_there if each is not queue else others
         idle = idle if each.has_jobs else idle + kept_there
     for column, resource in enumerate(session.view.dimensions):
-        if column == PODS or resource == UNKNOWN or not (request[column] or deserved[column]):
+        uncounted = (column == PODS and not session.view.counts_pods) or resource == UNKNOWN
+        if uncounted or not (request[column] or deserved[column]):
             continue
         amount = float(deserved[column])
         limit = float(gauges.limit[column]) if gauges.limit is not None else np.inf

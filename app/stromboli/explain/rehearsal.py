@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stromboli.api import crds, objects
-from stromboli.api.decisions import Bind, Decision, Evict, Nominate, SetPodGroupStatus
+from stromboli.api.decisions import Bind, Decision, Evict, LiftGate, Nominate, SetPodGroupStatus
 from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
@@ -43,12 +43,19 @@ def advance(state: ClusterState, decisions: Iterable[Decision], now: float, *, n
             case Nominate(node=node) if nominating:
                 status = objects.PodStatus(phase="Pending", nominated_node_name=node)
                 state.upsert("Pod", pod_of(_known(state, decision.key), "", status))
+            case LiftGate():
+                pod = pod_of(_known(state, decision.key), "", objects.PodStatus(phase="Pending"))
+                state.upsert("Pod", msgspec.structs.replace(pod, spec=_without_gates(pod.spec)))
             case Evict():
                 _remove(state, decision.key)
             case SetPodGroupStatus(status=shown):
                 pod_group = state.pod_group(decision.key)
                 assert isinstance(pod_group, crds.PodGroup)
                 state.upsert("PodGroup", pod_group.model_copy(update={"status": shown}))
+
+
+def _without_gates(spec: objects.PodSpec) -> objects.PodSpec:
+    return msgspec.structs.replace(spec, scheduling_gates=None)
 
 
 def _reserve(state: ClusterState, bind: Bind) -> None:
@@ -112,7 +119,10 @@ def node_of(record: NodeRecord) -> objects.Node:
         ),
         spec=objects.NodeSpec(unschedulable=record.unschedulable, taints=list(record.taints)),
         status=objects.NodeStatus(
-            allocatable=dict(record.allocatable), capacity=dict(record.capacity), images=list(record.images)
+            allocatable=dict(record.allocatable),
+            capacity=dict(record.capacity),
+            images=list(record.images),
+            conditions=[objects.NodeCondition("Ready", record.ready)] if record.ready else None,
         ),
     )
 

@@ -59,18 +59,20 @@ class Pool:
     #: what it holds; with queues below it, what these hold or are kept
     taken: Vector
     above: Pool | None = None
+    #: whether the number of pods counts
+    pods: bool = False
 
     @classmethod
-    def cluster(cls, total: Vector, guaranteed: Vector) -> Pool:
+    def cluster(cls, total: Vector, guaranteed: Vector, pods: bool = False) -> Pool:
         """All there is, limited where anything is guaranteed to anybody."""
         nothing = np.zeros_like(total)
-        return cls(nothing, np.where(guaranteed > 0, total, np.inf), nothing)
+        return cls(nothing, np.where(guaranteed > 0, total, np.inf), nothing, pods=pods)
 
     def part(self, kept: Vector, limit: Vector | float = np.inf) -> Pool:
         """The pool of a queue below it."""
         self.change(kept)
         nothing = np.zeros_like(kept)
-        return Pool(kept, nothing + limit, nothing, self)
+        return Pool(kept, nothing + limit, nothing, self, self.pods)
 
     def change(self, amount: Vector) -> None:
         """It holds so much more, or less."""
@@ -89,7 +91,7 @@ class Pool:
 
     def copies(self, request: Vector, count: int) -> int:
         """How many of some copies of a request it may take."""
-        return shares.copies_within(self.bound, self.taken, request, count)
+        return shares.copies_within(self.bound, self.taken, request, count, self.pods)
 
     @property
     def bound(self) -> Vector:
@@ -99,5 +101,5 @@ class Pool:
     def excess(self, queue: str, held: Vector, request: Vector, count: int = 1, tried: Vector | None = None) -> Excess:
         """That so many copies would be too many."""
         bound = self.bound
-        columns = shares.exceeded(self.taken + count * request, bound, request)
+        columns = shares.exceeded(self.taken + count * request, bound, request, self.pods)
         return Excess(queue, held, request, bound, columns, tried=tried, for_others=True)

@@ -82,15 +82,15 @@ def tried(view: View, job: Job) -> Vector | None:
 
 def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
     """A queue that gets nothing more, with what it holds of each resource."""
-    columns = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
+    some = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
+    columns = [c for c in some if c != PODS or view.counts_pods]
     amounts = (
         f"{name}: holds {told(name, held[c])}, deserves {told(name, deserved[c])}"
         for c, name in ((c, column_name(view.dimensions, c)) for c in columns)
-        if c != PODS
     )
     detail = "; ".join(amounts) or "it deserves nothing"
     message = f"queue {queue} holds all that it deserves"
-    grows = _grows(view, queue, deserved, [c for c in columns if c != PODS])
+    grows = _grows(view, queue, deserved, columns)
     return Reason(Stage.QueueShare, "QueueOverused", message, Actionable.Wait, detail, scalable=grows)
 
 

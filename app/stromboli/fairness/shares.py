@@ -30,19 +30,24 @@ def dominant_shares(amounts: Matrix, of: Vector) -> Vector:
     return found
 
 
-def asked(request: Vector) -> Mask:
-    """The dimensions that a queue's limit is checked in: those that are requested, the number of pods aside."""
+def asked(request: Vector, pods: bool = False) -> Mask:
+    """The dimensions that a queue's limit is checked in: those that are requested, the number of pods only if it counts
+    (`View.counts_pods`).
+    """
     out = request > 0
-    out[PODS] = False
+    if not pods:
+        out[PODS] = False
     return out
 
 
-def exceeded(used: Vector, limit: Vector, request: Vector) -> list[int]:
+def exceeded(used: Vector, limit: Vector, request: Vector, pods: bool = False) -> list[int]:
     """The columns in which `used` is above `limit`, of those that `request` asks for. There is no tolerance."""
-    return np.flatnonzero(asked(request) & (used > limit)).tolist()
+    return np.flatnonzero(asked(request, pods) & (used > limit)).tolist()
 
 
-def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector, named: Mask | None = None) -> bool:
+def stays_above(
+    held: Vector, request: Vector, wanted: Vector, deserved: Vector, named: Mask | None = None, pods: bool = False
+) -> bool:
     """Whether a queue that gives `request` has more than it deserves of something `wanted`, and keeps what it deserves.
 
     Dimensions that are not `named` do not count, nor those in which it has no more than it deserves already. A pod that
@@ -52,7 +57,8 @@ def stays_above(held: Vector, request: Vector, wanted: Vector, deserved: Vector,
     amounts = zip(held.tolist(), request.tolist(), wanted.tolist(), deserved.tolist(), strict=True)
     for column, (have, gives, wants, due) in enumerate(amounts):
         counts = named is None or named[column]
-        if counts and gives > 0 and wants > 0 and column != PODS and have > due + TOLERANCE:
+        counts = counts and (pods or column != PODS)
+        if counts and gives > 0 and wants > 0 and have > due + TOLERANCE:
             if not (have - gives > due - TOLERANCE or gives > due + TOLERANCE):
                 return False
             found = True
@@ -71,18 +77,18 @@ def may_give(held: Matrix, deserved: Matrix, counted: Mask, smallest: Matrix, la
     return found
 
 
-def keeps(held: Vector, request: Vector, guarantee: Vector) -> bool:
+def keeps(held: Vector, request: Vector, guarantee: Vector, pods: bool = False) -> bool:
     """Whether a queue that gives `request` keeps what it is guaranteed. A pod larger than that has a borrowed place."""
-    guaranteed = asked(request) & (guarantee > 0)
+    guaranteed = asked(request, pods) & (guarantee > 0)
     left, least = held[guaranteed] - request[guaranteed], guarantee[guaranteed]
     return bool((left > least - TOLERANCE).all() or (request[guaranteed] > least + TOLERANCE).any())
 
 
-def copies_within(limit: Vector, used: Vector, request: Vector, count: int) -> int:
+def copies_within(limit: Vector, used: Vector, request: Vector, count: int, pods: bool = False) -> int:
     """How many copies of `request`, up to `count`, can be added to `used` without going above `limit`."""
     tops, amounts = limit.tolist(), used.tolist()
     for column, want in enumerate(request.tolist()):
-        if want <= 0 or column == PODS:
+        if want <= 0 or (column == PODS and not pods):
             continue
         top, have = tops[column], amounts[column]
         if have + count * want <= top:

@@ -130,14 +130,17 @@ def _of_lost_groups(session: Session) -> Iterator[Decision]:
 
 
 def _news(pod_group: PodGroup, conditions: list[PodGroupCondition]) -> Iterator[EmitEvent]:
-    """An Event for each new reason why a PodGroup does not run, and when there is none any more."""
+    """An Event for each new reason why a PodGroup does not run, and when there is none any more.
+
+    Its reason is the condition's type, for which clients of Volcano wait; the message begins with the word of ours.
+    """
     before = next((c for c in pod_group.status.conditions if c.type == "Unschedulable"), None)
     now = next((c for c in conditions if c.type == "Unschedulable"), None)
     was = before is not None and before.status == "True"
     past = f" Before: {_word(before)}." if before is not None and was else ""
     if now is not None and now.status == "True":
         if before is None or not was or _word(before) != _word(now):
-            yield _event(pod_group, "Warning", now.reason, f"{now.message}{past}")
+            yield _event(pod_group, "Warning", now.type, f"{now.message}{past}")
     elif now is not None and was:
         yield _event(pod_group, "Normal", "Schedulable", f"nothing is in the way any more.{past}")
 

@@ -241,7 +241,8 @@ class _Judge:
             if amount is None or most is None:
                 continue
             above = amount > most
-            above[PODS] = False
+            if not self._view.counts_pods:
+                above[PODS] = False
             if above.any():
                 columns = np.flatnonzero(above).tolist()
                 message = f"PodGroup {job.key} {words} in {self._names(columns)}"

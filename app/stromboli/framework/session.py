@@ -91,6 +91,8 @@ class Session:
         self.timings = Timings()
         self.failures: list[PluginFailure] = self.points.failures.found
         self.decisions: list[Decision] = []
+        #: rows of the pods whose scheduling gate was lifted
+        self.lifted: set[int] = set()
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}

@@ -65,6 +65,8 @@ class View:
         self.queues: dict[str, Queue] = _queues(snapshot, self._job_at)
         if rules.closed_queue:
             _close_below(self.queues)
+        #: whether the number of pods counts in what queues may have, like any resource
+        self.counts_pods = rules.pods_of_queues and any(map(_names_pods, self.queues.values()))
         #: by key, and as columns
         self.jobs = Jobs(snapshot, self.queues, self._make_job)
         self.membership: Membership = self.jobs.membership
@@ -277,6 +279,11 @@ def _shown(pods: PodColumns) -> PodColumns:
     return PodColumns(
         pods.records, read_only(pods.state), read_only(pods.node), read_only(pods.job), read_only(pods.pod_class)
     )
+
+
+def _names_pods(queue: Queue) -> bool:
+    spec = queue.spec
+    return any(amounts and "pods" in amounts for amounts in (spec.capability, spec.deserved, spec.guarantee.resource))
 
 
 def _queues(snapshot: Snapshot, job_at: Callable[[int], Job]) -> dict[str, Queue]:

@@ -16,6 +16,9 @@ Tolerations = Sequence[objects.Toleration]
 #: effects that keep pods away
 REPELLING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+#: what the node lifecycle controller puts on a node some time after its condition Ready is False, or anything else
+_NOT_READY = objects.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+_UNREACHABLE = objects.Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 #: more taints than these that keep a pod away are not told apart
 _MOST_NAMED = 20
 
@@ -110,6 +113,18 @@ def tolerated(tolerations: Tolerations, taint: objects.Taint) -> bool:
 def tolerates_unschedulable(tolerations: Tolerations) -> bool:
     """Whether a pod may go to cordoned nodes."""
     return tolerated(tolerations, _UNSCHEDULABLE)
+
+
+def not_ready(tolerations: Tolerations, facts: NodeFacts) -> Mask | None:
+    """The nodes that are not ready and keep a pod away, shape (nodes,), as their taint will; None when none does."""
+    column = facts.column("not ready", lambda record: None if record.is_ready else record.ready == "False")
+    if not column.by_value:
+        return None
+    away = np.zeros(len(facts), np.bool_)
+    for failed, taint in ((True, _NOT_READY), (False, _UNREACHABLE)):
+        if failed in column.by_value and not tolerated(tolerations, taint):
+            away |= column.numbers == column.by_value[failed]
+    return away if away.any() else None
 
 
 def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint]) -> objects.Taint | None:

@@ -42,6 +42,10 @@ CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.
 
 _JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+JSON_PATCH: Final = "application/json-patch+json"
+#: our name, and that of the field manager of what is written without naming one
+AGENT: Final = "stromboli"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _RETRIED: Final = frozenset((429, 500, 502, 503, 504))
 _TOKEN_PERIOD: Final = 60.0
@@ -131,7 +135,7 @@ class Credentials:
             connector=aiohttp.TCPConnector(limit=connections, ssl=self._tls or True),
             trace_configs=[trace] if self._authorization else [],
             # The API server compresses long lists, at more cost than a cluster's own network has.
-            headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": "stromboli"},
+            headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": AGENT},
             timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
             read_bufsize=1 << 20,
             proxy=self._config.proxy or None,

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroup
-from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, timestamp
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
@@ -115,7 +115,7 @@ class Events:
             event = await self._queue.get()
             await self._bucket.wait()
             namespace = event.about.namespace or "default"
-            path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+            path = f"/api/v1/namespaces/{namespace}/events"
             try:
                 await self._kube.persist("POST", path, msgspec.json.encode(self._manifest(event, namespace)))
             except (ApiError, *CONNECTION_ERRORS) as error:
@@ -125,22 +125,27 @@ class Events:
                 self._observer.event_result("posted")
 
     def _manifest(self, event: _Event, namespace: str) -> dict[str, object]:
-        about = event.about
-        regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+        """An Event of core/v1: only there `lastTimestamp` may be set, by which clients of Volcano find new ones."""
+        about, seen = event.about, timestamp(event.time)
+        involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
         if about.namespace:
-            regarding["namespace"] = about.namespace
+            involved["namespace"] = about.namespace
         return {
-            "apiVersion": "events.k8s.io/v1",
+            "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"{about.name[:230].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": namespace},
             "eventTime": event.time.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": self._component,
+            "firstTimestamp": seen,
+            "lastTimestamp": seen,
+            "count": 1,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
             "reportingInstance": self._instance,
             "action": event.action,
             "type": event.type,
             "reason": event.reason,
-            "regarding": regarding,
-            "note": shortened(event.note, _LONGEST_NOTE),
+            "involvedObject": involved,
+            "message": shortened(event.note, _LONGEST_NOTE),
         }
 
 

@@ -170,7 +170,7 @@ def still_valid(
 
 def node_terms(node: NodeRecord | None) -> tuple[object, ...] | None:
     """What a binding to a node relies on beside its room; None when the node is not there."""
-    return None if node is None else (node.uid, node.unschedulable, node.taints)
+    return None if node is None else (node.uid, node.unschedulable, node.is_ready, node.taints)
 
 
 def _stands(bind: Bind, snapshot: Snapshot, state: ClusterState, held: Callable[[str], bool]) -> bool:

@@ -19,6 +19,7 @@ from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.state_field import write_state
 from stromboli.live.status import object_path
 from stromboli.live.workers import run_workers
 
@@ -139,13 +140,11 @@ class QueueStates:
     async def _set(self, queue: Queue, state: str, *, by_parent: bool) -> None:
         """Have a queue opened or closed; what it is already is left."""
         marked = queue.closed_by_parent
-        path = object_path("Queue", queue.key)
         if by_parent != marked:
             mark = {"metadata": {"annotations": {CLOSED_BY_PARENT: str(by_parent).lower()}}}
-            await self._kube.persist("PATCH", path, msgspec.json.encode(mark), MERGE_PATCH)
+            await self._kube.persist("PATCH", object_path("Queue", queue.key), msgspec.json.encode(mark), MERGE_PATCH)
         if not is_as(queue, state):
-            patch = {"status": {"state": state}}
-            await self._kube.persist("PATCH", f"{path}/status", msgspec.json.encode(patch), MERGE_PATCH)
+            await write_state(self._kube, queue.key, state)
             log.info("queue opened" if state == QueueState.Open else "queue closed", queue=queue.key)
 
 

@@ -11,11 +11,12 @@ import msgspec
 from stromboli.api.crds import SCHEDULING, PodGroupPhase, Queue, QueueState
 from stromboli.api.decisions import SetQueueStatus
 from stromboli.api.errors import InvalidObjectError
-from stromboli.live.client import MERGE_PATCH, ApiError, Kube, Object, already_exists
+from stromboli.live.client import ApiError, Kube, Object, already_exists
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.queue_states import next_state
-from stromboli.live.status import StatusWriter, condition_fields, object_path
+from stromboli.live.state_field import write_state
+from stromboli.live.status import StatusWriter, condition_fields
 from stromboli.state.cluster import ClusterState, object_key
 
 log = Logger(__name__)
@@ -146,7 +147,5 @@ async def ensure_queues(kube: Kube, default_queue: str) -> None:
             if not already_exists(error):
                 raise
         else:
-            opened = msgspec.json.encode({"status": {"state": QueueState.Open}})
-            path = f"{object_path('Queue', name)}/status"
-            await kube.persist("PATCH", path, opened, MERGE_PATCH)
+            await write_state(kube, name, QueueState.Open)
             log.info("queue created", queue=name)

@@ -21,6 +21,7 @@ from stromboli.api.decisions import (
     Decision,
     EmitEvent,
     Evict,
+    LiftGate,
     Nominate,
     SetPodGroupStatus,
     SetPodUnscheduled,
@@ -33,6 +34,7 @@ from stromboli.live.contact import Contact
 from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
 from stromboli.live.fence import FencedKube
+from stromboli.live.gates import Gates
 from stromboli.live.leader import LeaderLease, LeadershipLostError
 from stromboli.live.limits import Backoff, Reluctance
 from stromboli.live.logs import Logger
@@ -49,6 +51,7 @@ from stromboli.live.recall import Recall
 from stromboli.live.reflector import COMMANDS, SOURCES, Reflector
 from stromboli.live.set_aside import REASON, SetAside
 from stromboli.live.settings import Settings
+from stromboli.live.state_field import release_states
 from stromboli.live.status import StatusWriter, pod_group_fields
 from stromboli.live.takeover import Takeover
 from stromboli.live.usage_store import UsageMemory, UsageStore
@@ -110,6 +113,7 @@ class Service:
         self._events = Events(self._writer_kube, observer, name, settings.events_per_second)
         mirror.complain(self._tell_of_problem)
         self._recall = Recall(self._writer_kube, mirror)
+        self._gates = Gates(self._writer_kube)
         workers, rate = settings.bind_connections, settings.binds_per_second
         reflectors = {source.kind: Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
         self._reflectors = list(reflectors.values())
@@ -315,7 +319,7 @@ class Service:
             await self._usage.restore()
             tasks.create_task(self._usage.run(), name="usage")
         writers = (self._events, self._binder, self._recall, self._evictor, self._status, self._pod_conditions)
-        for part in (*writers, self._set_aside, self._pod_groups, self._queue_states):
+        for part in (*writers, self._gates, self._set_aside, self._pod_groups, self._queue_states):
             tasks.create_task(part.run(), name=type(part).__name__)
         tasks.create_task(self._operator.run(), name="operator")
         tasks.create_task(self._schedule(), name="ticks")
@@ -357,6 +361,7 @@ class Service:
             self._queues_missing.clear()
             try:
                 await ensure_queues(self._writer_kube, self.settings.default_queue)
+                await release_states(self._writer_kube)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("queues not created", error)
                 self._queues_missing.set()
@@ -435,6 +440,7 @@ class Service:
         self._binder.submit(by_type[Bind], snapshot, self._ticks.number)
         self._evictor.evict(by_type[Evict], self._ticks.number)
         self._evictor.nominate(by_type[Nominate])
+        self._gates.lift(by_type[LiftGate])
         self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
         self._pod_conditions.tell(by_type[SetPodUnscheduled])
         for queue in by_type[SetQueueStatus]:

@@ -27,6 +27,7 @@ from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.state_field import write_state
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 
@@ -165,23 +166,35 @@ class StatusWriter:
                 self._queue.put_nowait(at)
 
     async def _write(self, at: Key, wanted: _Wanted) -> None:
-        kind, key = at
-        path = object_path(kind, key)
-        target = f"{path}/status" if await self._subresource(kind) else path
-        holds = {"metadata": {"resourceVersion": wanted.version}} if wanted.version else {}
-        body = msgspec.json.encode({**holds, "status": wanted.status})
         try:
-            answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
+            answer = await self._send(at, wanted)
         except ApiError as error:
             if error.status == 404:
                 # The object is gone, or its definition was replaced by one without, or with, a subresource.
-                self._has_subresource.pop(kind, None)
-                raise
-            if error.status != 409 or wanted.version:
-                raise
-            answer = await self._kube.persist("PATCH", target, body, MERGE_PATCH)
+                self._has_subresource.pop(at[0], None)
+            raise
         self._written[at] = (wanted.status, _ANSWER.decode(answer).metadata.resource_version or "")
-        self._observer.status_result(kind, "written")
+        self._observer.status_result(at[0], "written")
+
+    async def _send(self, at: Key, wanted: _Wanted) -> bytes:
+        """Write the fields of a status; returns the object as it then is."""
+        kind, key = at
+        path, fields, version = object_path(kind, key), wanted.status, wanted.version
+        target = f"{path}/status" if await self._subresource(kind) else path
+        if kind == "Queue" and "state" in fields and target != path:
+            answer = await write_state(self._kube, key, fields["state"], version)
+            # The others are ours alone.
+            fields, version = {name: value for name, value in fields.items() if name != "state"}, ""
+            if not fields:
+                return answer
+        holds = {"metadata": {"resourceVersion": version}} if version else {}
+        body = msgspec.json.encode({**holds, "status": fields})
+        try:
+            return await self._kube.persist("PATCH", target, body, MERGE_PATCH)
+        except ApiError as error:
+            if error.status != 409 or version:
+                raise
+            return await self._kube.persist("PATCH", target, body, MERGE_PATCH)
 
     async def _subresource(self, kind: str) -> bool:
         if kind not in self._has_subresource:

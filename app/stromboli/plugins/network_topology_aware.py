@@ -52,7 +52,7 @@ class NetworkTopologyAwareArguments(ResourceWeights):
     """More resources that count, separated by commas."""
     normal_pods: bool = Field(default=True, alias="hypernode.binpack.normal-pod.enable")
     """Whether pods without a topology of their own pack HyperNodes as well."""
-    fading: float = Field(default=0.8, alias="hypernode.binpack.normal-pod.fading", strict=False)
+    fading: float = Field(default=0.8, alias="hypernode.binpack.normal-pod.fading")
     """For those, how much each tier counts relative to the tier below; with 0 only tier 1 counts."""
     max_evicting: int = Field(default=8, alias="hypernode.gradient.evict.max-hypernodes")
     """How many HyperNodes are offered at most when victims make the room."""

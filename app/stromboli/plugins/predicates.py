@@ -120,6 +120,7 @@ class Predicates(Plugin):
         #: what the nodes themselves say, by the terms of classes
         self._known: dict[bytes, list[tuple[str, Mask]]] = {}
         self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
+        self._heeds_readiness = view.rules.ready_nodes
         #: by class
         self._scopes: dict[int, Scope] = {}
         #: the pod that was asked about last, and when
@@ -224,6 +225,10 @@ class Predicates(Plugin):
                     yield "node(s) had untolerated taints", ~failing
                 else:
                     yield f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}", ~failing
+        if self._heeds_readiness:
+            not_ready = taints.not_ready(tolerations, facts)
+            if not_ready is not None:
+                yield "node(s) were not ready", ~not_ready
 
     def _by_placed_pods(self, pod: PodRecord) -> Filters:
         enabled = self.arguments

@@ -33,6 +33,8 @@ class Proportion(Plugin):
 
     def open(self, view: View) -> None:
         self._view = view
+        #: whether the number of pods counts
+        self._pods = view.counts_pods
         queues = [queue for queue in view.queues.values() if queue.has_jobs]
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
@@ -79,7 +81,7 @@ class Proportion(Plugin):
         row = self._row[queue.name]
         request = self._view.request(pod)
         held, limit = self._allocated[row], self._deserved[row]
-        room = shares.copies_within(limit, held, request, count)
+        room = shares.copies_within(limit, held, request, count, self._pods)
         pool = self._pools[row] if self._pools and room else None
         kept = room if pool is None else pool.copies(request, room)
         if kept == count:
@@ -87,7 +89,7 @@ class Proportion(Plugin):
         got = tried(self._view, self._view.jobs[pod.job])
         if pool is not None and kept < room:
             return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
-        columns = shares.exceeded(held + (room + 1) * request, limit, request)
+        columns = shares.exceeded(held + (room + 1) * request, limit, request, self._pods)
         excess = Excess(queue.name, held, request, limit, columns, tried=got)
         return room, excess.reason(self._view, Limit.Deserved)
 
@@ -97,13 +99,14 @@ class Proportion(Plugin):
             return reasons.queue_not_open(queue)
         row, request = self._row[queue.name], self._view.requested(pods)
         held = self._allocated[row]
-        columns = shares.exceeded(held + request, self._limit[row], request)
+        columns = shares.exceeded(held + request, self._limit[row], request, self._pods)
         if columns:
             return Excess(queue.name, held, request, self._limit[row], columns).reason(self._view, Limit.Capability)
         if self._pools and not self._pools[row].copies(request, 1):
             return self._pools[row].excess(queue.name, held, request).reason(self._view, Limit.Capability)
         deserved = self._deserved[row]
-        columns = [c for c in shares.exceeded(held + request, deserved, request) if held[c] > deserved[c] - TOLERANCE]
+        above = shares.exceeded(held + request, deserved, request, self._pods)
+        columns = [c for c in above if held[c] > deserved[c] - TOLERANCE]
         if columns:
             return Excess(queue.name, held, request, deserved, columns).reason(self._view, Limit.Deserved)
         return None
@@ -115,7 +118,7 @@ class Proportion(Plugin):
             return reasons.queue_not_open(queue)
         row, request = self._row[queue.name], self._view.requested(pods)
         held, limit = self._allocated[row], self._deserved[row]
-        columns = shares.exceeded(held + request, limit, request)
+        columns = shares.exceeded(held + request, limit, request, self._pods)
         if not columns:
             return None
         return Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
@@ -139,7 +142,7 @@ class Proportion(Plugin):
         if not self._view.rules.served_next:
             return None
         gives = np.zeros(len(self._view.queues), np.bool_)
-        wanted, of = shares.asked(self._view.request(pod)), self._index
+        wanted, of = shares.asked(self._view.request(pod), self._pods), self._index
         gives[of] = shares.may_give(self._allocated, self._deserved, wanted, smallest[of], largest[of])
         return gives
 
@@ -157,9 +160,9 @@ class Proportion(Plugin):
             queue, request = view.jobs[candidate.job].queue, view.request(candidate)
             row = self._row[queue.name]
             held = left.get(row, self._allocated[row])
-            if not shares.stays_above(held, request, wanted, self._deserved[row]):
+            if not shares.stays_above(held, request, wanted, self._deserved[row], pods=self._pods):
                 continue
-            if self._pools and not shares.keeps(held, request, self._guarantee[row]):
+            if self._pools and not shares.keeps(held, request, self._guarantee[row], self._pods):
                 continue
             if ours <= shares.dominant_share(held - request, self._deserved[row]):
                 left[row] = held - request
@@ -176,7 +179,7 @@ class Proportion(Plugin):
         row = self._row[job.queue.name]
         held = self._allocated[row] + self._inqueue[row] - self._elastic[row]
         request, limit = shares.admission_request(self._view, job), self._limit[row]
-        columns = shares.exceeded(held + request, limit, request)
+        columns = shares.exceeded(held + request, limit, request, self._pods)
         if not columns:
             return Vote.Permit
         excess = Excess(
@@ -294,7 +297,7 @@ class Proportion(Plugin):
 
     def _pools_of_queues(self) -> list[guarantees.Pool]:
         """What guarantees leave to each queue with jobs."""
-        cluster = guarantees.Pool.cluster(self._view.total, self._kept.sum(axis=0))
+        cluster = guarantees.Pool.cluster(self._view.total, self._kept.sum(axis=0), self._pods)
         cluster.change(self._kept.sum(axis=0) - self._guarantee.sum(axis=0))
         pools = [cluster.part(kept) for kept in self._guarantee]
         for pool, held in zip(pools, self._allocated, strict=True):

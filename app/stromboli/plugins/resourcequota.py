@@ -1,28 +1,33 @@
 """resourcequota: jobs are admitted only as far as the ResourceQuotas of their namespace allow.
 
-What jobs admitted in this session ask for counts as used until the quota's own status shows it. Scopes are not
-considered.
+What jobs admitted in this session ask for counts as used until the quota's own status shows it. Pods that exist are in
+what is used: of their job only what it lacks to start is asked for beyond that. Volcano knows neither scopes nor that,
+and compares `requests.cpu` with nothing but `requests.cpu`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TypeAlias
+from typing import Any
 
 from stromboli.api import quantity
-from stromboli.api.errors import InvalidQuantityError
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import ResourceAmounts, in_bytes
+from stromboli.api.resources import in_bytes
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin, Verdict, Vote
 from stromboli.framework.view import View
+from stromboli.kube import quotas
+from stromboli.kube.quotas import Amounts, Counted
+from stromboli.state.pods import PodRecord
+from stromboli.state.reads import Reads
 
-#: exact amounts by the names that a quota uses, such as `requests.cpu`, `cpu` or `count/pods`
-Amounts: TypeAlias = Mapping[str, Fraction]
+_ENDED = (PodState.Succeeded, PodState.Failed)
+_NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,54 +37,91 @@ class Quota:
     name: str
     hard: Amounts
     used: Amounts
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a job asks of the quotas of its namespace, by their names for it."""
+
+    #: what it needs to start
+    asked: Amounts
+    #: what its pods count for already
+    held: Amounts
+    #: None where scopes are not considered
+    counted: Counted | None
 
 
 class ResourceQuota(Plugin):
     name = "resourcequota"
+    reads = Reads(fields=("terminating",))
 
     def open(self, view: View) -> None:
+        self._view = view
+        self._common = quotas.common_name if view.rules.quotas else str
         self._quotas: defaultdict[str, list[Quota]] = defaultdict(list)
         for manifest in view.snapshot.objects.get("ResourceQuota", {}).values():
             metadata, status = manifest.get("metadata") or {}, manifest.get("status") or {}
-            quota = Quota(metadata.get("name", ""), _amounts(status.get("hard")), _amounts(status.get("used")))
+            hard = quotas.hard_of(manifest) if view.rules.quotas else status.get("hard")
+            quota = Quota(metadata.get("name", ""), quotas.amounts(hard), quotas.amounts(status.get("used")), manifest)
             self._quotas[metadata.get("namespace") or "default"].append(quota)
         #: whether a job that holds places is known to be in what is used
         self._knows_pods = view.rules.admission
-        #: what the jobs admitted in this session ask for, by namespace
-        self._admitted: defaultdict[str, defaultdict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        #: what the jobs admitted in this session ask for beyond what is used, by quota
+        self._admitted: defaultdict[int, defaultdict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
 
     def job_enqueueable(self, job: Job) -> Verdict:
-        if self._knows_pods and job.allocated_count:
-            return Vote.Permit
-        asked = _amounts(job.pod_group.spec.min_resources)
-        admitted = self._admitted[job.namespace]
-        for quota in self._quotas.get(job.namespace, ()):
+        for quota, more in self._asked(job):
+            admitted = self._admitted[id(quota)]
             exceeded = sorted(
                 name
-                for name in asked.keys() & quota.hard.keys()
-                if quota.used.get(name, 0) + admitted[name] + asked[name] > quota.hard[name]
+                for name, amount in more.items()
+                if quota.used.get(name, 0) + admitted[name] + amount > quota.hard[name]
             )
             if exceeded:
-                taken = {name: quota.used.get(name, Fraction(0)) + admitted[name] for name in exceeded}
-                return _insufficient(job, quota, taken, asked)
+                taken = {name: quota.used.get(name, _NOTHING) + admitted[name] for name in exceeded}
+                return _insufficient(job, quota, taken, more)
         return Vote.Permit
 
     def job_enqueued(self, job: Job) -> None:
-        if self._knows_pods and job.allocated_count:
+        for quota, more in self._asked(job):
+            for name, amount in more.items():
+                self._admitted[id(quota)][name] += amount
+
+    def _asked(self, job: Job) -> Iterator[tuple[Quota, Amounts]]:
+        """The quotas that are about a job, and what it asks of each beyond what is used, by the quota's names."""
+        known = self._quotas.get(job.namespace)
+        if not known or job.pod_group.spec.min_resources is None or (self._knows_pods and job.allocated_count):
             return
-        for name, amount in _amounts(job.pod_group.spec.min_resources).items():
-            self._admitted[job.namespace][name] += amount
+        claim = self._claim(job)
+        for quota in known:
+            if claim.counted is None or quotas.counts(quota.manifest, claim.counted):
+                yield quota, dict(self._beyond(quota, claim))
 
+    def _beyond(self, quota: Quota, claim: Claim) -> Iterator[tuple[str, Fraction]]:
+        for name in quota.hard:
+            common = self._common(name)
+            if common in claim.asked:
+                held = claim.held.get(common, _NOTHING)
+                # A quota with less in use does not know of the pods yet.
+                known = held if quota.used.get(name, _NOTHING) >= held else _NOTHING
+                yield name, max(claim.asked[common] - known, _NOTHING)
 
-def _amounts(resources: ResourceAmounts | None) -> Amounts:
-    """Exact amounts of a resource list, without what is not a quantity."""
-    out = {}
-    for name, value in (resources or {}).items():
-        try:
-            out[name] = quantity.parse(value)
-        except InvalidQuantityError:
-            continue
-    return out
+    def _claim(self, job: Job) -> Claim:
+        given = job.pod_group.spec
+        if not self._view.rules.quotas:
+            return Claim(quotas.amounts(given.min_resources), {}, None)
+        pods = self._pods(job)
+        least = quotas.used_by(pods[: job.min_available])
+        asked = {**least, **dict.fromkeys(quotas.PODS, Fraction(job.min_available))}
+        asked |= quotas.asked_for(given.min_resources)
+        counted = Counted.of(asked, given.priority_class_name, pods[0] if pods else None)
+        return Claim(asked, quotas.used_by(pods), counted)
+
+    def _pods(self, job: Job) -> list[PodRecord]:
+        """The pods of a job that have not ended, by name."""
+        pods = (pod for pod in self._view.members(job) if self._view.pods.state[pod.row] not in _ENDED)
+        return sorted(pods, key=lambda pod: pod.name)
 
 
 def _insufficient(job: Job, quota: Quota, taken: Amounts, asked: Amounts) -> Reason:

@@ -22,6 +22,7 @@ from stromboli.api.errors import DocumentError, PolicyError
 from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import Compatibility
+from stromboli.policy.scalars import boolean, validated
 from stromboli.policy.switches import (
     HIERARCHY,
     OFF_BY_DEFAULT,
@@ -250,9 +251,10 @@ class _Reader:
             switch = SWITCH_OF_KEY.get(key)
             if switch is None or value is None:
                 continue
-            if not isinstance(value, bool):
+            on = boolean(value) if isinstance(value, str) else value
+            if not isinstance(on, bool):
                 self._wrong(f"{path}.{key}", f"should be true or false, not {shown(value)}")
-            elif switches.setdefault(switch, value) != value:
+            elif switches.setdefault(switch, on) != on:
                 self._wrong(f"{path}.{key}", "contradicts the other spelling of the same switch")
             if switch in WITHOUT_EFFECT:
                 self.notes.append(f"{path}.{key} has no effect: Volcano knows it, nothing here reads it")
@@ -286,7 +288,7 @@ class _Reader:
                 self._wrong(path, f"{name!r} takes no arguments, but got {listed(arguments)}")
             return None
         try:
-            return model.model_validate(arguments)
+            return validated(model, arguments)
         except ValidationError as err:
             for error in err.errors(include_url=False):
                 self._argument(path, error, model)
@@ -320,7 +322,7 @@ class _Reader:
 
     def _evictions(self, value: object) -> EvictionSettings:
         try:
-            return EvictionSettings.model_validate(self._mapping("evictions", value))
+            return validated(EvictionSettings, self._mapping("evictions", value))
         except ValidationError as err:
             for error in err.errors(include_url=False):
                 self._argument("evictions", error, EvictionSettings)

@@ -15,7 +15,9 @@ _LONGEST = 30 * 86_400.0
 class EvictionSettings(BaseModel):
     """The key `evictions` of a policy."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
 
     most: int = Field(default=5, ge=1, le=1_000, alias="maxRepeats")
     """How often a job that got places back may be evicted again for the same queue within `window`."""

@@ -137,6 +137,20 @@ class Rules:
         "a node that is overcommitted in cpu or memory takes no pod that requests anything",
         "it takes pods that request none of what it is overcommitted in, as kube-scheduler does",
     )
+    quotas: bool = _rule(
+        "names in ResourceQuotas and minResources are compared letter by letter, scopes are not considered, and pods "
+        "that exist count twice",
+        "`requests.cpu` is `cpu`, each pod is one of `pods`, a quota counts the pods of its scopes, and pods that are "
+        "in what is used count once",
+    )
+    pods_of_queues: bool = _rule(
+        "`pods` in a queue's capability, deserved and guarantee is no limit",
+        "where any queue names `pods`, it counts like any resource, and each pod is one",
+    )
+    ready_nodes: bool = _rule(
+        "a node whose condition Ready is not True takes pods until it is tainted",
+        "it takes none but those that tolerate the taint",
+    )
     volume_limits: bool = _rule(
         "a node without the driver of a claim takes nobody, even for volumes that no driver attaches",
         "limits are what CSINodes say",

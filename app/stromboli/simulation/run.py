@@ -70,7 +70,8 @@ def run(
     """
     out: Run | None = None
     successive = Successive(engine, environment)
-    for cycle in range(cycles):
+    cycle, last = 0, cycles
+    while cycle < last:
         moment = time.time() if now is None else now
         result = _decide(successive, state.snapshot(), moment)
         if out is None:
@@ -95,7 +96,10 @@ def run(
                     out.nominated[decision.key] = node
         pipelined = int((result.session.view.pods.state == PodState.Pipelined).sum())
         out.cycles.append({"bound": bound, "evicted": evicted, "pipelined": pipelined})
-        if cycle + 1 < cycles:
+        cycle += 1
+        # A pod whose gate was lifted gets its place from the session after.
+        last = max(last, cycle + bool(result.session.lifted))
+        if cycle < last:
             advance(state, result.decisions, moment, nominating=nominating)
     assert out is not None
     return out

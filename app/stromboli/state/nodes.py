@@ -26,9 +26,16 @@ class NodeRecord(Struct, frozen=True, gc=False):
     annotations: dict[str, str]
     taints: tuple[objects.Taint, ...]
     unschedulable: bool
+    #: the status of the condition Ready; empty where the node does not say
+    ready: str
     images: tuple[objects.ContainerImage, ...]
     capacity: objects.ResourceList
     allocatable: objects.ResourceList
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet reports that it is ready, or the node says nothing of it."""
+        return self.ready in ("", "True")
 
     @classmethod
     def of(cls, node: objects.Node) -> NodeRecord:
@@ -40,6 +47,7 @@ class NodeRecord(Struct, frozen=True, gc=False):
             annotations=node.metadata.annotations or {},
             taints=tuple(node.spec.taints or ()),
             unschedulable=bool(node.spec.unschedulable),
+            ready=next((each.status or "" for each in node.status.conditions or () if each.type == "Ready"), ""),
             images=tuple(node.status.images or ()),
             capacity=node.status.capacity or {},
             allocatable=node.status.allocatable or {},

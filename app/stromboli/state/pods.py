@@ -24,8 +24,10 @@ _ROLE = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
 #: whether a pod agrees to be evicted, as an annotation or a label
 PREEMPTABLE = "volcano.sh/preemptable"
+#: a scheduling gate, and the annotation that asks for it: the pod waits until its queue has room
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 #: annotations that are kept with a pod whatever plugins read
-CORE_ANNOTATIONS = (*sorted(MANAGED_ANNOTATIONS), _ROLE, _PRIORITY, PREEMPTABLE)
+CORE_ANNOTATIONS = (*sorted(MANAGED_ANNOTATIONS), _ROLE, _PRIORITY, PREEMPTABLE, QUEUE_GATE)
 _NO_STRINGS: Mapping[str, str] = {}
 
 IntColumn = npt.NDArray[np.int32]
@@ -71,6 +73,11 @@ class PodRecord(Struct, frozen=True, gc=False, eq=False):
     def host_network(self) -> bool:
         """Whether it uses its node's network, where a plugin declares that it reads this."""
         return bool(self._declared("host_network"))
+
+    @property
+    def terminating(self) -> bool:
+        """Whether it has an active deadline, where a plugin declares that it reads this."""
+        return bool(self._declared("terminating"))
 
     @property
     def priority_class_name(self) -> str:

@@ -23,6 +23,7 @@ FIELDS: Mapping[str, Callable[[objects.Pod], Hashable]] = {
     "priority_class_name": lambda pod: pod.spec.priority_class_name or "",
     "scheduler_name": lambda pod: pod.spec.scheduler_name or "",
     "host_network": lambda pod: bool(pod.spec.host_network),
+    "terminating": lambda pod: pod.spec.active_deadline_seconds is not None,
 }
 
 

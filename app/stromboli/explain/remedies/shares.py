@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from stromboli.explain.preemption import RECLAIMING
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
 from stromboli.framework.job import lineage
+from stromboli.kube.quotas import PODS as PODS_OF_QUOTAS
+from stromboli.kube.quotas import asked_for, common_name, hard_of
 from stromboli.state.cluster import ClusterState
 
 #: the weight beyond which nothing is proposed
@@ -44,7 +47,8 @@ def limits(case: Case) -> Iterator[Candidate]:
         if gauges is not None and gauges.limit is not None and queue.spec.capability:
             held = gauges.amounts["allocated"] + gauges.amounts.get("inqueue", 0.0)
             wanted = held + needs
-            short = {c for c in np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist() if c != PODS} & {
+            over_limit = np.flatnonzero((wanted > gauges.limit) & (needs > 0)).tolist()
+            short = {c for c in over_limit if c != PODS or view.counts_pods} & {
                 view.dimensions.index(each) for each in queue.spec.capability if each in view.dimensions
             }
             if short:
@@ -90,21 +94,22 @@ def quotas(case: Case) -> Iterator[Candidate]:
     job = case.job
     if case.reason != "ResourceQuotaExceeded" or job is None:
         return
-    asked = job.pod_group.spec.min_resources or {}
-    quotas = case.rehearsal.state.objects["ResourceQuota"]
-    raised = {key: quota for key, quota in quotas.items() if key.startswith(f"{job.namespace}/")}
+    given = job.pod_group.spec.min_resources or {}
+    asked = dict.fromkeys(PODS_OF_QUOTAS, Fraction(job.min_available)) | asked_for(given)
+    of_namespace = case.rehearsal.state.objects["ResourceQuota"]
+    raised = {key: quota for key, quota in of_namespace.items() if key.startswith(f"{job.namespace}/")}
 
     def change(state: ClusterState) -> None:
         for manifest in raised.values():
-            status = manifest.get("status") or {}
-            hard = {name: _sum(value, asked.get(name, 0)) for name, value in (status.get("hard") or {}).items()}
+            status, limits = manifest.get("status") or {}, hard_of(manifest).items()
+            hard = {name: _sum(value, asked.get(common_name(name), Fraction(0))) for name, value in limits}
             state.upsert("ResourceQuota", {**manifest, "status": {**status, "hard": hard}})
 
-    words = f"raise ResourceQuota {', '.join(raised)} by {listed(asked)}"
+    words = f"raise ResourceQuota {', '.join(raised)} by {listed(given)}"
     yield Candidate(words, "admin", change)
 
 
-def _sum(one: str | int | float, other: str | int | float) -> str:
-    """Two quantities together."""
-    total = quantity.parse(one) + quantity.parse(other)
+def _sum(one: str | int | float, more: Fraction) -> str:
+    """A quantity and an amount on top."""
+    total = quantity.parse(one) + more
     return f"{math.ceil(total * 1000)}m"

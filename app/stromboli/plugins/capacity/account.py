@@ -35,6 +35,8 @@ class Account:
     deserves: Mask
     #: devices that claims ask for, which are no dimension
     devices: DeviceQuota
+    #: whether the number of pods counts
+    pods: bool = False
     #: the dominant part of what it deserves, as the order of queues sees it
     share: float = 0.0
     #: whether it deserves nothing: then it comes after all queues below their share
@@ -53,7 +55,7 @@ class Account:
 
     def derive(self) -> None:
         """Work out what follows from what it deserves, which stays for the session."""
-        self.undeserving = not (np.delete(self.deserved, PODS) >= TOLERANCE).any()
+        self.undeserving = not (self.deserved if self.pods else np.delete(self.deserved, PODS)).max() >= TOLERANCE
         self.update_share()
 
     def update_share(self) -> None:
@@ -78,7 +80,7 @@ def deserves_more(account: Account, request: Vector) -> bool:
     """Whether the queue stays within what it deserves in one of the dimensions that are requested."""
     future = account.allocated + request
     used = (future >= TOLERANCE) | (account.deserved >= TOLERANCE)
-    return bool((shares.asked(request) & used & (future < account.deserved + TOLERANCE)).any())
+    return bool((shares.asked(request, account.pods) & used & (future < account.deserved + TOLERANCE)).any())
 
 
 def named(account: Account) -> Mask:
@@ -90,7 +92,7 @@ def named(account: Account) -> Mask:
 
 def deserves_all(account: Account, request: Vector) -> bool:
     """Whether the queue stays within what it deserves of all that is requested, where it is said what that is."""
-    counted = shares.asked(request) & named(account)
+    counted = shares.asked(request, account.pods) & named(account)
     future = account.allocated[counted] + request[counted]
     return bool(counted.any() and (future < account.deserved[counted] + TOLERANCE).all())
 
@@ -99,14 +101,14 @@ def keeps_share(account: Account, held: Vector, request: Vector, wanted: Vector)
     """Whether a queue that holds `held` gives a pod and keeps what it deserves; one that deserves nothing gives all."""
     if not deserves_any(account, request):
         return True
-    return shares.stays_above(held, request, wanted, account.deserved, named(account))
+    return shares.stays_above(held, request, wanted, account.deserved, named(account), account.pods)
 
 
 def gives_way(account: Account, held: Vector, request: Vector) -> bool:
     """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
     if not deserves_any(account, request):
         return True
-    return bool((shares.asked(request) & named(account) & (held > account.deserved)).any())
+    return bool((shares.asked(request, account.pods) & named(account) & (held > account.deserved)).any())
 
 
 def parting(one: Account, other: Account) -> tuple[Account, Account]:

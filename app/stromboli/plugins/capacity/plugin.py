@@ -114,7 +114,7 @@ class Capacity(Plugin):
         request = self._view.request(pod)
         room = count
         for account in self._accounts[queue.name].path:
-            fit = shares.copies_within(account.limit, account.allocated, request, room)
+            fit = shares.copies_within(account.limit, account.allocated, request, room, account.pods)
             if fit < room:
                 room = fit
                 why = self._over(account, account.allocated + (fit + 1) * request, request, [pod])
@@ -160,7 +160,7 @@ class Capacity(Plugin):
         deserves = deserves_all if self._view.rules.served_next else deserves_more
         if any(deserves(each, request) for each in (account, *ancestors)):
             return None
-        columns = np.flatnonzero(shares.asked(request)).tolist()
+        columns = np.flatnonzero(shares.asked(request, account.pods)).tolist()
         excess = Excess(queue.name, account.allocated, request, account.deserved, columns)
         return excess.reason(self._view, Limit.Deserved)
 
@@ -169,7 +169,7 @@ class Capacity(Plugin):
         wanted, own = view.request(pod), self._accounts[view.jobs[pod.job].queue.name]
 
         def at_stake(account: Account, request: Vector) -> bool:
-            alike = (shares.asked(request) & shares.asked(wanted)).any()
+            alike = (shares.asked(request, own.pods) & shares.asked(wanted, own.pods)).any()
             return bool(alike) and not self._equally_undeserving(own, account, wanted, request)
 
         victims = self._surplus(own, candidates, at_stake, lambda account: self._ancestors_apart(account, own))
@@ -182,7 +182,7 @@ class Capacity(Plugin):
         if not self._view.rules.served_next:
             return None
         held, (deserved, guarantee, counted) = self._held, self._dues()
-        wanted = shares.asked(self._view.request(pod))
+        wanted = shares.asked(self._view.request(pod), self._view.counts_pods)
         keep = shares.may_give(held, deserved, counted & wanted, smallest, largest)
         asked = np.any((largest > 0) & wanted, axis=1)
         undeserved = asked & ~np.any((deserved >= TOLERANCE) & (least >= TOLERANCE), axis=1)
@@ -243,7 +243,7 @@ class Capacity(Plugin):
         """Whether all above a queue that are not above the one that takes have more than they are guaranteed."""
         if not self._view.rules.kept_guarantees:
             return True
-        asked = shares.asked(request)
+        asked = shares.asked(request, own.pods)
         return all(
             (above.guarantee < left.get(above.queue.name, above.allocated) - request + TOLERANCE)[asked].all()
             for above in account.path[1:]
@@ -321,7 +321,7 @@ class Capacity(Plugin):
     def _over_admission(self, account: Account, request: Vector) -> Reason | None:
         """Why a queue has no room for one more job, given what is held and claimed."""
         wanted = account.allocated + account.inqueue - account.elastic + request
-        columns = shares.exceeded(wanted, account.limit, request)
+        columns = shares.exceeded(wanted, account.limit, request, account.pods)
         if not columns:
             return None
         name, held, claimed, elastic = account.queue.name, account.allocated, account.inqueue, account.elastic
@@ -355,7 +355,7 @@ class Capacity(Plugin):
         return None if queue.open else reasons.queue_not_open(queue)
 
     def _over(self, account: Account, wanted: Vector, request: Vector, pods: Sequence[PodRecord]) -> Reason | None:
-        columns = shares.exceeded(wanted, account.limit, request)
+        columns = shares.exceeded(wanted, account.limit, request, account.pods)
         if not columns:
             return None
         got = tried(self._view, self._view.jobs[pods[0].job])
@@ -451,6 +451,7 @@ class Capacity(Plugin):
             elastic=view.vector(None),
             deserves=deserves,
             devices=DeviceQuota(queue.spec.capability if self.arguments.dynamic_resource_allocation else None),
+            pods=view.counts_pods,
         )
 
     def _link(self) -> None:
@@ -572,7 +573,7 @@ class Capacity(Plugin):
         together = _total(kept) + self._view.vector(None)
         if not together.any():
             return
-        cluster = guarantees.Pool.cluster(self._view.total, together)
+        cluster = guarantees.Pool.cluster(self._view.total, together, self._view.counts_pods)
         for amount in idle:
             cluster.part(amount)
         for top in tops:

@@ -1,0 +1,52 @@
+"""Lifts the scheduling gates of pods that their queues have room for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from stromboli.api.decisions import LiftGate
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
+from stromboli.live.logs import Logger
+from stromboli.live.workers import run_workers
+
+log = Logger(__name__)
+
+_WORKERS = 4
+
+
+class Gates:
+    """Takes the gates of pods as they are decided. What fails is decided again by a later session."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._queue: asyncio.Queue[LiftGate] = asyncio.Queue()
+        #: pods whose gates are on their way to be lifted, by uid
+        self._pending: set[str] = set()
+
+    def lift(self, decided: Iterable[LiftGate]) -> None:
+        """Have the gates of some pods lifted; each of them is the only one of its pod."""
+        for each in decided:
+            if each.uid not in self._pending:
+                self._pending.add(each.uid)
+                self._queue.put_nowait(each)
+
+    async def run(self) -> None:
+        """Lift until cancelled."""
+        await run_workers("gates", _WORKERS, self._work)
+
+    async def _work(self) -> None:
+        while True:
+            gate = await self._queue.get()
+            path = f"/api/v1/namespaces/{gate.namespace}/pods/{gate.name}"
+            # No gate can be added to a pod, so there is no other.
+            patch = {"metadata": {"uid": gate.uid}, "spec": {"schedulingGates": None}}
+            try:
+                await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                if not (isinstance(error, ApiError) and error.status in (404, 409)):
+                    log.recurring("scheduling gate not lifted", error, pod=gate.key)
+            finally:
+                self._pending.discard(gate.uid)

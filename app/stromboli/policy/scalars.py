@@ -1,0 +1,119 @@
+"""Arguments that are written as strings: `"0.5"` for 0.5, `"true"` for true, as ConfigMaps and Helm pass them on.
+
+A string is read as a scalar only where the model refuses a string, so fields that take text get it as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from stromboli.api.documents import Scalar, plain
+from stromboli.api.readers import number
+
+Model = TypeVar("Model", bound=BaseModel)
+
+#: what one replaced string may bring to light are mistakes in others, which validators hid
+_ROUNDS = 8
+#: beyond what YAML takes for a boolean: the words of Go's strconv.ParseBool
+_BOOLEANS = {"1": True, "t": True, "T": True, "0": False, "f": False, "F": False}
+
+
+def validated(model: type[Model], arguments: Mapping[str, Any]) -> Model:
+    """The model of these arguments, in which a string stands for the scalar that it would be without quotes.
+
+    Raises ValidationError.
+    """
+    given: Mapping[str, Any] = arguments
+    for _ in range(_ROUNDS):
+        try:
+            return model.model_validate(given)
+        except ValidationError as error:
+            given = _unshared(given)
+            if not _replace_strings(given, error):
+                raise
+    return model.model_validate(given)
+
+
+def _replace_strings(arguments: Any, error: ValidationError) -> bool:
+    """Replace the strings that were refused and are scalars of the wanted kind; whether there were any."""
+    replaced = False
+    for detail in error.errors(include_url=False, include_context=False):
+        at = _place(arguments, detail["loc"]) if isinstance(detail["input"], str) else None
+        if at is None or detail["type"] == "extra_forbidden":
+            continue
+        holder, key = at
+        text = holder[key]
+        # An error of another member of a union may have replaced it already.
+        value = _READERS.get(detail["type"], _anything)(text) if isinstance(text, str) else None
+        if value is not None:
+            holder[key] = value
+            replaced = True
+    return replaced
+
+
+def _place(arguments: Any, loc: Sequence[int | str]) -> tuple[Any, Hashable] | None:
+    """The container and the key of the string that an error is about; None when it is about no string.
+
+    A location may go on behind the string, with the member of a union. Where a validator gathers dotted keys into one
+    mapping, its path is the end of the key that the policy has.
+    """
+    holder = arguments
+    for key in loc:
+        try:
+            value = holder[key]
+        except (LookupError, TypeError):
+            break
+        if isinstance(value, str):
+            return holder, key
+        holder = value
+    path = ".".join(map(str, loc))
+    for key, value in arguments.items():
+        if path and isinstance(value, str) and f".{key}".endswith(f".{path}"):
+            return arguments, key
+    return None
+
+
+def _scalar(text: str) -> Scalar:
+    try:
+        return plain(text)
+    except ValueError:
+        return None
+
+
+def boolean(text: str) -> bool | None:
+    """What YAML or Go's strconv.ParseBool takes a text for; None when it is no boolean."""
+    value = _BOOLEANS.get(text, _scalar(text))
+    return value if isinstance(value, bool) else None
+
+
+def _integer(text: str) -> int | None:
+    value = _scalar(text)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(text: str) -> float | None:
+    value = _scalar(text)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else number(text)
+
+
+def _anything(text: str) -> Scalar:
+    value = _scalar(text)
+    return None if isinstance(value, str) else value
+
+
+#: by the kind of error
+_READERS: Mapping[str, Callable[[str], Scalar]] = {
+    **dict.fromkeys(("bool_type", "bool_parsing"), boolean),
+    **dict.fromkeys(("int_type", "int_parsing"), _integer),
+    **dict.fromkeys(("float_type", "float_parsing"), _number),
+}
+
+
+def _unshared(value: Any) -> Any:
+    """A copy whose containers occur once each, also where YAML's aliases made one occur twice."""
+    if isinstance(value, Mapping):
+        return {key: _unshared(item) for key, item in value.items()}
+    return [_unshared(item) for item in value] if isinstance(value, list) else value
