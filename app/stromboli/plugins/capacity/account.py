@@ -35,6 +35,12 @@ class Account:
     deserves: Mask
     #: devices that claims ask for, which are no dimension
     devices: DeviceQuota
+    #: what terminating pods hold beyond `allocated`, without what is promised to others that start when they are gone
+    terminating: Vector
+    #: whether that may be anything
+    differs: bool = False
+    #: the devices of all pods that hold some now; None where nothing is limited in devices
+    devices_now: DeviceQuota | None = None
     #: whether the number of pods counts
     pods: bool = False
     #: the dominant part of what it deserves, as the order of queues sees it
@@ -47,8 +53,9 @@ class Account:
     path: list[Account] = field(init=False)
     #: why nothing can be scheduled in it
     broken: Reason | None = None
-    #: what guarantees leave to it; None where nothing is guaranteed
+    #: what guarantees leave to it, in the end and now; None where nothing is guaranteed, or it is not known yet
     pool: Pool | None = None
+    pool_now: Pool | None = None
 
     def __post_init__(self) -> None:
         self.path = [self]
@@ -65,6 +72,16 @@ class Account:
     def share_of(self, held: Vector) -> float:
         """The share that it would have with some amount."""
         return 1.0 if self.undeserving else shares.dominant_share(held, self.deserved)
+
+    @property
+    def now(self) -> Vector:
+        """What it holds now, or gets at once."""
+        return self.allocated + self.terminating
+
+    @property
+    def standing(self) -> tuple[float, bool]:
+        """Its place among its siblings: what terminating pods hold counts."""
+        return max(self.share, self.share_of(self.now)) if self.differs else self.share, self.undeserving
 
     def ancestors(self, level: int) -> list[Account]:
         """Its parent, grandparent and so on, `level` at most."""
@@ -134,7 +151,7 @@ class PlaceInTree:
 
     def _compared_with(self, other: PlaceInTree) -> tuple[tuple[float, bool], tuple[float, bool]]:
         left, right = parting(self._account, other._account)
-        return (left.share, left.undeserving), (right.share, right.undeserving)
+        return left.standing, right.standing
 
     def __lt__(self, other: PlaceInTree) -> bool:
         left, right = self._compared_with(other)
