@@ -72,12 +72,7 @@ class Proportion(Plugin):
     # -- order and limits ------------------------------------------------------------------------------------------
 
     def queue_order(self, queue: Queue) -> tuple[float, float]:
-        """What terminating pods hold counts here: who deletes pods that end slowly comes after those who wait."""
-        share = self._share(queue)
-        if self._differs:
-            row = self._row[queue.name]
-            share = max(share, shares.dominant_share(self._now(row), self._deserved[row]))
-        return -queue.spec.priority, share
+        return -queue.spec.priority, self._share(queue)
 
     def overused(self, queue: Queue) -> Reason | None:
         row = self._row[queue.name]

@@ -37,8 +37,6 @@ class Account:
     devices: DeviceQuota
     #: what terminating pods hold beyond `allocated`, without what is promised to others that start when they are gone
     terminating: Vector
-    #: whether that may be anything
-    differs: bool = False
     #: the devices of all pods that hold some now; None where nothing is limited in devices
     devices_now: DeviceQuota | None = None
     #: whether the number of pods counts
@@ -77,11 +75,6 @@ class Account:
     def now(self) -> Vector:
         """What it holds now, or gets at once."""
         return self.allocated + self.terminating
-
-    @property
-    def standing(self) -> tuple[float, bool]:
-        """Its place among its siblings: what terminating pods hold counts."""
-        return max(self.share, self.share_of(self.now)) if self.differs else self.share, self.undeserving
 
     def ancestors(self, level: int) -> list[Account]:
         """Its parent, grandparent and so on, `level` at most."""
@@ -151,7 +144,7 @@ class PlaceInTree:
 
     def _compared_with(self, other: PlaceInTree) -> tuple[tuple[float, bool], tuple[float, bool]]:
         left, right = parting(self._account, other._account)
-        return left.standing, right.standing
+        return (left.share, left.undeserving), (right.share, right.undeserving)
 
     def __lt__(self, other: PlaceInTree) -> bool:
         left, right = self._compared_with(other)

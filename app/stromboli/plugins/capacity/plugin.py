@@ -427,7 +427,7 @@ class Capacity(Plugin):
             if not starts:
                 # Who is evicted holds the room until they are gone, who is promised it does not yet.
                 account.terminating -= amount
-                account.differs = self._differs = True
+                self._differs = True
             if account is leaf or self._view.rules.ancestor_shares:
                 account.update_share()
         self._changed.add(leaf.queue.name)
@@ -556,7 +556,6 @@ class Capacity(Plugin):
                 each.elastic += elastic[account.queue.index]
                 if ends is not None:
                     each.terminating += ends[account.queue.index]
-                    each.differs = True
         for job in shares.claimants(view):
             claim = shares.reserved(view, job, beyond_allocated=True)
             for each in self._accounts[job.queue.name].path:

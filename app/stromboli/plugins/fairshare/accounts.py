@@ -87,15 +87,10 @@ class Accounts:
         """The row of a job's queue."""
         return self.row[job.queue.name]
 
-    def now(self, row: int) -> Vector:
-        """What a queue holds of the resources that are divided, with what its terminating pods still hold."""
-        held: Vector = self.shared.allocated[row]
-        if self.terminating is None:
-            return held
-        return held + np.maximum(self.terminating[0][row, : self.width], 0)
-
     def held_now(self) -> Matrix:
-        """The same of all queues, without what is only promised, shape (queues, resources)."""
+        """What queues hold of the resources that are divided, with what terminates and without what is only promised,
+        shape (queues, resources).
+        """
         held: Matrix = self.shared.allocated.copy()
         if self.terminating is not None:
             held += self.terminating[0][:, : self.width]

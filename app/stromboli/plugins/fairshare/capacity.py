@@ -28,6 +28,16 @@ class Violation:
     is_quota: bool
 
 
+def over_limit(tree: QueueTree, path: Rows, requested: Vector) -> Violation | None:
+    """The first queue on a path that would go above its limit."""
+    return _first(path, tree.allocated[path], tree.limit[path], requested, is_quota=False)
+
+
+def over_quota(tree: QueueTree, path: Rows, requested: Vector) -> Violation | None:
+    """The first queue on a path whose non-preemptible jobs would go above its quota."""
+    return _first(path, tree.non_preemptible[path], tree.quota[path], requested, is_quota=True)
+
+
 def over_capacity(
     tree: QueueTree,
     path: Rows,

@@ -121,7 +121,7 @@ class FairShare(Plugin):
         """A queue's place among its siblings; age and name decide between equals."""
         found = self._places.get(row)
         if found is None:
-            found = self._places[row] = self._place_with(row, self._accounts.now(row), self._next_request(row))
+            found = self._places[row] = self._place_with(row, self._tree.allocated[row], self._next_request(row))
         return found
 
     def _place_with(self, row: int, held: Vector, job: Vector) -> tuple[object, ...]:
@@ -193,7 +193,10 @@ class FairShare(Plugin):
         job: Job | None = None,
         now: bool = False,
     ) -> Reason | None:
-        """Why a queue has no room for what is wanted, in the order of the tree's resources; `now` with what terminates."""
+        """Why a queue has no room for what is wanted, in the order of the tree's resources.
+
+        `now` is about what may start now, while pods terminate.
+        """
         accounts = self._accounts
         path, ends = accounts.bounds.path(accounts.row[queue.name]), accounts.terminating if now else None
         over = capacity.over_capacity(accounts.bounds, path, wanted, preemptible=preemptible, terminating=ends)
