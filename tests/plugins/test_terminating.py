@@ -44,7 +44,8 @@ def ends(queue: str, count: int, **more: Any) -> list[Any]:
 def test_they_count_to_what_a_queue_may_have(kind: str, running: int, ending: int, starting: int) -> None:
     objs = (*holds("a", running), *ends("a", ending), *wants("a", 6))
     assert bound(run(kind, *objs)) == ({"a": starting} if starting else {})
-    assert bound(run(kind, *objs, compatibility="volcano")) == {"a": 4 - running} if running < 4 else True
+    volcano = bound(run(kind, *objs, compatibility="volcano"))
+    assert volcano.get("a", 0) == 4 - running
 
 
 @KINDS
