@@ -26,7 +26,7 @@ def waits_for_queue(pod: PodRecord) -> bool:
 
 def asks_for_gate(pod: PodRecord) -> bool:
     """Whether a pod has or had the gate by its own will, and so may lose it."""
-    return pod.annotations.get(QUEUE_GATE) == "true"
+    return bool(pod.annotations.get(QUEUE_GATE) == "true")
 
 
 def lift_gates(session: Session, job: Job, pods: Sequence[PodRecord]) -> None:
