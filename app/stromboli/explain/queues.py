@@ -68,7 +68,9 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     guarantee = view.vector(queue.spec.guarantee.resource)
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
     for column, resource in enumerate(view.dimensions):
-        told = [vector[column] for vector in (held, ending, requested, guarantee, *known.values()) if vector is not None]
+        told = [
+            vector[column] for vector in (held, ending, requested, guarantee, *known.values()) if vector is not None
+        ]
         if (column == PODS and not view.counts_pods) or resource == UNKNOWN or not any(told):
             continue
         yield Level(
