@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stromboli.api.reasons import Actionable
-from stromboli.engine import SessionResult
-from tests.builders import gang, node, pod_group, queue
+from stromboli.engine import Engine, SessionResult
+from tests.builders import NOON, gang, node, pod_group, queue, state
 from tests.plugins.queues import bound, evicted, holds, refused, wants, why
 from tests.plugins.sessions import decide, policy
 
@@ -108,3 +108,18 @@ def test_who_is_full_of_terminating_pods_takes_nothing_back() -> None:
     wanted = [pod_group("w", 1, "a"), *gang("w", 1, memory="", nodeSelector={"kubernetes.io/hostname": "m"})]
     result = decide(*objs, *filler, *wanted, by=policy("capacity", actions="allocate, reclaim"))
     assert (bound(result), evicted(result)) == ({}, {})
+
+
+@KINDS
+@pytest.mark.parametrize("deleted", [True, False])
+def test_pods_whose_group_was_deleted_count_until_they_are_gone(kind: str, deleted: bool) -> None:
+    """As with a job that is deleted: its PodGroup goes at once, and its pods end slowly."""
+    nodes, pods = (node("n", cpu="16"), node("m", cpu="16")), gang("gone", 3, memory="", node="n", deleted=deleted)
+    cluster = state(queue("default"), *nodes, *LIMITED[kind], pod_group("gone", 0, "a"), *pods, *wants("a", 6))
+    engine = Engine(by(kind))
+    cluster.delete("PodGroup", "default/gone")
+    assert bound(engine.decide(cluster.snapshot(), now=NOON)) == {"a": 1}
+    for each in pods:
+        cluster.delete("Pod", f"default/{each.metadata.name}")
+    assert bound(engine.decide(cluster.snapshot(), now=NOON)) == {"a": 4}
+    assert not cluster.jobs.left

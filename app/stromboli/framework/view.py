@@ -79,6 +79,8 @@ class View:
         #: what pods request that terminated on a node at the start, of each job; None where there are none or they do
         #: not count
         self.job_terminating: Matrix | None = self.membership.terminating() if rules.terminating else None
+        #: the same of each queue, shape (queues, dimensions), with what pods hold whose PodGroup was deleted
+        self.terminating: Matrix | None = self._terminating() if rules.terminating else None
         #: which queues were closed, or are below one that was; one that nobody opened yet is about to be
         self.closed: Mask = self._closed_queues()
         #: which jobs get nothing more, since their queue was closed
@@ -230,6 +232,20 @@ class View:
         by_queue = Grouped(np.arange(len(self.jobs)), self.jobs.queue, len(self.queues))
         for queue in self.queues.values():
             queue.indices = by_queue.of(queue.index)
+
+    def _terminating(self) -> Matrix | None:
+        found = None if self.job_terminating is None else self.jobs.by_queue(self.job_terminating)
+        left = {row: self.queues[name].index for row, name in self.snapshot.left_queues.items() if name in self.queues}
+        if not left:
+            return found
+        holds = ALLOCATED[self.pods.state] | (self.pods.state == PodState.Releasing)
+        rows = np.flatnonzero(holds & np.isin(self.pods.job, list(left)))
+        rows = np.array([row for row in rows.tolist() if self.record(row).node_name], np.intp)
+        if not len(rows):
+            return found
+        found = np.zeros((len(self.queues), len(self.dimensions))) if found is None else found
+        np.add.at(found, [left[job] for job in self.pods.job[rows].tolist()], self.requests(rows))
+        return found
 
     def _closed_queues(self) -> Mask:
         strict = self.rules.closed_queue

@@ -44,10 +44,10 @@ class Proportion(Plugin):
         self._allocated = held[self._index]
         #: what terminating pods hold beyond that, without what is promised to others that start when they are gone
         self._terminating = np.zeros_like(self._allocated)
-        if view.job_terminating is not None:
-            self._terminating = self._per_queue(view.job_terminating)
+        if view.terminating is not None:
+            self._terminating = view.terminating[self._index]
         #: whether what queues hold now may be something else than what they will hold
-        self._differs = view.job_terminating is not None
+        self._differs = view.terminating is not None
         self._request = self._per_queue(view.job_requested)
         self._keep_guarantees(held)
         self._limit = self._real_capability(queues)

@@ -234,6 +234,7 @@ class ClusterState:
             hyper_nodes=dict(self.hyper_nodes),
             objects={kind: table.frozen() for kind, table in self.objects.items()},
             refused=self.refused.copy(),
+            left_queues={row: group.queue for row, group in self.jobs.left.items()},
             derived=self._derived,
         )
 

@@ -68,7 +68,7 @@ class Capacity(Plugin):
         #: why the whole cluster stands still; only under Volcano's rules
         self._stopped: Reason | None = None
         #: whether what queues hold now may be something else than what they will hold
-        self._differs = view.job_terminating is not None
+        self._differs = view.terminating is not None
         #: what queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
         self._held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
         #: `_dues`, once somebody asked
@@ -547,15 +547,16 @@ class Capacity(Plugin):
         """Add what jobs have and want to their queues and the ancestors."""
         view = self._view
         held, request = view.jobs.by_queue(view.job_allocated), view.jobs.by_queue(view.job_requested)
-        ends = None if view.job_terminating is None else view.jobs.by_queue(view.job_terminating)
         elastic = view.jobs.by_queue(np.maximum(view.job_allocated - view.jobs.min_resources, 0))
         for account in self._accounts.values():
             for each in account.path if account.queue.has_jobs else ():
                 each.allocated += held[account.queue.index]
                 each.request += request[account.queue.index]
                 each.elastic += elastic[account.queue.index]
-                if ends is not None:
-                    each.terminating += ends[account.queue.index]
+        ends = view.terminating
+        for account in () if ends is None else self._accounts.values():
+            for each in account.path:
+                each.terminating += ends[account.queue.index]
         for job in shares.claimants(view):
             claim = shares.reserved(view, job, beyond_allocated=True)
             for each in self._accounts[job.queue.name].path:

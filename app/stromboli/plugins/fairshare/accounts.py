@@ -63,9 +63,12 @@ class Accounts:
         #: what terminating pods hold beyond `allocated`, without what is promised to others that start when they are
         #: gone; and of this, what jobs hold that are never evicted. Shape (queues, resources); None for nothing
         self.terminating: tuple[Matrix, Matrix] | None = None
-        if view.job_terminating is not None:
-            of_all = self._by_queue(view, view.job_terminating, np.ones(len(view.jobs), np.bool_))
-            self.terminating = of_all, self._by_queue(view, view.job_terminating, ~preemptible)
+        if view.terminating is not None:
+            of_all, fixed = np.zeros((2, len(queues), len(names)))
+            of_all[[self.row[name] for name in view.queues]] = view.terminating[:, self.dimensions]
+            if view.job_terminating is not None:
+                fixed += self._by_queue(view, view.job_terminating, ~preemptible)
+            self.terminating = of_all, fixed
         self._count_for_ancestors()
         self.shared = self.bounds.first(self.width)
 
