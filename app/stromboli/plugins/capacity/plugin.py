@@ -553,14 +553,18 @@ class Capacity(Plugin):
                 each.allocated += held[account.queue.index]
                 each.request += request[account.queue.index]
                 each.elastic += elastic[account.queue.index]
-        ends = view.terminating
-        for account in () if ends is None else self._accounts.values():
-            for each in account.path:
-                each.terminating += ends[account.queue.index]
+        if view.terminating is not None:
+            self._count_terminating(view.terminating)
         for job in shares.claimants(view):
             claim = shares.reserved(view, job, beyond_allocated=True)
             for each in self._accounts[job.queue.name].path:
                 each.inqueue += claim
+
+    def _count_terminating(self, held: Matrix) -> None:
+        """Add what terminating pods hold, shape (queues, dimensions), to their queues and the ancestors."""
+        for account in self._accounts.values():
+            for each in account.path:
+                each.terminating += held[account.queue.index]
 
     def _count_devices(self) -> None:
         """Add the devices that pods hold to their queues and the ancestors."""
