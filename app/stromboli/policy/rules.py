@@ -152,6 +152,11 @@ class Rules:
         "they count to what their queue may have until they are gone; a pod that takes their place is promised it, and "
         "starts then",
     )
+    queue_gates: bool = _rule(
+        "the scheduling gate `scheduling.volcano.sh/queue-allocation-gate` stays, as with Volcano's feature gate "
+        "SchedulingGatesQueueAdmission at its default",
+        "it is lifted once the queue can allocate the pod",
+    )
     ready_nodes: bool = _rule(
         "a node whose condition Ready is not True takes pods until it is tainted",
         "it takes none but those that tolerate the taint",

@@ -30,7 +30,9 @@ def asks_for_gate(pod: PodRecord) -> bool:
 
 
 def lift_gates(session: Session, job: Job, pods: Sequence[PodRecord]) -> None:
-    """Lift the gates of those of a job's pods that its queue has room for, in their order."""
+    """Lift the gates of those of a job's pods that its queue has room for, in their order, if the rules say so."""
+    if not session.rules.queue_gates:
+        return
     pods = [pod for pod in pods if pod.row not in session.lifted]
     if not pods:
         return
