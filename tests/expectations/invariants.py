@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from stromboli.api.decisions import Bind
 from stromboli.engine import SessionResult
 from tests.expectations.world import GPU, VALUES, Size, World, asked, evictions
 
@@ -54,6 +55,24 @@ def check_capabilities(world: World, before: Holdings) -> None:
         held = world.held(name)
         for resource, most in amounts_of(spec.get("capability")).items():
             assert held[resource] <= max(most, before[name][resource]), f"{name} holds too much {resource}"
+
+
+def holdings_now(world: World) -> Holdings:
+    """What each queue holds, with those below it and with the pods that terminate."""
+    return {name: world.held_now(name) for name in world.queues}
+
+
+def check_starts(world: World, before: Holdings, result: SessionResult) -> None:
+    """With the pods that terminated when it was decided, no queue came to hold more than it may."""
+    jobs = {job.name: job for job in world.jobs}
+    for name, spec in world.queues.items():
+        started: Counter[str] = Counter()
+        for each in result.decisions:
+            if isinstance(each, Bind) and (job := jobs[each.name.rpartition("-")[0]]).queue in world.below(name):
+                started.update(asked(job))
+        for resource, most in amounts_of(spec.get("capability")).items():
+            if started[resource]:
+                assert before[name][resource] + started[resource] <= most, f"{name} started too much {resource}"
 
 
 def check_guarantees(world: World, before: Holdings) -> None:

@@ -26,8 +26,10 @@ from tests.expectations.invariants import (
     check_given,
     check_guarantees,
     check_nodes,
+    check_starts,
     check_victims,
     holdings,
+    holdings_now,
 )
 from tests.expectations.world import GPU, Job, World, evictions, quantities
 
@@ -145,6 +147,13 @@ class Histories(RuleBasedStateMachine):
         self.world.jobs.remove(data.draw(st.sampled_from(self.world.jobs)))
         self._session()
 
+    @precondition(lambda self: any(job.running for job in self.world.jobs))
+    @rule(data=st.data(), sessions=st.integers(1, 4))
+    def a_tenant_deletes_pods(self, data: st.DataObject, sessions: int) -> None:
+        """They end slowly, and others come at once."""
+        self.world.delete_pods(data.draw(st.sampled_from([job for job in self.world.jobs if job.running])), sessions)
+        self._session()
+
     @rule(size=sizes)
     def a_node_comes(self, size: tuple[int, ...]) -> None:
         assume(len(self.world.nodes) < 4)
@@ -194,13 +203,14 @@ class Histories(RuleBasedStateMachine):
 
     def _session(self) -> Any:
         world = self.world
-        before, moving = holdings(world), world.environment.kept
+        before, before_now, moving = holdings(world), holdings_now(world), world.environment.kept
         waiting = {job.name: job.running for job in world.jobs}
         changes, result = world.session()
         check_nodes(world)
         check_gangs(world)
         check_victims(world, result)
         check_capabilities(world, before)
+        check_starts(world, before_now, result)
         if self.shares != "fairshare" and not moving:
             check_guarantees(world, before)
             check_given(world, before, result)
@@ -211,7 +221,8 @@ class Histories(RuleBasedStateMachine):
 
     def _placed_next(self, beneficiaries: set[str], running: dict[str, int]) -> None:
         """If nothing else changes, who was evicted for is bound once the victims have gone."""
-        for _ in range(1 + self.world.patience):
+        longest = max((left for _, _, left in self.world.leaving.values()), default=0)
+        for _ in range(1 + max(self.world.patience, longest)):
             self.world.session()
         for job in self.world.jobs:
             if job.name in beneficiaries:

@@ -138,6 +138,12 @@ class World:
         self._replace()
         return changes, result
 
+    def delete_pods(self, job: Job, sessions: int) -> None:
+        """A tenant deletes the pods of a job that run, which terminate for so many sessions; others come at once."""
+        for name in [name for name, node in job.pods.items() if node]:
+            self.leaving[name] = job, job.pods.pop(name), sessions
+        job.replace_pods()
+
     def _job(self, pod: str) -> Job:
         name = pod.rpartition("-")[0]
         return next(job for job in self.jobs if job.name == name)
@@ -211,6 +217,14 @@ class World:
         for job in self.jobs:
             if job.queue in below:
                 held.update({name: amount * job.running for name, amount in asked(job).items()})
+        return held
+
+    def held_now(self, queue: str) -> Mapping[str, int]:
+        """The same with what its terminating pods hold."""
+        held = Counter(self.held(queue))
+        for job, _, _ in self.leaving.values():
+            if job.queue in self.below(queue):
+                held.update(asked(job))
         return held
 
     def forget(self) -> None:

@@ -114,6 +114,25 @@ def test_pods_that_were_resized_count_as_they_did() -> None:
     assert recording.replayed().difference is None
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["before it begins", "meanwhile"])
+def test_pods_of_a_group_that_was_deleted_count_again(before: bool) -> None:
+    """Both where a journal begins with them and where the group goes while it is written."""
+    recording = Recording(Engine())
+    held = [pod(f"gone-{number}", "gone", node="n0", deleted=True) for number in range(2)]
+    small = queue("small", capability={"cpu": "3"})
+    recording.follow([node("n0"), queue("default"), small, pod_group("gone", queue="small"), *held])
+    if not before:
+        recording.session()
+    recording.state.delete("PodGroup", "default/gone")
+    recording.state.upsert("PodGroup", pod_group("new", queue="small"))
+    for number in range(3):
+        recording.state.upsert("Pod", pod(f"new-{number}", "new"))
+    assert len(recording.session(NOON + 1).session.bound) == 1
+    recording.state.delete("Pod", "default/gone-0")
+    recording.session(NOON + 2)
+    assert recording.replayed().difference is None
+
+
 def written_to(path: Path, entries: list[wire.Entry]) -> Path:
     path.write_bytes(wire.heading() + wire.frame(map(wire.item, entries)))
     return path

@@ -45,6 +45,8 @@ class Backfill(Action):
         for pod in session.ask.in_task_order(pods):
             if session.view.counts_pods:
                 allowed, refusal = session.ask.allocatable(job.queue, pod)
+                if allowed:
+                    allowed, refusal = session.ask.startable(job.queue, pod)
                 if not allowed and refusal is not None:
                     session.view.trace.pod(pod.row, refusal)
                     continue

@@ -29,7 +29,7 @@ from stromboli.explain.jobs import outline
 from stromboli.explain.places import UNLIMITED
 from stromboli.explain.queues import in_tree
 from stromboli.framework import reasons
-from stromboli.framework.explain import waiting, why
+from stromboli.framework.explain import waiting, why, why_promised
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
@@ -328,7 +328,7 @@ class Board:
         view = self._view
         match int(view.pods.state[pod.row]):
             case PodState.Pipelined:
-                return reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
+                return why_promised(view, pod)
             case PodState.Pending:
                 return why(self.session, pod, job, blocking)
             case _:

@@ -117,8 +117,10 @@ class Level(Part, frozen=True, kw_only=True):
     resource: str
     #: what its pods hold and ask for
     requested: str
-    #: what its pods hold
+    #: what its pods hold, those aside that terminate
     held: str
+    #: what those hold until they are gone; empty for nothing
+    terminating: str = ""
     #: claimed by jobs that were admitted and hold nothing yet
     inqueue: str
     deserved: str

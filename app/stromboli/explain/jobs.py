@@ -15,7 +15,7 @@ from stromboli.explain import preemption
 from stromboli.explain.answers import Answer, Holding, Step
 from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, limited, places, would_fit
 from stromboli.framework import reasons
-from stromboli.framework.explain import why
+from stromboli.framework.explain import why, why_promised
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.session import Session
 from stromboli.kube.pod_claims import claims_of
@@ -45,8 +45,7 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
     if pod.key in session.evicted:
         return replace(said, phase="Releasing", message="it is evicted to make room")
     if state is PodState.Pipelined and job is not None:
-        node = session.view.nodes.name(int(session.view.pods.node[pod.row]))
-        return _answer(session, said, job, [pod], reasons.waits_for_release(node))
+        return _answer(session, said, job, [pod], why_promised(session.view, pod))
     if state is not PodState.Pending:
         return replace(said, phase=state.name, message=_placed(session, pod, state))
     if job is None:
@@ -109,7 +108,7 @@ def _blocking(session: Session, job: Job, waiting: Sequence[PodRecord]) -> Reaso
         gated = [pod for pod in pending if pod.pod_class.gated]
         return reasons.gated(gated[0]) if len(gated) == len(pending) else found
     if waiting:
-        return reasons.waits_for_release(view.nodes.name(int(view.pods.node[waiting[0].row])))
+        return why_promised(view, waiting[0])
     if job.phase == "Completed" or (job.size and job.ready_count >= job.min_available):
         return None
     return found or session.ask.job_valid(job)

@@ -63,10 +63,14 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
     gauges = session.report.gauges.get(queue.name, QueueGauges())
     held = view.by_queue(view.membership.allocated_now())[queue.name]
     requested = view.by_queue(view.membership.requested())[queue.name]
+    ends = view.membership.terminating()
+    ending = view.vector(None) if ends is None else view.by_queue(ends)[queue.name]
     guarantee = view.vector(queue.spec.guarantee.resource)
     known = {name: gauges.amounts.get(name) for name in ("inqueue", "deserved")}
     for column, resource in enumerate(view.dimensions):
-        told = [vector[column] for vector in (held, requested, guarantee, *known.values()) if vector is not None]
+        told = [
+            vector[column] for vector in (held, ending, requested, guarantee, *known.values()) if vector is not None
+        ]
         if (column == PODS and not view.counts_pods) or resource == UNKNOWN or not any(told):
             continue
         yield Level(
@@ -74,6 +78,7 @@ def _levels(session: Session, queue: Queue) -> Iterator[Level]:
             resource=resource,
             requested=exact(resource, requested[column]),
             held=exact(resource, held[column]),
+            terminating=exact(resource, ending[column]) if ending[column] else "",
             inqueue=_share(resource, column, known["inqueue"]),
             deserved=_share(resource, column, known["deserved"]),
             guarantee=exact(resource, guarantee[column]) if guarantee[column] else "",

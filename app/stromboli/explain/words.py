@@ -95,6 +95,8 @@ def _queue(answer: QueueAnswer) -> Iterator[str]:
                 "may have": level.limit,
             }
             told = ", ".join(f"{name} {told_quantity(level.resource, each)}" for name, each in parts.items() if each)
+            if level.terminating:
+                told += f", and {told_quantity(level.resource, level.terminating)} more until terminating pods are gone"
             yield f"  {level.queue} {level.resource}: {told}"
     if answer.ignored:
         yield "Ignored"

@@ -9,8 +9,7 @@ import numpy as np
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import fits
-from stromboli.framework import reasons
-from stromboli.framework.explain import why
+from stromboli.framework.explain import why, why_promised
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
@@ -51,7 +50,7 @@ class Published:
         """Why a pod without a place has none."""
         pods, job = self.session.view.pods, self.job(pod)
         if pods.state[pod.row] == PodState.Pipelined:
-            return reasons.waits_for_release(self.session.view.nodes.name(int(pods.node[pod.row])))
+            return why_promised(self.session.view, pod)
         return why(self.session, pod, job)
 
     def running(self) -> Mapping[str, PodRecord]:
@@ -106,4 +105,6 @@ class Published:
         if overused is not None:
             return overused
         room, refusal = session.ask.allocatable(job.queue, pod)
+        if room:
+            room, refusal = session.ask.startable(job.queue, pod)
         return None if room else refusal or self.why(pod)

@@ -98,8 +98,16 @@ class Pool:
         """How much it may hold in the end."""
         return self.taken + np.maximum(self.left(), 0)
 
-    def excess(self, queue: str, held: Vector, request: Vector, count: int = 1, tried: Vector | None = None) -> Excess:
+    def excess(
+        self,
+        queue: str,
+        held: Vector,
+        request: Vector,
+        count: int = 1,
+        tried: Vector | None = None,
+        terminating: Vector | None = None,
+    ) -> Excess:
         """That so many copies would be too many."""
         bound = self.bound
         columns = shares.exceeded(self.taken + count * request, bound, request, self.pods)
-        return Excess(queue, held, request, bound, columns, tried=tried, for_others=True)
+        return Excess(queue, held, request, bound, columns, tried=tried, terminating=terminating, for_others=True)

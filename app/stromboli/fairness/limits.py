@@ -40,6 +40,8 @@ class Excess:
     elastic: Vector | None = None
     #: of what is held, what the same job would get in this try
     tried: Vector | None = None
+    #: what terminating pods hold beyond that, until they are gone; less than 0 where promised pods do not hold it yet
+    terminating: Vector | None = None
     #: whether all beyond the bound is held by other queues or guaranteed to them
     for_others: bool = False
 
@@ -66,6 +68,8 @@ class Excess:
             out += f", {told(name, taken)} more for other pods of the job"
         if self.elastic is not None and self.elastic[column] > 0:
             out += f" ({told(name, self.elastic[column])} elastic)"
+        if self.terminating is not None and self.terminating[column] > 0:
+            out += f", terminating pods {told(name, self.terminating[column])} more"
         if self.claimed is not None and self.claimed[column] > 0:
             out += f", {told(name, self.claimed[column])} more claimed by admitted jobs"
         return out

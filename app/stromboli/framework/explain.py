@@ -15,6 +15,7 @@ from stromboli.framework.never_fits import larger_than_any_node
 from stromboli.framework.plugin import Anywhere, Failed, Passing
 from stromboli.framework.reasons import column_name, resource_name
 from stromboli.framework.session import Session
+from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 #: how the names of actions end that give places of some jobs to others
@@ -39,7 +40,7 @@ def waiting(session: Session) -> Iterator[tuple[PodRecord, Reason, bool]]:
         if record is None or record.node_name:
             continue
         if pods.state[row] == PodState.Pipelined:
-            yield record, reasons.waits_for_release(view.nodes.name(int(pods.node[row]))), False
+            yield record, why_promised(view, record), False
             continue
         job = view.jobs.in_row(int(pods.job[row]))
         if job is None:
@@ -71,6 +72,12 @@ class _Blocked:
         waits_for_others = reason.reason in ("GangNotReady", "SameRoleFailed")
         scalable = self._first.scalable if waits_for_others and self._first else reason.scalable
         return reason, scalable
+
+
+def why_promised(view: View, pod: PodRecord) -> Reason:
+    """Why a pod that is promised a place does not have it yet."""
+    in_queue = view.trace.promised.get(pod.row)
+    return in_queue or reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
 
 
 def all_reasons(session: Session) -> dict[str, Reason]:

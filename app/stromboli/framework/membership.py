@@ -53,6 +53,13 @@ class Membership:
         """What all pods request, whatever their state, shape (jobs, dimensions)."""
         return self._sum(self._all().rows)
 
+    def terminating(self) -> Matrix | None:
+        """What the pods request that terminate on a node now, shape (jobs, dimensions); None where there are none."""
+        rows = self._of_jobs(np.flatnonzero(self._pods.state == PodState.Releasing))
+        records = self._pods.records
+        rows = np.array([row for row in rows.tolist() if (pod := records[row]) is not None and pod.node_name], np.intp)
+        return self._sum(rows) if len(rows) else None
+
     def allocated_now(self) -> Matrix:
         """What the pods that hold a place request now, shape (jobs, dimensions)."""
         now, before = self._pods.state, self._tally.state

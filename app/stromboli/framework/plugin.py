@@ -214,6 +214,15 @@ class Plugin:
         """How many of `count` pods like this one a queue may take, and why not all. The smallest answer counts."""
         raise NotImplementedError
 
+    def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        """How many of `count` pods like this one that a queue may take may start now, and why not all.
+
+        Asked before pods are bound: the others are promised places at most. Terminating pods hold their room until they
+        are gone, so a queue may have less room now than it will have. The smallest answer counts. Switched by
+        `enabledAllocatable`.
+        """
+        raise NotImplementedError
+
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take some pods, all of them together, beyond its share, though nobody can use the room.
 

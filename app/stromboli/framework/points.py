@@ -33,6 +33,7 @@ _SWITCH = {
     "job_enqueueable": "job_enqueued",
     "job_missing": "job_ready",
     "lendable": "allocatable",
+    "startable": "allocatable",
     "sub_job_missing": "sub_job_ready",
     "batch_node_order": "node_order",
     "one_by_one": "node_order",

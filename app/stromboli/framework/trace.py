@@ -11,11 +11,13 @@ from stromboli.state.pods import PodRecord
 class Trace:
     """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
 
-    __slots__ = ("jobs", "kinds", "pods")
+    __slots__ = ("jobs", "kinds", "pods", "promised")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
         self.pods: dict[int, Reason] = {}
+        #: why pods that are promised a place may not start yet, though it may be free, by row
+        self.promised: dict[int, Reason] = {}
         #: why no node takes pods of some kinds, and after how many changes of nodes that was
         self.kinds: dict[Hashable, tuple[int, Reason]] = {}
 

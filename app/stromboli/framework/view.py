@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stromboli.api import crds, keys, resources
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.environment import Environment, ExtenderTransport
@@ -75,6 +76,11 @@ class View:
         #: dimensions)
         self.job_allocated: Matrix = self.membership.allocated
         self.job_requested: Matrix = self.membership.requested()
+        #: what pods request that terminated on a node at the start, of each job; None where there are none or they do
+        #: not count
+        self.job_terminating: Matrix | None = self.membership.terminating() if rules.terminating else None
+        #: the same of each queue, shape (queues, dimensions), with what pods hold whose PodGroup was deleted
+        self.terminating: Matrix | None = self._terminating() if rules.terminating else None
         #: which queues were closed, or are below one that was; one that nobody opened yet is about to be
         self.closed: Mask = self._closed_queues()
         #: which jobs get nothing more, since their queue was closed
@@ -196,7 +202,13 @@ class View:
             why = self.trace.pods.get(pod.row)
             if why is not None and (found is None or why.stage < found.stage):
                 found = why
-        return found
+        return found or self._promised_later(job)
+
+    def _promised_later(self, job: Job) -> Reason | None:
+        """Why a pod of a job that is promised a place may not start yet."""
+        rows = self.membership.rows(job.index) if self.trace.promised else NO_ROWS
+        waiting = rows[self.pods.state[rows] == PodState.Pipelined].tolist()
+        return next((why for row in waiting if (why := self.trace.promised.get(row)) is not None), None)
 
     def by_queue(self, of_jobs: Matrix) -> dict[str, Vector]:
         """The sums over the jobs of each queue and of its descendants; `of_jobs` has the shape (jobs, dimensions)."""
@@ -220,6 +232,20 @@ class View:
         by_queue = Grouped(np.arange(len(self.jobs)), self.jobs.queue, len(self.queues))
         for queue in self.queues.values():
             queue.indices = by_queue.of(queue.index)
+
+    def _terminating(self) -> Matrix | None:
+        found = None if self.job_terminating is None else self.jobs.by_queue(self.job_terminating)
+        left = {row: self.queues[name].index for row, name in self.snapshot.left_queues.items() if name in self.queues}
+        if not left:
+            return found
+        holds = ALLOCATED[self.pods.state] | (self.pods.state == PodState.Releasing)
+        rows = np.flatnonzero(holds & np.isin(self.pods.job, list(left)))
+        rows = np.array([row for row in rows.tolist() if self.record(row).node_name], np.intp)
+        if not len(rows):
+            return found
+        found = np.zeros((len(self.queues), len(self.dimensions))) if found is None else found
+        np.add.at(found, [left[job] for job in self.pods.job[rows].tolist()], self.requests(rows))
+        return found
 
     def _closed_queues(self) -> Mask:
         strict = self.rules.closed_queue

@@ -104,6 +104,7 @@ class RecordedState(ClusterState):
         ):
             others += ((kind, obj) for obj in table.values())
         others += (("PodGroup", group) for group in self.jobs.pod_groups if group is not None)
+        others += (("PodGroup", group) for group in self.jobs.left.values())
         others += ((kind, obj) for kind, objs in self.objects.items() for obj in objs.values())
         return Whole(
             self.dimensions.names.copy(),
@@ -114,6 +115,7 @@ class RecordedState(ClusterState):
             self.assumed.copy(),
             [record for row in self.nodes.order if (record := self.nodes.records[row]) is not None],
             others,
+            [group.key for group in self.jobs.left.values()],
         )
 
     # -- what happens ----------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ class Whole:
     nodes: list[NodeRecord]
     #: any other objects, with their kinds
     others: list[tuple[str, Any]]
+    #: keys of PodGroups among them that were deleted while there are pods that name them
+    left: list[str]
 
     def layout(self, remembered: wire.Remembered) -> wire.Layout:
         """How the state is numbered that `parts` is about."""
@@ -59,3 +61,4 @@ class Whole:
             yield wire.together(part)
         rows = {record.key: record.row for record in self.pods if record is not None}
         yield wire.together([wire.Assumed(rows[key], node) for key, node in self.assumed.items() if key in rows])
+        yield wire.together([wire.Gone("PodGroup", key) for key in self.left])

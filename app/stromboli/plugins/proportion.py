@@ -18,7 +18,7 @@ from stromboli.fairness import division, guarantees, shares
 from stromboli.fairness.limits import Excess, Limit, overused, tried
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue
-from stromboli.framework.operation import Operation
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Plugin, Verdict, Vote
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
@@ -42,6 +42,12 @@ class Proportion(Plugin):
         self._index: Rows = np.array([queue.index for queue in queues], np.intp)
         held = view.jobs.by_queue(view.job_allocated)
         self._allocated = held[self._index]
+        #: what terminating pods hold beyond that, without what is promised to others that start when they are gone
+        self._terminating = np.zeros_like(self._allocated)
+        if view.terminating is not None:
+            self._terminating = view.terminating[self._index]
+        #: whether what queues hold now may be something else than what they will hold
+        self._differs = view.terminating is not None
         self._request = self._per_queue(view.job_requested)
         self._keep_guarantees(held)
         self._limit = self._real_capability(queues)
@@ -52,7 +58,9 @@ class Proportion(Plugin):
         self._deserved = self._divide()
         if view.rules.tolerance:
             self._deserved = division.in_base_units(self._deserved)
-        self._pools = self._pools_of_queues() if view.rules.kept_guarantees and self._kept.any() else []
+        self._pools = self._pools_of_queues(self._allocated) if view.rules.kept_guarantees and self._kept.any() else []
+        #: the same with what pods hold now; made when that differs
+        self._pools_now: list[guarantees.Pool] = []
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
         #: queues whose allocated amount was changed, even if it was changed back
@@ -93,6 +101,36 @@ class Proportion(Plugin):
         excess = Excess(queue.name, held, request, limit, columns, tried=got)
         return room, excess.reason(self._view, Limit.Deserved)
 
+    def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        """What a queue may have at most counts here, and not what it deserves: pods that restart need no idle share."""
+        if not self._differs:
+            return count, None
+        row, request = self._row[queue.name], self._view.request(pod)
+        held, limit = self._now(row), self._limit[row]
+        room = shares.copies_within(limit, held, request, count, self._pods)
+        pool = self._pool_now(row) if room else None
+        kept = room if pool is None else pool.copies(request, room)
+        if kept == count:
+            return count, None
+        got, ends = tried(self._view, self._view.jobs[pod.job]), self._terminating[row]
+        if pool is not None and kept < room:
+            excess = pool.excess(queue.name, self._allocated[row], request, kept + 1, got, ends)
+        else:
+            columns = shares.exceeded(held + (room + 1) * request, limit, request, self._pods)
+            excess = Excess(queue.name, self._allocated[row], request, limit, columns, tried=got, terminating=ends)
+        return kept, excess.reason(self._view, Limit.Capability)
+
+    def _now(self, row: int) -> Vector:
+        """What a queue holds now, or gets at once."""
+        now: Vector = self._allocated[row] + self._terminating[row]
+        return now
+
+    def _pool_now(self, row: int) -> guarantees.Pool | None:
+        """What guarantees leave to a queue now."""
+        if self._pools and not self._pools_now:
+            self._pools_now = self._pools_of_queues(self._allocated + self._terminating)
+        return self._pools_now[row] if self._pools_now else None
+
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Beyond what it deserves goes who has less than that, in each dimension in which it then has more."""
         if not queue.open:
@@ -119,9 +157,16 @@ class Proportion(Plugin):
         row, request = self._row[queue.name], self._view.requested(pods)
         held, limit = self._allocated[row], self._deserved[row]
         columns = shares.exceeded(held + request, limit, request, self._pods)
+        if columns:
+            return Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
+        if not self._differs:
+            return None
+        limit, ends = self._limit[row], np.maximum(self._terminating[row], 0)
+        columns = shares.exceeded(held + ends + request, limit, request, self._pods)
         if not columns:
             return None
-        return Excess(queue.name, held, request, limit, columns).reason(self._view, Limit.Deserved)
+        excess = Excess(queue.name, held, request, limit, columns, terminating=ends)
+        return excess.reason(self._view, Limit.Capability)
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """Victims are taken from a queue while it holds more than it deserves."""
@@ -207,6 +252,13 @@ class Proportion(Plugin):
             held += amount
             if self._pools:
                 self._pools[row].change(amount)
+            if operation.kind is Kind.Allocate:
+                if self._pools_now:
+                    self._pools_now[row].change(amount)
+            elif self._view.rules.terminating:
+                # Who is evicted holds the room until they are gone, who is promised it does not yet.
+                self._terminating[row] -= amount
+                self._differs = True
             self._changed.add(queue)
 
     def close(self, report: Report) -> None:
@@ -295,12 +347,12 @@ class Proportion(Plugin):
             self._kept, self._clipped = guarantees.clip(self._kept, self._capabilities(every), view.total, asked)
         self._guarantee = self._kept[self._index]
 
-    def _pools_of_queues(self) -> list[guarantees.Pool]:
-        """What guarantees leave to each queue with jobs."""
+    def _pools_of_queues(self, holding: Matrix) -> list[guarantees.Pool]:
+        """What guarantees leave to each queue with jobs, by what they hold."""
         cluster = guarantees.Pool.cluster(self._view.total, self._kept.sum(axis=0), self._pods)
         cluster.change(self._kept.sum(axis=0) - self._guarantee.sum(axis=0))
         pools = [cluster.part(kept) for kept in self._guarantee]
-        for pool, held in zip(pools, self._allocated, strict=True):
+        for pool, held in zip(pools, holding, strict=True):
             pool.change(held)
         return pools
 

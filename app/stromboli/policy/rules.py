@@ -147,6 +147,11 @@ class Rules:
         "`pods` in a queue's capability, deserved and guarantee is no limit",
         "where any queue names `pods`, it counts like any resource, and each pod is one",
     )
+    terminating: bool = _rule(
+        "pods that terminate count to no queue",
+        "they count to what their queue may have until they are gone; a pod that takes their place is promised it, and "
+        "starts then",
+    )
     queue_gates: bool = _rule(
         "the scheduling gate `scheduling.volcano.sh/queue-allocation-gate` stays, as with Volcano's feature gate "
         "SchedulingGatesQueueAdmission at its default",

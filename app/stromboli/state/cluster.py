@@ -236,6 +236,7 @@ class ClusterState:
             objects={kind: table.frozen() for kind, table in self.objects.items()},
             refused=self.refused.copy(),
             bound_elsewhere=self.extender_scheduler_names,
+            left_queues={row: group.queue for row, group in self.jobs.left.items()},
             derived=self._derived,
         )
 

@@ -15,11 +15,13 @@ class JobTable:
     `changed` has the time at which each row got another PodGroup, counted in changes; `now` is the last of them.
     """
 
-    __slots__ = ("_keys", "_numbers", "_pods", "by_key", "changed", "now", "pod_groups")
+    __slots__ = ("_keys", "_numbers", "_pods", "by_key", "changed", "left", "now", "pod_groups")
 
     def __init__(self) -> None:
         #: by row; None when pods name a group that does not exist
         self.pod_groups: list[PodGroup | None] = []
+        #: PodGroups that were deleted while there are pods that name them, by row: these hold what their queue may have
+        self.left: dict[int, PodGroup] = {}
         #: the row of each job
         self.by_key: dict[str, int] = {}
         self.changed: Rows = np.zeros(64, np.int64)
@@ -33,6 +35,7 @@ class JobTable:
         out = JobTable()
         out.pod_groups, out.by_key, out.changed = self.pod_groups.copy(), self.by_key.copy(), self.changed.copy()
         out.now, out._numbers = self.now, self._numbers.copy()
+        out.left = self.left.copy()
         out._keys, out._pods = self._keys.copy(), self._pods.copy()
         return out
 
@@ -66,7 +69,10 @@ class JobTable:
         """A PodGroup is gone."""
         row = self.by_key.get(key)
         if row is not None:
+            was = self.pod_groups[row] or self.left.get(row)
             self._put(row, None)
+            if was is not None and self._pods[row]:
+                self.left[row] = was
             self._collect(row)
 
     def move_pod(self, old: int, new: int) -> None:
@@ -89,12 +95,14 @@ class JobTable:
 
     def _put(self, row: int, pod_group: PodGroup | None) -> None:
         self.now += 1
+        self.left.pop(row, None)
         self.pod_groups[row], self.changed[row] = pod_group, self.now
 
     def _collect(self, row: int) -> None:
         """Free the row of a job that nobody refers to."""
         if self.pod_groups[row] is None and self._pods[row] == 0:
             del self.by_key[self._keys[row]]
+            self.left.pop(row, None)
             self._numbers.give_back(row)
             for column in (self.pod_groups, self._pods, self._keys):
                 del column[self._numbers.size :]

@@ -69,6 +69,8 @@ class Snapshot:
     claimed: frozenset[str] = frozenset()
     #: schedulerName of the pods that kube-scheduler binds, which learns through its extender to which node
     bound_elsewhere: frozenset[str] = frozenset()
+    #: the queue of each PodGroup that was deleted while there are pods that name it, by job row
+    left_queues: Mapping[int, str] = field(default_factory=dict)
     #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who
     #: replace it. A session that was published is asked while the next one runs, so nobody changes what is in it.
     derived: dict[object, object] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from stromboli.framework.job import NOWHERE, SubJob
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
+from stromboli.tactics.starting import may_start, startable
 from stromboli.tactics.worksheets import Worksheet
 
 
@@ -43,7 +44,7 @@ def place_as_nominated(session: Session, sheet: Worksheet) -> Statement | None:
             sub_job.nominated_hyper_node, sub_job.nominations_void = NOWHERE, True
             return None
         node, now = place
-        if now:
+        if now and may_start(session, sub_job.job, pod):
             statement.allocate(sub_job, (pod,), (node,))
         else:
             statement.pipeline(sub_job, pod, node)
@@ -97,7 +98,8 @@ class _GroupPlacement:
         if pod.role and pod.role in sub_job.failed_roles:
             session.view.trace.pod(sheet.take(1)[0].row, reasons.same_role_failed(pod))
             return True
-        if self._place(pod, count):
+        count = startable(session, sub_job.job, pod, count)
+        if self._place(pod, count) if count else self._promise(pod):
             return True
         sheet.take(1)
         if self._everywhere:
@@ -120,6 +122,16 @@ class _GroupPlacement:
                 self._allocate(nodes)
                 return True
         return any(self._assign(kernel.best(pod, within)) for within in limits)
+
+    def _promise(self, pod: PodRecord) -> bool:
+        """Promise a pod that may not start yet the node that it would get now; False when there is none."""
+        kernel, place = self._session.kernel, None
+        if pod.nominated_node and not self._sheet.sub_job.nominations_void:
+            place = self._session.nominated(pod, self._within)
+        if place is None:
+            limits = shard.by_preference(self._session.view.shard, self._within)
+            place = next(filter(None, (kernel.best(pod, within) for within in limits)), None)
+        return place is not None and self._assign((place[0], False))
 
     def _assign(self, place: tuple[int, bool] | None) -> bool:
         """Give the next pod a node, now or later."""

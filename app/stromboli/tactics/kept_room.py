@@ -13,6 +13,7 @@ from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
+from stromboli.tactics.starting import may_start
 
 
 def serve_kept(session: Session) -> None:
@@ -41,7 +42,7 @@ def _place(session: Session, job: Job, room: KeptRoom) -> bool:
             statement.discard()
             return False
         sub_job = session.view.sub_job_of(job, pod)
-        if place[1]:
+        if place[1] and may_start(session, job, pod):
             statement.allocate(sub_job, (pod,), (place[0],))
         else:
             statement.pipeline(sub_job, pod, place[0])

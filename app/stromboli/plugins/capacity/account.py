@@ -35,6 +35,10 @@ class Account:
     deserves: Mask
     #: devices that claims ask for, which are no dimension
     devices: DeviceQuota
+    #: what terminating pods hold beyond `allocated`, without what is promised to others that start when they are gone
+    terminating: Vector
+    #: the devices of all pods that hold some now; None where nothing is limited in devices
+    devices_now: DeviceQuota | None = None
     #: whether the number of pods counts
     pods: bool = False
     #: the dominant part of what it deserves, as the order of queues sees it
@@ -47,8 +51,9 @@ class Account:
     path: list[Account] = field(init=False)
     #: why nothing can be scheduled in it
     broken: Reason | None = None
-    #: what guarantees leave to it; None where nothing is guaranteed
+    #: what guarantees leave to it, in the end and now; None where nothing is guaranteed, or it is not known yet
     pool: Pool | None = None
+    pool_now: Pool | None = None
 
     def __post_init__(self) -> None:
         self.path = [self]
@@ -65,6 +70,11 @@ class Account:
     def share_of(self, held: Vector) -> float:
         """The share that it would have with some amount."""
         return 1.0 if self.undeserving else shares.dominant_share(held, self.deserved)
+
+    @property
+    def now(self) -> Vector:
+        """What it holds now, or gets at once."""
+        return self.allocated + self.terminating
 
     def ancestors(self, level: int) -> list[Account]:
         """Its parent, grandparent and so on, `level` at most."""

@@ -7,14 +7,14 @@ fit its queue and every ancestor; flat queues are a tree of depth one whose root
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
 
-from stromboli.api.pod_state import ALLOCATED_STATES
+from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Vector
 from stromboli.fairness import guarantees, obstacles, shares
@@ -22,7 +22,7 @@ from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue, lineage
-from stromboli.framework.operation import Operation
+from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
@@ -67,6 +67,8 @@ class Capacity(Plugin):
         self._view = view
         #: why the whole cluster stands still; only under Volcano's rules
         self._stopped: Reason | None = None
+        #: whether what queues hold now may be something else than what they will hold
+        self._differs = view.terminating is not None
         #: what queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
         self._held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
         #: `_dues`, once somebody asked
@@ -125,6 +127,31 @@ class Capacity(Plugin):
             return (1, why) if over is None else (0, over)
         return room, why
 
+    def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        account, request = self._accounts[queue.name], self._view.request(pod)
+        room, why = count, None
+        for each in account.path if self._differs else ():
+            fit = shares.copies_within(each.limit, each.now, request, room, each.pods)
+            if fit < room:
+                room, why = fit, self._over(each, each.now + (fit + 1) * request, request, [pod])
+        pool = self._pool_now(account) if room and self._differs else None
+        kept = room if pool is None else pool.copies(request, room)
+        if pool is not None and kept < room:
+            got = tried(self._view, self._view.jobs[pod.job])
+            excess = pool.excess(queue.name, account.allocated, request, kept + 1, got, account.terminating)
+            room, why = kept, excess.reason(self._view, Limit.Capability)
+        if room and self._differs and self._limits_devices and pod.pod_class.spec.resource_claims:
+            over = self._over_devices(queue, pod, now=True)
+            return (1, why) if over is None else (0, over)
+        return room, why
+
+    def _pool_now(self, account: Account) -> guarantees.Pool | None:
+        """What guarantees leave to a queue now."""
+        if account.pool is not None and account.pool_now is None:
+            for each, pool in self._pools(lambda each: each.now):
+                each.pool_now = pool
+        return account.pool_now
+
     def _within_guarantees(
         self, account: Account, pod: PodRecord, count: int, why: Reason | None
     ) -> tuple[int, Reason | None]:
@@ -137,11 +164,12 @@ class Capacity(Plugin):
         excess = pool.excess(account.queue.name, account.allocated, request, room + 1, got)
         return room, excess.reason(self._view, Limit.Capability)
 
-    def _over_devices(self, queue: Queue, pod: PodRecord) -> Reason | None:
+    def _over_devices(self, queue: Queue, pod: PodRecord, *, now: bool = False) -> Reason | None:
         """Why a queue has no room for the devices of one pod; each pod of a class has claims of its own."""
         wanted = self._devices.of(pod)
         for account in self._accounts[queue.name].path:
-            shortage = account.devices.over(wanted)
+            held = account.devices_now if now and account.devices_now is not None else account.devices
+            shortage = held.over(wanted)
             if shortage is not None:
                 return no_devices(account.queue, Stage.QueueShare, shortage)
         return None
@@ -153,9 +181,12 @@ class Capacity(Plugin):
         if why is not None:
             return why
         account, request = self._accounts[queue.name], self._view.requested(pods)
-        why = self._over(account, account.allocated + request, request, pods)
-        if why is not None:
-            return why
+        for each in account.path if self._differs else (account,):
+            # What others give does not help a queue that is full as long as its own pods terminate.
+            held = each.allocated + np.maximum(each.terminating, 0)
+            why = self._over(each, held + request, request, pods)
+            if why is not None:
+                return why
         ancestors = [above for above in account.ancestors(self._ancestor_level) if above.queue.name != ROOT]
         deserves = deserves_all if self._view.rules.served_next else deserves_more
         if any(deserves(each, request) for each in (account, *ancestors)):
@@ -359,7 +390,8 @@ class Capacity(Plugin):
         if not columns:
             return None
         got = tried(self._view, self._view.jobs[pods[0].job])
-        excess = Excess(account.queue.name, account.allocated, request, account.limit, columns, tried=got)
+        name, held, ends = account.queue.name, account.allocated, account.terminating
+        excess = Excess(name, held, request, account.limit, columns, tried=got, terminating=ends)
         return excess.reason(self._view, Limit.Capability)
 
     # -- accounts --------------------------------------------------------------------------------------------------
@@ -378,6 +410,8 @@ class Capacity(Plugin):
         for pod in operation.pods:
             for account in self._accounts[operation.job.queue.name].path:
                 change(account.devices, self._devices.of(pod))
+                if operation.kind is Kind.Allocate and account.devices_now is not None:
+                    change(account.devices_now, self._devices.of(pod))
 
     def _change(self, operation: Operation, amount: Vector) -> None:
         if operation.job is None:
@@ -385,8 +419,15 @@ class Capacity(Plugin):
         leaf = self._accounts[operation.job.queue.name]
         if leaf.pool is not None:
             leaf.pool.change(amount)
+        starts = operation.kind is Kind.Allocate or not self._view.rules.terminating
+        if starts and leaf.pool_now is not None:
+            leaf.pool_now.change(amount)
         for account in leaf.path:
             account.allocated += amount
+            if not starts:
+                # Who is evicted holds the room until they are gone, who is promised it does not yet.
+                account.terminating -= amount
+                self._differs = True
             if account is leaf or self._view.rules.ancestor_shares:
                 account.update_share()
         self._changed.add(leaf.queue.name)
@@ -449,10 +490,14 @@ class Capacity(Plugin):
             request=view.vector(None),
             inqueue=view.vector(None),
             elastic=view.vector(None),
+            terminating=view.vector(None),
             deserves=deserves,
-            devices=DeviceQuota(queue.spec.capability if self.arguments.dynamic_resource_allocation else None),
+            devices=self._device_quota(queue),
             pods=view.counts_pods,
         )
+
+    def _device_quota(self, queue: Queue) -> DeviceQuota:
+        return DeviceQuota(queue.spec.capability if self.arguments.dynamic_resource_allocation else None)
 
     def _link(self) -> None:
         """Make the tree. What is wrong with it stops the cluster under Volcano's rules, and a subtree under ours.
@@ -508,19 +553,34 @@ class Capacity(Plugin):
                 each.allocated += held[account.queue.index]
                 each.request += request[account.queue.index]
                 each.elastic += elastic[account.queue.index]
+        if view.terminating is not None:
+            self._count_terminating(view.terminating)
         for job in shares.claimants(view):
             claim = shares.reserved(view, job, beyond_allocated=True)
             for each in self._accounts[job.queue.name].path:
                 each.inqueue += claim
 
+    def _count_terminating(self, held: Matrix) -> None:
+        """Add what terminating pods hold, shape (queues, dimensions), to their queues and the ancestors."""
+        for account in self._accounts.values():
+            for each in account.path:
+                each.terminating += held[account.queue.index]
+
     def _count_devices(self) -> None:
         """Add the devices that pods hold to their queues and the ancestors."""
         view = self._view
-        for job in view.jobs.of(view.jobs.count(*ALLOCATED_STATES) > 0):
-            for pod in view.holding(job):
-                if pod.pod_class.spec.resource_claims:
-                    for each in self._accounts[job.queue.name].path:
+        for account in self._accounts.values() if view.rules.terminating else ():
+            account.devices_now = self._device_quota(account.queue)
+        for job in view.jobs.of(view.jobs.count(*ALLOCATED_STATES, PodState.Releasing) > 0):
+            for pod in view.members(job):
+                state = view.pods.state[pod.row]
+                if not pod.pod_class.spec.resource_claims or not (state in ALLOCATED_STATES or _ends(state, pod)):
+                    continue
+                for each in self._accounts[job.queue.name].path:
+                    if state in ALLOCATED_STATES:
                         each.devices.add(self._devices.of(pod))
+                    if each.devices_now is not None:
+                        each.devices_now.add(self._devices.of(pod))
 
     def _set_limits(self) -> None:
         #: by name of the queue, of which dimensions its guarantee is more than can be kept
@@ -567,6 +627,11 @@ class Capacity(Plugin):
 
     def _keep_guarantees(self) -> None:
         """Give queues pools, if anything is guaranteed to anybody."""
+        for account, pool in self._pools(lambda each: each.allocated):
+            account.pool = pool
+
+    def _pools(self, holding: Callable[[Account], Vector]) -> Iterator[tuple[Account, guarantees.Pool]]:
+        """What guarantees leave to each queue, by what queues hold; nothing where nothing is guaranteed to anybody."""
         tops = [account for account in self._accounts.values() if account.parent is None]
         idle = [account.guarantee for name, account in self._every.items() if name not in self._accounts]
         kept = idle + [each.guarantee for top in tops for each in (top.children if self.hierarchy else [top])]
@@ -577,14 +642,17 @@ class Capacity(Plugin):
         for amount in idle:
             cluster.part(amount)
         for top in tops:
-            self._keep_below(top, cluster)
+            yield from self._pools_below(top, cluster, holding)
 
-    def _keep_below(self, account: Account, above: guarantees.Pool) -> None:
+    def _pools_below(
+        self, account: Account, above: guarantees.Pool, holding: Callable[[Account], Vector]
+    ) -> Iterator[tuple[Account, guarantees.Pool]]:
         is_root = account.queue.name == ROOT and account.children
-        pool = account.pool = above if is_root else above.part(account.guarantee, account.limit)
-        pool.change(account.allocated - _total(child.allocated for child in account.children))
+        pool = above if is_root else above.part(account.guarantee, account.limit)
+        pool.change(holding(account) - _total(holding(child) for child in account.children))
+        yield account, pool
         for child in account.children:
-            self._keep_below(child, pool)
+            yield from self._pools_below(child, pool, holding)
 
     def _limit_children(self, parent: Account) -> None:
         for child in parent.children:
@@ -614,6 +682,11 @@ class Capacity(Plugin):
 def _named_by_nodes(facts: NodeFacts) -> frozenset[str]:
     """The resources that any node lists, be it with nothing of them."""
     return frozenset(("cpu", "memory")).union(*(record.allocatable for record in facts.records))
+
+
+def _ends(state: int, pod: PodRecord) -> bool:
+    """Whether a pod terminates on a node."""
+    return state == PodState.Releasing and bool(pod.node_name)
 
 
 def _total(vectors: Iterable[Vector]) -> Vector:

@@ -60,6 +60,15 @@ class Accounts:
             non_preemptible=self._by_queue(view, view.job_allocated, ~preemptible),
             unit=np.array([1.0 if name in _UNITS else 1000.0 for name in self.names]),
         )
+        #: what terminating pods hold beyond `allocated`, without what is promised to others that start when they are
+        #: gone; and of this, what jobs hold that are never evicted. Shape (queues, resources); None for nothing
+        self.terminating: tuple[Matrix, Matrix] | None = None
+        if view.terminating is not None:
+            of_all, fixed = np.zeros((2, len(queues), len(names)))
+            of_all[[self.row[name] for name in view.queues]] = view.terminating[:, self.dimensions]
+            if view.job_terminating is not None:
+                fixed += self._by_queue(view, view.job_terminating, ~preemptible)
+            self.terminating = of_all, fixed
         self._count_for_ancestors()
         self.shared = self.bounds.first(self.width)
 
@@ -80,6 +89,24 @@ class Accounts:
     def leaf(self, job: Job) -> int:
         """The row of a job's queue."""
         return self.row[job.queue.name]
+
+    def held_now(self) -> Matrix:
+        """What queues hold of the resources that are divided, with what terminates and without what is only promised,
+        shape (queues, resources).
+        """
+        held: Matrix = self.shared.allocated.copy()
+        if self.terminating is not None:
+            held += self.terminating[0][:, : self.width]
+        return np.maximum(held, 0)
+
+    def change_terminating(self, job: Job, amount: Vector, *, preemptible: bool) -> None:
+        """A job's pods terminate from now on; a negative amount is promised to pods that start when others are gone."""
+        if self.terminating is None:
+            self.terminating = np.zeros_like(self.bounds.allocated), np.zeros_like(self.bounds.allocated)
+        path, full = self.bounds.path(self.leaf(job)), self.full(amount)
+        self.terminating[0][path] += full
+        if not preemptible:
+            self.terminating[1][path] += full
 
     def change(self, job: Job, amount: Vector, *, preemptible: bool) -> None:
         """A job gets, or loses, an amount in the session's dimensions."""
@@ -120,7 +147,7 @@ class Accounts:
     def _count_for_ancestors(self) -> None:
         tree = self.bounds
         for level in [*tree.levels()][:0:-1]:
-            for matrix in (tree.request, tree.allocated, tree.non_preemptible):
+            for matrix in (tree.request, tree.allocated, tree.non_preemptible, *(self.terminating or ())):
                 np.add.at(matrix, tree.parent[level], matrix[level])
 
 

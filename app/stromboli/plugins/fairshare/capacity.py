@@ -30,19 +30,31 @@ class Violation:
 
 def over_limit(tree: QueueTree, path: Rows, requested: Vector) -> Violation | None:
     """The first queue on a path that would go above its limit."""
-    return _first(path, tree.allocated, tree.limit, requested, is_quota=False)
+    return _first(path, tree.allocated[path], tree.limit[path], requested, is_quota=False)
 
 
 def over_quota(tree: QueueTree, path: Rows, requested: Vector) -> Violation | None:
     """The first queue on a path whose non-preemptible jobs would go above its quota."""
-    return _first(path, tree.non_preemptible, tree.quota, requested, is_quota=True)
+    return _first(path, tree.non_preemptible[path], tree.quota[path], requested, is_quota=True)
 
 
-def over_capacity(tree: QueueTree, path: Rows, requested: Vector, *, preemptible: bool) -> Violation | None:
-    """The first limit, then the first quota, that stands against what a job asks for."""
-    violation = over_limit(tree, path, requested)
+def over_capacity(
+    tree: QueueTree,
+    path: Rows,
+    requested: Vector,
+    *,
+    preemptible: bool,
+    terminating: tuple[Matrix, Matrix] | None = None,
+) -> Violation | None:
+    """The first limit, then the first quota, that stands against what a job asks for, from the leaf upwards.
+
+    With what terminating pods hold beyond what the tree says, in all and of jobs that are never evicted, it is about
+    what may start now.
+    """
+    held, fixed = _now(tree, path, terminating)
+    violation = _first(path, held, tree.limit[path], requested, is_quota=False)
     if violation is None and not preemptible:
-        violation = over_quota(tree, path, requested)
+        violation = _first(path, fixed, tree.quota[path], requested, is_quota=True)
     return violation
 
 
@@ -52,22 +64,38 @@ def is_bounded(tree: QueueTree, path: Rows, *, preemptible: bool) -> bool:
     return limited or (not preemptible and bool(np.isfinite(tree.quota[path]).any()))
 
 
-def copies(tree: QueueTree, path: Rows, request: Vector, count: int, *, preemptible: bool) -> int:
-    """How many pods of `count` that request the same a job may have more."""
+def copies(
+    tree: QueueTree,
+    path: Rows,
+    request: Vector,
+    count: int,
+    *,
+    preemptible: bool,
+    terminating: tuple[Matrix, Matrix] | None = None,
+) -> int:
+    """How many pods of `count` that request the same a job may have more; `terminating` as in `over_capacity`."""
     asked = request > 0
-    room = tree.limit[path] - tree.allocated[path]
+    held, fixed = _now(tree, path, terminating)
+    room = tree.limit[path] - held
     if not preemptible:
-        room = np.minimum(room, tree.quota[path] - tree.non_preemptible[path])
+        room = np.minimum(room, tree.quota[path] - fixed)
     if not asked.any():
         return count
     return int(np.clip(np.floor(room[:, asked] / request[asked]).min(), 0, count))
 
 
+def _now(tree: QueueTree, path: Rows, terminating: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
+    """What the queues on a path hold, and what of that is never evicted, shape (queues, resources)."""
+    held, fixed = tree.allocated[path], tree.non_preemptible[path]
+    if terminating is None:
+        return held, fixed
+    return held + np.maximum(terminating[0][path], 0), fixed + np.maximum(terminating[1][path], 0)
+
+
 def _first(path: Rows, held: Matrix, bound: Matrix, requested: Vector, *, is_quota: bool) -> Violation | None:
-    over: Mask = (bound[path] < held[path] + requested) & (requested != 0)
+    over: Mask = (bound < held + requested) & (requested != 0)
     violated = np.flatnonzero(over.any(axis=1))
     if not len(violated):
         return None
     at = violated[0]
-    row = int(path[at])
-    return Violation(row, np.flatnonzero(over[at]).tolist(), held[row], bound[row], is_quota)
+    return Violation(int(path[at]), np.flatnonzero(over[at]).tolist(), held[at], bound[at], is_quota)

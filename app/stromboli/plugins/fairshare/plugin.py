@@ -166,20 +166,51 @@ class FairShare(Plugin):
         wanted = (room + 1) * request
         return room, self._over_capacity(Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job)
 
-    def _over_capacity(
-        self, stage: Stage, queue: Queue, wanted: Vector, request: Vector, *, preemptible: bool, job: Job | None = None
-    ) -> Reason | None:
-        """Why a queue has no room for what is wanted, in the order of the tree's resources."""
-        accounts = self._accounts
+    def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
+        accounts, yields = self._accounts, self._preemptible[pod.job]
         path = accounts.bounds.path(accounts.row[queue.name])
-        over = capacity.over_capacity(accounts.bounds, path, wanted, preemptible=preemptible)
+        if accounts.terminating is None or not capacity.is_bounded(accounts.bounds, path, preemptible=yields):
+            return count, None
+        request = accounts.full(self._view.request(pod))
+        room = capacity.copies(
+            accounts.bounds, path, request, count, preemptible=yields, terminating=accounts.terminating
+        )
+        if room == count:
+            return count, None
+        job, wanted = self._view.jobs[pod.job], (room + 1) * request
+        return room, self._over_capacity(
+            Stage.QueueShare, queue, wanted, request, preemptible=yields, job=job, now=True
+        )
+
+    def _over_capacity(
+        self,
+        stage: Stage,
+        queue: Queue,
+        wanted: Vector,
+        request: Vector,
+        *,
+        preemptible: bool,
+        job: Job | None = None,
+        now: bool = False,
+    ) -> Reason | None:
+        """Why a queue has no room for what is wanted, in the order of the tree's resources.
+
+        `now` is about what may start now, while pods terminate.
+        """
+        accounts = self._accounts
+        path, ends = accounts.bounds.path(accounts.row[queue.name]), accounts.terminating if now else None
+        over = capacity.over_capacity(accounts.bounds, path, wanted, preemptible=preemptible, terminating=ends)
         if over is None:
             return None
         queue_over = accounts.bounds.names[over.row]
         columns = accounts.dimensions[over.columns].tolist()
         held, bound, asked = (accounts.of_session(amounts) for amounts in (over.held, over.bound, request))
         got = None if job is None else tried(self._view, job)
-        excess = Excess(queue_over, held, asked, bound, columns, tried=got)
+        more = None
+        if ends is not None:
+            more = np.maximum(accounts.of_session(ends[over.is_quota][over.row]), 0)
+            held = held - more
+        excess = Excess(queue_over, held, asked, bound, columns, tried=got, terminating=more)
         return excess.reason(self._view, Limit.Quota if over.is_quota else Limit.Capability, stage)
 
     def _refusal(self, queue: Queue) -> Reason | None:
@@ -204,7 +235,11 @@ class FairShare(Plugin):
         required = self._required(job, pods)
         narrow = self._accounts.narrow(required)
         if can_reclaim(tree, row, narrow, preemptible=self._preemptible[job.key]):
-            return None
+            if self._accounts.terminating is None:
+                return None
+            # What others give does not help a queue that is full as long as its own pods terminate.
+            full, yields = self._accounts.full(required), self._preemptible[job.key]
+            return self._over_capacity(Stage.QueueShare, queue, full, full, preemptible=yields, now=True)
         fair = (tree.allocated[row] + narrow <= tree.fair_share[row]).all()
         held = (tree.non_preemptible if fair else tree.allocated)[row]
         bound = (tree.quota if fair else tree.fair_share)[row]
@@ -325,6 +360,9 @@ class FairShare(Plugin):
         if job is None:
             return
         self._accounts.change(job, amount, preemptible=self._preemptible[job.key])
+        if operation.kind is not Kind.Allocate and self._view.rules.terminating:
+            # Who is evicted holds the room until they are gone, who is promised it does not yet.
+            self._accounts.change_terminating(job, -amount, preemptible=self._preemptible[job.key])
         self._served[job.queue.name] = 0
         for row in self._tree.path(self._accounts.leaf(job)).tolist():
             self._places.pop(row, None)
@@ -371,7 +409,7 @@ class FairShare(Plugin):
         return past
 
     def leave(self) -> UsageHistory | None:
-        return self._past and self._past.holds(self._tree.allocated.copy(), self._total)
+        return self._past and self._past.holds(self._accounts.held_now(), self._total)
 
     # -- what is told ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,85 @@
+"""Pods that end slowly: their queue's room is taken until they are gone, and nobody else goes in their stead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from stromboli.engine import Engine
+from tests.expectations.invariants import check_starts, holdings_now
+from tests.expectations.test_histories import policy
+from tests.expectations.world import Job, World, evictions
+
+#: a queue a that is limited to 4 CPUs, by itself or by a queue above it
+QUEUES: dict[str, dict[str, dict[str, Any]]] = {
+    "proportion": {"a": {"capability": {"cpu": "4"}}, "b": {}},
+    "capacity": {"a": {"capability": {"cpu": "4"}, "deserved": {"cpu": "2"}}, "b": {"deserved": {"cpu": "2"}}},
+    "tree": {
+        "root": {},
+        "top": {"parent": "root", "capability": {"cpu": "4"}, "deserved": {"cpu": "2"}},
+        "a": {"parent": "top", "deserved": {"cpu": "2"}},
+        "b": {"parent": "root", "deserved": {"cpu": "2"}},
+    },
+    "fairshare": {"a": {"capability": {"cpu": "4"}}, "b": {}},
+}
+SHARES = pytest.mark.parametrize("shares", QUEUES)
+SPARE = pytest.mark.parametrize("spare", [False, True], ids=["full", "idle nodes"])
+
+
+def world(shares: str, actions: str, *jobs: Job, spare: bool, patience: int = 0) -> World:
+    """A node with 4 CPUs, and beside it one that nobody uses."""
+    nodes: dict[str, tuple[int, ...]] = {"n0": (4, 16)} | ({"n1": (24, 64)} if spare else {})
+    queues = {name: dict(spec) for name, spec in QUEUES[shares].items()}
+    return World(Engine(policy(actions, shares)), nodes, queues, [*jobs], patience=patience)
+
+
+@SHARES
+@SPARE
+def test_a_preemptor_waits_for_its_victim_and_for_no_other(shares: str, spare: bool) -> None:
+    """However slowly the victim ends: after a while the room is kept for nobody any more."""
+    low = Job("low", "a", count=4, least=1, cpu=1)
+    live = world(shares, "preempt, reclaim", low, spare=spare, patience=6)
+    live.session()
+    high = Job("high", "a", count=1, least=1, cpu=1, priority="middle", created=1)
+    live.jobs.append(high)
+    gone: list[str] = []
+    for _ in range(8):
+        before, leaving = holdings_now(live), bool(live.leaving)
+        _, result = live.session()
+        check_starts(live, before, result)
+        gone += [each.name for each in evictions(result)]
+        live.now += 120
+        assert not (leaving and high.running), "it started while its victim was there"
+    assert (len(gone), high.running, low.running) == (1, 1, 3)
+
+
+@SHARES
+def test_a_tenant_who_deletes_pods_again_and_again_stays_within_the_limit(shares: str) -> None:
+    job = Job("j", "a", count=4, least=1, cpu=1)
+    live = world(shares, "preempt, reclaim", job, spare=True)
+    most: Counter[str] = Counter()
+    for session in range(12):
+        live.session()
+        most["cpu"] = max(most["cpu"], live.held_now("a")["cpu"])
+        if session % 3 == 1:
+            live.delete_pods(job, sessions=6)
+    assert most["cpu"] == 4
+    for _ in range(8):
+        live.session()
+    assert job.running == 4
+
+
+@SHARES
+def test_a_reclaim_takes_once_what_ends_slowly(shares: str) -> None:
+    """What the first session takes back is not taken again in those that follow, and whom it is for starts at last."""
+    borrower = Job("borrower", "b", count=4, least=1, cpu=1)
+    live = world(shares, "preempt, reclaim", borrower, spare=False, patience=8)
+    live.session()
+    live.jobs.append(Job("owner", "a", count=2, least=1, cpu=1, created=1))
+    gone = 0
+    for _ in range(12):
+        _, result = live.session()
+        gone += len(list(evictions(result)))
+    assert (gone, live.jobs[1].running, borrower.running) == (2, 2, 2)
