@@ -122,6 +122,12 @@ def not_tried(job: Job) -> Reason:
     )
 
 
+def not_reached(job: Job) -> Reason:
+    """A job whose turn did not come before the work was done that a session may do."""
+    words = f"the session's budget ended before the turn of PodGroup {job.key}; it comes first in the next sessions"
+    return Reason(Stage.QueueShare, "TurnPending", words, Actionable.Wait)
+
+
 def no_action(action: str) -> Reason:
     """A pod of a kind that the policy places nowhere."""
     message = f"the policy has no action {action}, which would place the pod"

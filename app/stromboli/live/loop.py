@@ -34,6 +34,11 @@ class Result(Protocol):
         """Whether a further session would decide nothing either unless something changes."""
         ...
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the session ended before all jobs had their turns: the next one should follow at once."""
+        ...
+
 
 class Decider(Protocol):
     """The scheduler as a function of a snapshot and the time in seconds since the epoch."""
@@ -143,6 +148,8 @@ class TickLoop:
         log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
         if not result.conclusive:
             self._worthwhile = True
+        if result.unfinished:
+            self._urgent.set()
         if self._allowed():
             self._carry_out(result.decisions, snapshot)
         return True
