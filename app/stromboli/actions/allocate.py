@@ -68,9 +68,9 @@ class Allocate(Action):
             jobs_of = self._serve(session, worksheets, turns, jobs_of)
             if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
                 break
-        for job in session.end_turns(self.name, turns):
+        for job, had_one in session.end_turns(self.name, turns):
             session.view.trace.not_reached.add(job.key)
-            session.view.trace.job(job.key, reasons.not_reached(job))
+            session.view.trace.job(job.key, reasons.not_reached(job, again=had_one))
         waits = session.behind | session.view.trace.not_reached
         left = [session.view.jobs[key] for key in worksheets if key not in waits]
         lend(session, left, partial(self._lend, session))
@@ -89,7 +89,7 @@ class Allocate(Action):
         for name, jobs in jobs_of.items():
             heapq.heapify(jobs)
             queue = session.view.queues[name]
-            heapq.heappush(queues, (turns.queue_key(queue, ask.queue_key(queue)), queue))
+            heapq.heappush(queues, (ask.queue_key(queue), queue))
         while queues:
             _, queue = heapq.heappop(queues)
             jobs = jobs_of[queue.name]
@@ -109,7 +109,7 @@ class Allocate(Action):
             strict = session.in_strict_order(queue)
             if not strict and turns.puts_off(job):
                 put_off.setdefault(queue.name, []).append((key, job))
-                heapq.heappush(queues, (turns.queue_key(queue, ask.queue_key(queue)) if queues else (), queue))
+                heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
                 continue
             if session.take_turn(turns, job, partial(self._take_turn, session, job, worksheets), otherwise=False):
                 heapq.heappush(jobs, (_job_key(session, turns, job), job))
@@ -119,7 +119,7 @@ class Allocate(Action):
                 turns.drop(behind)
                 jobs.clear()
             # Whoever is left alone stays so, and needs no place in an order.
-            heapq.heappush(queues, (turns.queue_key(queue, ask.queue_key(queue)) if queues else (), queue))
+            heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
         return put_off
 
     def _may_compete(self, session: Session, job: Job) -> bool:

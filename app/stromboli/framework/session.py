@@ -260,8 +260,13 @@ class Session:
         finally:
             turns.had(job, self.kernel.steps - before + more)
 
-    def end_turns(self, action: str, turns: Turns) -> list[Job]:
-        """Remember which jobs the budget did not reach, and return them."""
+    def serve(self, turns: Turns, job: Job, turn: Callable[[], object], more: int = 0) -> None:
+        """The same when the action has one round: a job that is put off has no turn in it."""
+        if not (turns.puts_off_queue(job.queue) or (not self.in_strict_order(job.queue) and turns.puts_off(job))):
+            self.take_turn(turns, job, turn, None, more)
+
+    def end_turns(self, action: str, turns: Turns) -> list[tuple[Job, bool]]:
+        """Remember which jobs the budget did not reach, and return them; some had a turn in an earlier session."""
         strict = (queue.name for queue in self.view.queues.values() if self.in_strict_order(queue))
         left, name = turns.left(strict), f"turns of {action}"
         if left or name in self.view.environment.left:

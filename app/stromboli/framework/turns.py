@@ -5,16 +5,16 @@ at. In a round each queue gets an equal part of it, and in the queue each namesp
 put off until the others had theirs, and then shares what they left. A turn that has begun is taken to its end: what it
 takes beyond its tenant's part is a debt that counts in the next session.
 
-What the budget does not reach is remembered. In the next session its queues come first, and in each queue those jobs
-that had no turn yet: all jobs of a queue have one before any has its second. The order among them stays that of the
-policy, and while a job of some priority is put off no job of a lower one goes before it in its queue. In queues that
-serve strictly in order nothing of this changes the order.
+What the budget does not reach is remembered. In the next session those jobs of a queue come first that had no turn
+yet: all jobs of a queue have one before any has its second. The order among them stays that of the policy, and while a
+job of some priority is put off no job of a lower one goes before it in its queue. In queues that serve strictly in
+order nothing of this changes the order.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stromboli.framework.job import Job, Queue
@@ -31,13 +31,11 @@ _Tenant = tuple[str, str]
 class Turns:
     """The turns of one action in one session. Without a limit every job has all the turns that it takes."""
 
-    def __init__(self, limit: int | None, left: Mapping[str, Any], jobs: Mapping[str, Iterable[Job]]) -> None:
+    def __init__(self, limit: int | None, left: Mapping[str, Any], jobs: Mapping[str, Sequence[Job]]) -> None:
         """`left` is what the same action left in the session before; `jobs` are those that wait, by queue."""
         self._limit = limit
         #: keys of jobs that had a turn in earlier sessions, by queue, while others there had none
         self._had: Mapping[str, frozenset[str]] = {} if limit is None else left.get("had", {})
-        #: queues that had no turn at all
-        self._passed_over: frozenset[str] = frozenset() if limit is None else left.get("passed over", frozenset())
         #: jobs that had no turn in this session, by queue and key
         self._without: dict[str, dict[str, Job]] = {}
         self._tried: defaultdict[str, set[str]] = defaultdict(set)
@@ -49,12 +47,12 @@ class Turns:
         #: the highest priority that is put off in each queue, until its next round
         self._barred: dict[str, int] = {}
         if limit is not None:
-            self._without = {name: {job.key: job for job in of_queue} for name, of_queue in jobs.items()}
+            self._without = {name: {job.key: job for job in of_queue} for name, of_queue in jobs.items() if of_queue}
             self._queues = {name: -owed for name, owed in left.get("owed", {}).items() if name in self._without}
             self._known = {name: frozenset(of_queue) for name, of_queue in self._without.items()}
             self.begin_round({name: list(of_queue.values()) for name, of_queue in self._without.items()})
 
-    def begin_round(self, jobs: Mapping[str, Iterable[Job]]) -> bool:
+    def begin_round(self, jobs: Mapping[str, Sequence[Job]]) -> bool:
         """Divide what is left of the budget among the queues of jobs that wait; whether there is a round."""
         if self._limit is None or not jobs or self._spent >= self._limit or self._rounds == _MOST_ROUNDS:
             return False
@@ -71,14 +69,14 @@ class Turns:
 
     # -- order -------------------------------------------------------------------------------------------------------
 
-    def queue_key(self, queue: Queue, key: tuple[object, ...]) -> tuple[object, ...]:
-        """The place of a queue whose place by the policy is `key`."""
-        return (queue.name not in self._passed_over, *key) if self._passed_over else key
-
     def job_key(self, job: Job, key: tuple[object, ...]) -> tuple[object, ...]:
-        """The same of a job in its queue."""
+        """The place in its queue of a job whose place by the policy is `key`."""
         had = self._had.get(job.queue.name)
         return (job.key in had, *key) if had else key
+
+    def in_order(self, jobs: Iterable[Job], key: Callable[[Job], tuple[object, ...]]) -> list[Job]:
+        """Jobs of a queue in the order of their turns; `key` gives their places by the policy."""
+        return sorted(jobs, key=lambda job: self.job_key(job, key(job)))
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -86,7 +84,8 @@ class Turns:
         """Whether a queue has to wait for the next round."""
         if self._limit is None:
             return False
-        return self._spent >= self._limit or self._queues.get(queue.name, 1.0) <= 0
+        over = self._rounds > 1 and self._spent >= self._limit
+        return over or self._queues.get(queue.name, 1.0) <= 0
 
     def puts_off(self, job: Job) -> bool:
         """Whether a job has to wait for the next round of its queue, whose turn it is."""
@@ -119,13 +118,17 @@ class Turns:
 
     # -- what is left ------------------------------------------------------------------------------------------------
 
-    def without(self) -> list[Job]:
-        """The jobs that the budget did not reach."""
-        return [job for of_queue in self._without.values() for job in of_queue.values()]
+    def without(self) -> list[tuple[Job, bool]]:
+        """The jobs that the budget did not reach, and whether they had a turn in an earlier session."""
+        return [
+            (job, key in self._had.get(name, ()))
+            for name, of_queue in self._without.items()
+            for key, job in of_queue.items()
+        ]
 
     def left(self, strict: Iterable[str] = ()) -> dict[str, Any]:
         """What the next session has to know; queues in `strict` order keep theirs. Empty when all had their turns."""
-        waiting = [name for name, of_queue in self._without.items() if of_queue]
+        waiting = [name for name, of_queue in self._without.items() if of_queue.keys() - self._had.get(name, ())]
         if not waiting:
             return {}
         ordered = set(strict)
@@ -137,6 +140,5 @@ class Turns:
         owed = {name: -account for name, account in sorted(self._queues.items()) if account < 0}
         return {
             "had": {name: keys for name, keys in had.items() if keys},
-            "passed over": frozenset(name for name in waiting if not self._tried[name]),
             "owed": {name: min(debt, float(self._limit or 0)) for name, debt in owed.items()},
         }

@@ -79,6 +79,8 @@ class TickLoop:
         self._urgent = asyncio.Event()
         #: whether the next session may decide something
         self._worthwhile = True
+        #: whether the last session ended before all jobs had their turns, and what happened while they have them
+        self._unfinished = self._disturbed = False
         #: since when a session runs, None while there is none
         self._began: float | None = None
         #: how long the last session took, seconds
@@ -89,7 +91,7 @@ class TickLoop:
 
     def wake(self, urgent: bool = True) -> None:
         """Something changed. What is not urgent waits for the next period."""
-        self._worthwhile = True
+        self._worthwhile = self._disturbed = True
         if urgent:
             self._urgent.set()
 
@@ -126,6 +128,8 @@ class TickLoop:
     async def _tick(self, decider: Decider) -> bool:
         """One session; returns whether it came to its end."""
         self._worthwhile = False
+        if not self._unfinished:
+            self._disturbed = False
         self.number += 1
         self._observer.session_began(self.number)
         began = time.perf_counter()
@@ -140,6 +144,7 @@ class TickLoop:
             log.recurring("session failed", error, traced=True, session=self.number)
             self._observer.session_failed(error)
             self._worthwhile = True
+            self._unfinished = False
             return False
         finally:
             self._began = None
@@ -149,7 +154,12 @@ class TickLoop:
         if not result.conclusive:
             self._worthwhile = True
         if result.unfinished:
+            self._disturbed |= bool(result.decisions)
             self._urgent.set()
+        elif self._unfinished and self._disturbed:
+            # Jobs that had their turns before something changed may find more now.
+            self._worthwhile = True
+        self._unfinished = result.unfinished
         if self._allowed():
             self._carry_out(result.decisions, snapshot)
         return True

@@ -24,6 +24,8 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 HELD = (PodState.Running, PodState.Bound)
 #: the priority of the class system-cluster-critical
 _CRITICAL = 2_000_000_000
+#: how often a search for victims looks at each node
+_SEARCH = 20
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 LIFT = 2**31
 
@@ -126,6 +128,11 @@ def agrees(session: Session, pod: PodRecord) -> bool:
 def critical(pod: PodRecord) -> bool:
     """Whether the cluster itself needs a pod; only the system's own priority classes reach such a priority."""
     return pod.namespace == "kube-system" or (pod.spec_priority or 0) >= _CRITICAL
+
+
+def search_steps(session: Session) -> int:
+    """What the search for victims takes beside what the kernel does, in steps, see `Turns`."""
+    return _SEARCH * len(session.view.nodes)
 
 
 def starving(session: Session, *, among_others: bool = False, by_share: bool = False) -> dict[str, list[Job]]:
