@@ -21,6 +21,7 @@ from stromboli.kube.attachments import with_attachments
 from stromboli.kube.dra.extended import with_device_resources
 from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
 from stromboli.policy.rules import RULES, Compatibility, rules
+from stromboli.policy.sessions import SessionSettings
 from stromboli.state.snapshot import Snapshot
 
 #: seconds from any moment on; for timings that nobody reads it may stand still
@@ -48,9 +49,20 @@ class SessionResult:
     def conclusive(self) -> bool:
         """Whether there was nothing to decide, and would not be in a further session on the same snapshot."""
         session = self.session
-        if self.decisions or session.failures or session.view.volatile:
+        if self.decisions or session.failures or session.view.volatile or self.unfinished:
             return False
-        return _alike(self.environment, session.view.environment)
+        return _alike(_without_turns(self.environment), _without_turns(session.view.environment))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the budget ended before all jobs had their turns: the next session goes on with them."""
+        return bool(self.session.unfinished)
+
+
+def _without_turns(environment: Environment) -> Environment:
+    """What sessions know beside which jobs had their turns."""
+    known = environment.left
+    return replace(environment, left={name: left for name, left in known.items() if not name.startswith("turns of ")})
 
 
 def _alike(one: Environment, other: Environment) -> bool:
@@ -126,6 +138,12 @@ class Engine:
         other = copy(self)
         other.policy = replace(self.policy, actions=tuple(actions))
         other._actions = {name: self.registry.actions[name]().run for name in actions}
+        return other
+
+    def unbounded(self) -> Engine:
+        """The same engine with no bound on the work of a session."""
+        other = copy(self)
+        other.policy = replace(self.policy, session=SessionSettings(steps=0))
         return other
 
     def _check_reads(self, snapshot: Snapshot) -> None:

@@ -21,6 +21,7 @@ class Decisions:
 
     decisions: list[Decision] = field(default_factory=list)
     conclusive: bool = False
+    unfinished: bool = False
 
 
 class FirstFit:

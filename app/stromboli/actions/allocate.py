@@ -31,6 +31,7 @@ from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.topology import Topology
+from stromboli.framework.turns import Turns
 from stromboli.tactics import domains
 from stromboli.tactics.forecast import Turn, forecast
 from stromboli.tactics.group_placement import place_as_nominated, place_group
@@ -40,6 +41,8 @@ from stromboli.tactics.queue_gates import lift_gates, waits_for_queue
 from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
 
 _PENDING = int(PodState.Pending)
+#: jobs of which so many wait are only looked into when their turns come
+_MANY = 500
 
 
 class Allocate(Action):
@@ -49,40 +52,89 @@ class Allocate(Action):
     def run(self, session: Session) -> None:
         serve_kept(session)
         worksheets: dict[str, JobWorksheet] = {}
-        jobs_of: dict[str, list[tuple[Any, Job]]] = {}
+        waiting: dict[str, list[Job]] = {}
         known = session.view.jobs
-        for job in known.where((known.count(PodState.Pending) > 0) | known.in_phase("", "Pending")):
+        candidates = known.where((known.count(PodState.Pending) > 0) | known.in_phase("", "Pending"))
+        # Most of very many may not have a turn at all.
+        later = session.bounded and len(candidates) > _MANY
+        for job in candidates:
             if not (job.counts[_PENDING] or job.pending_phase):
                 continue
-            sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)
-            if sheet:
-                worksheets[job.key] = sheet
-                jobs_of.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
+            unseen = later and not session.in_strict_order(job.queue)
+            if self._may_compete(session, job) if unseen else self._prepare(session, job, worksheets):
+                waiting.setdefault(job.queue.name, []).append(job)
+        turns = session.turns(self.name, waiting)
+        jobs_of = {name: [(_job_key(session, turns, job), job) for job in jobs] for name, jobs in waiting.items()}
+        while jobs_of:
+            jobs_of = self._serve(session, worksheets, turns, jobs_of)
+            if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
+                break
+        for job, had_one in session.end_turns(self.name, turns):
+            session.view.trace.not_reached.add(job.key)
+            session.view.trace.job(job.key, reasons.not_reached(job, again=had_one))
+        waits = session.behind | session.view.trace.not_reached
+        left = [session.view.jobs[key] for key in worksheets if key not in waits]
+        lend(session, left, partial(self._lend, session))
+
+    def _serve(
+        self,
+        session: Session,
+        worksheets: dict[str, JobWorksheet],
+        turns: Turns,
+        jobs_of: dict[str, list[tuple[Any, Job]]],
+    ) -> dict[str, list[tuple[Any, Job]]]:
+        """Let queues and their jobs take turns until none is left but those that are put off, which are returned."""
+        ask = session.ask
+        put_off: dict[str, list[tuple[Any, Job]]] = {}
         queues: list[tuple[Any, Queue]] = []
         for name, jobs in jobs_of.items():
             heapq.heapify(jobs)
             queue = session.view.queues[name]
-            heapq.heappush(queues, (session.ask.queue_key(queue), queue))
+            heapq.heappush(queues, (ask.queue_key(queue), queue))
         while queues:
             _, queue = heapq.heappop(queues)
             jobs = jobs_of[queue.name]
             overused = session.ask.overused(queue)
             if overused is not None:
-                for _, job in jobs:
+                waiting = [job for _, job in (*jobs, *put_off.pop(queue.name, ()))]
+                for job in waiting:
                     session.view.trace.job(job.key, overused)
+                turns.drop(waiting)
                 continue
             if not jobs:
                 continue
-            _, job = heapq.heappop(jobs)
-            if session.attempt(job, partial(self._take_turn, session, job, worksheets), otherwise=False):
-                heapq.heappush(jobs, (session.ask.job_key(job), job))
-            elif session.in_strict_order(queue) and session.ask.job_missing(job) > 0:
-                session.hold_back(behind for _, behind in jobs)
+            if turns.puts_off_queue(queue):
+                put_off.setdefault(queue.name, []).extend(jobs)
+                continue
+            key, job = heapq.heappop(jobs)
+            strict = session.in_strict_order(queue)
+            if not strict and turns.puts_off(job):
+                put_off.setdefault(queue.name, []).append((key, job))
+                heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
+                continue
+            if session.take_turn(turns, job, partial(self._take_turn, session, job, worksheets), otherwise=False):
+                heapq.heappush(jobs, (_job_key(session, turns, job), job))
+            elif strict and ask.job_missing(job) > 0:
+                behind = [other for _, other in jobs]
+                session.hold_back(behind)
+                turns.drop(behind)
                 jobs.clear()
             # Whoever is left alone stays so, and needs no place in an order.
-            heapq.heappush(queues, (session.ask.queue_key(queue) if queues else (), queue))
-        left = [session.view.jobs[key] for key in worksheets if key not in session.behind]
-        lend(session, left, partial(self._lend, session))
+            heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
+        return put_off
+
+    def _may_compete(self, session: Session, job: Job) -> bool:
+        """Whether a job may have pods to place; `_prepare` finds out."""
+        if job.pending_phase and ("enqueue" in session.policy.actions or job.key in session.view.never_fits):
+            return False
+        return job.counts[_PENDING] > job.pending_best_effort
+
+    def _prepare(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:
+        """Find out which pods of a job may be placed; whether there are any."""
+        sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)
+        if sheet:
+            worksheets[job.key] = sheet
+        return bool(sheet)
 
     def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
         """The pods of a job that may be placed; None when the job has to wait."""
@@ -111,6 +163,8 @@ class Allocate(Action):
 
     def _take_turn(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
+        if job.key not in worksheets and not self._prepare(session, job, worksheets):
+            return False
         sheet = worksheets[job.key]
         if not needs_domain(job):
             return self._place_anywhere(session, sheet)
@@ -154,6 +208,11 @@ class Allocate(Action):
         statement.commit()
         group.sub_job.nominated_hyper_node = NOWHERE
         return bool(sheet)
+
+
+def _job_key(session: Session, turns: Turns, job: Job) -> tuple[object, ...]:
+    """The place of a job in its queue."""
+    return turns.job_key(job, session.ask.job_key(job))
 
 
 def needs_domain(job: Job) -> bool:

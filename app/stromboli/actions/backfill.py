@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stromboli.framework import reasons
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.explain import unplaceable
 from stromboli.framework.job import Job
@@ -23,12 +24,15 @@ class Backfill(Action):
             pods = session.attempt(job, partial(self._pods, session, job), otherwise=None)
             if pods:
                 waiting.setdefault(job.queue.name, []).append((job, pods))
+        turns = session.turns(self.name, {name: [job for job, _ in jobs] for name, jobs in waiting.items()})
         queues = sorted((session.view.queues[name] for name in waiting), key=session.ask.queue_key)
         for queue in queues:
-            jobs = sorted(waiting[queue.name], key=lambda entry: session.ask.job_key(entry[0]))
-            for job, pods in jobs:
-                turn = partial(self._place_all, session, job, pods)
-                session.attempt(job, turn, otherwise=None)
+            pods_of = {job.key: pods for job, pods in waiting[queue.name]}
+            for job in turns.in_order((job for job, _ in waiting[queue.name]), session.ask.job_key):
+                session.serve(turns, job, partial(self._place_all, session, job, pods_of[job.key]))
+        for job, had_one in session.end_turns(self.name, turns):
+            session.view.trace.not_reached.add(job.key)
+            session.view.trace.job(job.key, reasons.not_reached(job, again=had_one))
 
     def _pods(self, session: Session, job: Job) -> list[PodRecord]:
         """The pods of a job to be placed here; none when the job has to wait."""

@@ -36,11 +36,13 @@ class GangPreempt(Action):
         market = Market(session, holders, self.name, "preemptable") if session.rules.evict_only_what_helps else None
         way = GangWay(self.name, reclaiming=False, holders=holders, order=partial(LastJobFirst, session), market=market)
         priorities = session.view.jobs.priority[holders.job]
+        turns = session.turns(self.name, waiting)
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             in_queue = (holders.queue == queue.index) & holders.may_go_for(queue)
-            for job in sorted(waiting[name], key=session.ask.job_key):
-                serve_gang(session, way, job, in_queue & (priorities < job.priority))
+            for job in turns.in_order(waiting[name], session.ask.job_key):
+                serve_gang(session, way, turns, job, in_queue & (priorities < job.priority))
+        session.end_turns(self.name, turns)
 
 
 class LastJobFirst:

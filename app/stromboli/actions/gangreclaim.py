@@ -35,15 +35,18 @@ class GangReclaim(Action):
             return
         holders = Holders(session, (PodState.Running,))
         requested = session.view.membership.requested_by_all()
+        turns = session.turns(self.name, waiting)
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             if session.ask.overused(queue) is not None:
+                turns.drop(waiting[name])
                 continue
             candidates = holders.outside(queue)
             order = partial(LeastEntitledFirst, session, queue, requested)
             way = GangWay(self.name, reclaiming=True, holders=holders, order=order)
-            for job in sorted(waiting[name], key=session.ask.job_key):
-                serve_gang(session, way, job, candidates)
+            for job in turns.in_order(waiting[name], session.ask.job_key):
+                serve_gang(session, way, turns, job, candidates)
+        session.end_turns(self.name, turns)
 
 
 class LeastEntitledFirst:

@@ -6,10 +6,9 @@ starves, which is kept when the job may then run. Then pods within each job that
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -19,8 +18,9 @@ from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
+from stromboli.framework.turns import Turns
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import HELD, preempting
+from stromboli.tactics.candidates import HELD, preempting, search_steps
 from stromboli.tactics.cheapest import Market, serve_cheaply
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.victims import CHOICES, Search, Way, serve
@@ -51,37 +51,36 @@ class Preempt(Action):
         waiting = self._starving(session)
         if not waiting:
             return
+        turns = session.turns(self.name, waiting)
         holders = Holders(session, HELD)
         for _, queue in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             jobs = waiting[queue]
-            self._between_jobs(session, holders, session.view.queues[queue], jobs)
+            self._between_jobs(session, holders, turns, session.view.queues[queue], jobs)
             for job in jobs:
                 session.attempt(job, partial(self._within_job, session, holders, job), otherwise=None)
+        session.end_turns(self.name, turns)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
         """The jobs that may evict others, by queue; those that care where their pods lie evict as gangs only."""
         waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in preempting(session).items()}
         return {name: jobs for name, jobs in waiting.items() if jobs}
 
-    def _between_jobs(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
+    def _between_jobs(self, session: Session, holders: Holders, turns: Turns, queue: Queue, jobs: list[Job]) -> None:
         if session.rules.evict_only_what_helps:
-            self._cheaply(session, Market(session, holders, self.name, "preemptable"), jobs)
+            self._cheaply(session, Market(session, holders, self.name, "preemptable"), turns, jobs)
             return
         way = self._way(session)
         releasable = holders.releasable((holders.queue == queue.index) & holders.may_go_for(queue))
-        heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
-        heapq.heapify(heap)
-        while heap:
-            _, job = heapq.heappop(heap)
+        for job in turns.in_order(jobs, session.ask.job_key):
             turn = partial(serve, session, way, job, partial(self._preemptors, session, job), releasable)
-            session.attempt(job, turn, otherwise=None)
+            session.serve(turns, job, turn, search_steps(session))
 
-    def _cheaply(self, session: Session, market: Market, jobs: list[Job]) -> None:
+    def _cheaply(self, session: Session, market: Market, turns: Turns, jobs: list[Job]) -> None:
         def turn(job: Job) -> None:
             serve_cheaply(market, job, list(self._preemptors(session, job)))
 
-        for job in sorted(jobs, key=session.ask.job_key):
-            session.attempt(job, partial(turn, job), otherwise=None)
+        for job in turns.in_order(jobs, session.ask.job_key):
+            session.serve(turns, job, partial(turn, job), search_steps(session))
 
     def _preemptors(self, session: Session, job: Job) -> Iterator[PodRecord]:
         """The pods of a job that may evict others, in order."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterator
 from functools import partial
-from typing import Any
 
 from stromboli.api.pod_state import PodState
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
+from stromboli.framework.turns import Turns
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import starving
+from stromboli.tactics.candidates import search_steps, starving
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.victims import CHOICES, Way, serve
 
@@ -29,6 +29,7 @@ class Reclaim(Action):
         jobs_of = starving(session, among_others=True, by_share=session.ask.takes_back_by_share)
         if not jobs_of:
             return
+        turns = session.turns(self.name, jobs_of)
         holders = Holders(session, (PodState.Running,))
         queues = [(session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in jobs_of]
         heapq.heapify(queues)
@@ -37,15 +38,17 @@ class Reclaim(Action):
             jobs = jobs_of[queue.name]
             overused = session.ask.overused(queue)
             if overused is not None:
+                turns.drop(jobs)
                 continue
             if not jobs:
                 continue
-            self._reclaim_for(session, holders, queue, jobs)
+            self._reclaim_for(session, holders, turns, queue, jobs)
             for _ in range(len(jobs) - 1):
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
             jobs_of[queue.name] = []
+        session.end_turns(self.name, turns)
 
-    def _reclaim_for(self, session: Session, holders: Holders, queue: Queue, jobs: list[Job]) -> None:
+    def _reclaim_for(self, session: Session, holders: Holders, turns: Turns, queue: Queue, jobs: list[Job]) -> None:
         strict = session.rules.evict_only_what_helps
         way = Way(
             action=self.name,
@@ -61,12 +64,9 @@ class Reclaim(Action):
         )
         releasable = holders.releasable(holders.outside(queue))
         in_vain = set[Hashable]() if session.rules.veto else None
-        heap: list[tuple[Any, Job]] = [(session.ask.job_key(job), job) for job in jobs]
-        heapq.heapify(heap)
-        while heap:
-            _, job = heapq.heappop(heap)
+        for job in turns.in_order(jobs, session.ask.job_key):
             turn = partial(serve, session, way, job, partial(self._reclaimers, session, job), releasable, in_vain)
-            session.attempt(job, turn, otherwise=None)
+            session.serve(turns, job, turn, search_steps(session))
 
     def _reclaimers(self, session: Session, job: Job) -> Iterator[PodRecord]:
         """The pending pods of a job that may take back, in task order."""

@@ -233,7 +233,7 @@ class Rehearsal:
         state = self.state.fork()
         if change is not None:
             change(state)
-        future, sessions = Future(), Successive(engine or self.engine, self._environment)
+        future, sessions = Future(), Successive((engine or self.engine).unbounded(), self._environment)
         for _ in range(cycles):
             if self._abandoned:
                 raise AbandonedError

@@ -152,7 +152,7 @@ def _word(condition: PodGroupCondition) -> str:
 
 def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled]:
     """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves."""
-    for pod, reason, scalable in waiting(session):
+    for pod, reason, scalable in waiting(session, shown=True):
         if pod.pod_class.gated:
             continue
         word, message = ("Unschedulable" if scalable else reason.reason), reason.told

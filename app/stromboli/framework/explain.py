@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector, compared, fits, told
@@ -29,15 +30,22 @@ def pending_reasons(session: Session) -> dict[str, Reason]:
     return {pod.key: reason for pod, reason, _ in waiting(session)}
 
 
-def waiting(session: Session) -> Iterator[tuple[PodRecord, Reason, bool]]:
-    """Each pod without a place, why, and whether more nodes would help it."""
+def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecord, Reason, bool]]:
+    """Each pod without a place, why, and whether more nodes would help it.
+
+    With `shown` only those of which something new may be shown: what the session's budget did not reach keeps what an
+    earlier session found.
+    """
     view = session.view
+    passed = view.trace.not_reached if shown else ()
     pods = view.pods
     blocked: dict[int, _Blocked] = {}
     without_place = np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE])
     for row in np.flatnonzero(without_place).tolist():
         record = pods.records[row]
         if record is None or record.node_name:
+            continue
+        if record.job in passed and refusal(record.conditions) is not None:
             continue
         if pods.state[row] == PodState.Pipelined:
             yield record, why_promised(view, record), False

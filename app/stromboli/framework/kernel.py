@@ -49,6 +49,8 @@ _AHEAD_AFTER, _MOST_AHEAD = 8, 256
 _REFRESH_ALL = 0.25
 #: nodes on all boards that are kept, at 17 bytes each; a dropped board is made anew when its class is asked for
 _MOST_KEPT = 8_000_000
+#: what a question to plugins takes beside the nodes that it is about, in steps
+_CALL = 2_000
 #: so many nodes that changed are looked up by their amounts, and of so many amounts the answers are kept
 _MOST_TWINS, _MOST_AMOUNTS = 64, 4096
 
@@ -409,6 +411,8 @@ class Kernel:
         self.nodes_scored = 0
         #: nodes looked at again because they had changed since a class was last asked about
         self.nodes_rescored = 0
+        #: work done, about in nodes looked at; the same on every machine
+        self.steps = 0
 
     # -- what plugins say ------------------------------------------------------------------------------------------
 
@@ -502,6 +506,7 @@ class Kernel:
         return out
 
     def _filters(self, pod: PodRecord, view: NodeView) -> Iterator[tuple[str, Mask]]:
+        self.steps += len(view) + _CALL
         for method in self._points.all("predicate"):
             try:
                 # At once: what is raised where the pairs are read is not the plugin's.
@@ -514,6 +519,7 @@ class Kernel:
     def score(self, pod: PodRecord, view: NodeView) -> Vector:
         """The sum of the scores that depend on each node alone, shape (nodes of the view,)."""
         self.nodes_scored += len(view)
+        self.steps += len(view) + _CALL
         total = self._sum("node_order", pod, view)
         return np.zeros(len(view)) if total is None else total
 

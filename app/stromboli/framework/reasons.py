@@ -135,6 +135,14 @@ def not_tried(job: Job) -> Reason:
     )
 
 
+def not_reached(job: Job, *, again: bool = False) -> Reason:
+    """A job that the budget of a session did not reach; `again` where it had a turn in an earlier one."""
+    first = "when all others of its queue had theirs" if again else "in the next sessions"
+    words = f"the session's budget ended before the turn of PodGroup {job.key}, which comes {first}"
+    said = next((c.message for c in job.pod_group.status.conditions if again and c.type == "Unschedulable"), "")
+    return Reason(Stage.QueueShare, "TurnPending", words, Actionable.Wait, f"before: {said}" if said else "")
+
+
 def no_action(action: str) -> Reason:
     """A pod of a kind that the policy places nowhere."""
     message = f"the policy has no action {action}, which would place the pod"

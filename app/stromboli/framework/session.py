@@ -35,6 +35,7 @@ from stromboli.framework.points import Points, Tiers
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
 from stromboli.framework.statement import Statement
+from stromboli.framework.turns import Turns
 from stromboli.framework.view import View, claimless
 from stromboli.policy.document import Policy
 from stromboli.policy.rules import Rules
@@ -110,6 +111,8 @@ class Session:
         self.churn = ChurnBreaker(self.view)
         #: keys of jobs that wait because one before them in their queue does
         self.behind: set[str] = set()
+        #: actions whose budget ended before all jobs had their turns
+        self.unfinished: set[str] = set()
         #: statements of the current turn
         self._open: list[Statement] = []
         #: promises of the current action to pods that can be placed at once
@@ -240,6 +243,41 @@ class Session:
             self.points.failures.add(plugin.name, "", job.key, error)
             self._set_aside(JobHeldError(job.key, plugin.name, error))
             return otherwise
+
+    # -- turns within the budget -------------------------------------------------------------------------------------
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the work of an action in one session has a bound."""
+        return self.rules.bounded_sessions and self.policy.session.steps > 0
+
+    def turns(self, action: str, jobs: Mapping[str, Sequence[Job]]) -> Turns:
+        """The turns of an action, in which jobs wait, by queue."""
+        limit = self.policy.session.steps if self.bounded else None
+        return Turns(limit, self.view.environment.left.get(f"turns of {action}", {}), jobs)
+
+    def take_turn(self, turns: Turns, job: Job, turn: Callable[[], T], otherwise: T, more: int = 0) -> T:
+        """A job's turn, see `attempt`, whose steps count; it takes so many `more` than the kernel knows of."""
+        before = self.kernel.steps
+        try:
+            return self.attempt(job, turn, otherwise)
+        finally:
+            turns.had(job, self.kernel.steps - before + more)
+
+    def serve(self, turns: Turns, job: Job, turn: Callable[[], object], more: int = 0) -> None:
+        """The same when the action has one round: a job that is put off has no turn in it."""
+        if not (turns.puts_off_queue(job.queue) or (not self.in_strict_order(job.queue) and turns.puts_off(job))):
+            self.take_turn(turns, job, turn, None, more)
+
+    def end_turns(self, action: str, turns: Turns) -> list[tuple[Job, bool]]:
+        """Remember which jobs the budget did not reach, and return them; some had a turn in an earlier session."""
+        strict = (queue.name for queue in self.view.queues.values() if self.in_strict_order(queue))
+        left, name = turns.left(strict), f"turns of {action}"
+        if left or name in self.view.environment.left:
+            self.actions_left[name] = left
+        if left:
+            self.unfinished.add(action)
+        return turns.without()
 
     def _set_aside(self, held: JobHeldError) -> None:
         """Let a job wait until the next session, for the plugin that failed when it was asked about it."""

@@ -11,7 +11,7 @@ from stromboli.state.pods import PodRecord
 class Trace:
     """Reasons by job key and by pod row. The first stage that blocks is kept: a later one cannot be reached yet."""
 
-    __slots__ = ("jobs", "kinds", "pods", "promised")
+    __slots__ = ("jobs", "kinds", "not_reached", "pods", "promised")
 
     def __init__(self) -> None:
         self.jobs: dict[str, Reason] = {}
@@ -20,6 +20,9 @@ class Trace:
         self.promised: dict[int, Reason] = {}
         #: why no node takes pods of some kinds, and after how many changes of nodes that was
         self.kinds: dict[Hashable, tuple[int, Reason]] = {}
+
+        #: keys of jobs that the session's budget did not reach; what is shown of them stays as it is
+        self.not_reached: set[str] = set()
 
     def job(self, key: str, reason: Reason) -> None:
         """A job does not go on."""

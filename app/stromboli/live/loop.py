@@ -34,6 +34,11 @@ class Result(Protocol):
         """Whether a further session would decide nothing either unless something changes."""
         ...
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the session ended before all jobs had their turns: the next one should follow at once."""
+        ...
+
 
 class Decider(Protocol):
     """The scheduler as a function of a snapshot and the time in seconds since the epoch."""
@@ -74,6 +79,8 @@ class TickLoop:
         self._urgent = asyncio.Event()
         #: whether the next session may decide something
         self._worthwhile = True
+        #: whether the last session ended before all jobs had their turns, and what happened while they have them
+        self._unfinished = self._disturbed = False
         #: since when a session runs, None while there is none
         self._began: float | None = None
         #: how long the last session took, seconds
@@ -87,7 +94,7 @@ class TickLoop:
 
     def wake(self, urgent: bool = True) -> None:
         """Something changed. What is not urgent waits for the next period."""
-        self._worthwhile = True
+        self._worthwhile = self._disturbed = True
         if urgent:
             self._changes += 1
             self._urgent.set()
@@ -141,6 +148,8 @@ class TickLoop:
     async def _tick(self, decider: Decider) -> bool:
         """One session; returns whether it came to its end."""
         self._worthwhile, changes = False, self._changes
+        if not self._unfinished:
+            self._disturbed = False
         self.number += 1
         self._observer.session_began(self.number)
         began = time.perf_counter()
@@ -155,6 +164,7 @@ class TickLoop:
             log.recurring("session failed", error, traced=True, session=self.number)
             self._observer.session_failed(error)
             self._worthwhile = True
+            self._unfinished = False
             return False
         finally:
             self._began = None
@@ -163,6 +173,13 @@ class TickLoop:
         log.debug("session ended", session=self.number, decisions=len(result.decisions), seconds=f"{self._took:.6f}")
         if not result.conclusive:
             self._worthwhile = True
+        if result.unfinished:
+            self._disturbed |= bool(result.decisions)
+            self._urgent.set()
+        elif self._unfinished and self._disturbed:
+            # Jobs that had their turns before something changed may find more now.
+            self._worthwhile = True
+        self._unfinished = result.unfinished
         if self._allowed():
             self._carry_out(result.decisions, snapshot)
         self._known = changes

@@ -137,6 +137,9 @@ class Gang(Plugin):
             elif self._held(job) >= job.min_available:
                 report.condition(job, _SCHEDULED)
                 self._contradict(report, job, _NOT_UNSCHEDULABLE)
+            elif job.key in self._view.trace.not_reached and _says_blocked(job.pod_group):
+                # What an earlier session found stands.
+                continue
             elif not self._only_waits_for_release(job):
                 why = self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
                 report.unschedulable(job, reasons.unschedulable(self._view.rules, why))

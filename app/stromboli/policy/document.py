@@ -2,7 +2,7 @@
 
 The file has the format of Volcano's `volcano-scheduler.conf`, read strictly: what Volcano would ignore in
 silence is a problem here, with its path, what was found and what is allowed. All problems are reported
-together. Three keys are Stromboli's own: `compatibility`, `rules` and `evictions`.
+together. Four keys are Stromboli's own: `compatibility`, `rules`, `evictions` and `session`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -23,6 +23,7 @@ from stromboli.api.validation import did_you_mean, field_path, listed, problem, 
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.scalars import boolean, validated
+from stromboli.policy.sessions import SessionSettings
 from stromboli.policy.switches import (
     HIERARCHY,
     OFF_BY_DEFAULT,
@@ -50,7 +51,9 @@ tiers:
   - name: network-topology-aware
 """
 
-_EVICTIONS = EvictionSettings()
+_EVICTIONS, _SESSION = EvictionSettings(), SessionSettings()
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
 
 #: how a plugin or an action is known: the model of its arguments, or None when it takes none
 ArgumentModels = Mapping[str, type[BaseModel] | None]
@@ -71,6 +74,7 @@ KEYS: Mapping[str, str] = {
     "`--compatibility` outweighs it.",
     "rules": "Single rules that differ from `compatibility`.",
     "evictions": "How often evictions may be repeated, and how long room is kept that they made.",
+    "session": "How much work one session may do.",
 }
 #: the keys of its `metrics` that are read, and what they are
 METRICS_KEYS: Mapping[str, str] = {
@@ -123,6 +127,8 @@ class Policy:
     rules: Mapping[str, Compatibility] = field(default_factory=dict)
     #: how often evictions may be repeated, and how long room is kept that they made
     evictions: EvictionSettings = _EVICTIONS
+    #: how much work a session may do
+    session: SessionSettings = _SESSION
     #: what of the file has no effect, one line each
     notes: tuple[str, ...] = ()
 
@@ -191,7 +197,8 @@ class _Reader:
             metrics=self._metrics(top.get("metrics")),
             compatibility=self._compatibility("compatibility", top.get("compatibility")),
             rules=self._rules(top.get("rules")),
-            evictions=self._evictions(top.get("evictions")),
+            evictions=self._settings("evictions", top.get("evictions"), _EVICTIONS),
+            session=self._settings("session", top.get("session"), _SESSION),
             notes=tuple(self.notes),
         )
 
@@ -320,13 +327,14 @@ class _Reader:
             self._known(path, "choice", value, _COMPATIBILITY)
         return next((choice for choice in _COMPATIBILITY if choice == value), None)
 
-    def _evictions(self, value: object) -> EvictionSettings:
+    def _settings(self, key: str, value: object, default: _Settings) -> _Settings:
+        """The settings under a key; the default ones where something is wrong."""
         try:
-            return validated(EvictionSettings, self._mapping("evictions", value))
+            return validated(type(default), self._mapping(key, value))
         except ValidationError as err:
             for error in err.errors(include_url=False):
-                self._argument("evictions", error, EvictionSettings)
-            return _EVICTIONS
+                self._argument(key, error, type(default))
+            return default
 
     def _rules(self, value: object) -> dict[str, Compatibility]:
         choices = {

@@ -69,7 +69,7 @@ def run(
     `nominating` says whether the statuses of pods are, in which the node stands that others leave for them.
     """
     out: Run | None = None
-    successive = Successive(engine, environment)
+    successive = Successive(engine.unbounded(), environment)
     cycle, last = 0, cycles
     while cycle < last:
         moment = time.time() if now is None else now

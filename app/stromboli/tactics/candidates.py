@@ -24,6 +24,8 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 HELD = (PodState.Running, PodState.Bound)
 #: the priority of the class system-cluster-critical
 _CRITICAL = 2_000_000_000
+#: how often a search for victims looks at each node
+_SEARCH = 20
 #: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
 LIFT = 2**31
 
@@ -128,13 +130,18 @@ def critical(pod: PodRecord) -> bool:
     return pod.namespace == "kube-system" or (pod.spec_priority or 0) >= _CRITICAL
 
 
+def search_steps(session: Session) -> int:
+    """What the search for victims takes beside what the kernel does, in steps, see `Turns`."""
+    return _SEARCH * len(session.view.nodes)
+
+
 def starving(session: Session, *, among_others: bool = False, by_share: bool = False) -> dict[str, list[Job]]:
     """The jobs that may evict others, by queue; `among_others` adds the queues whose jobs all have what they need.
 
     With `by_share` every job whose pods wait starves: its queue's share says how much it may take.
     """
     found: dict[str, list[Job]] = {}
-    jobs, behind = session.view.jobs, session.behind
+    jobs, behind = session.view.jobs, session.behind | session.view.trace.not_reached
     for job in jobs.where(jobs.count(PodState.Pending) > 0):
         if job.key in behind or not job.counts[PodState.Pending]:
             continue

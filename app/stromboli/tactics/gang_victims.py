@@ -24,10 +24,11 @@ from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
+from stromboli.framework.turns import Turns
 from stromboli.state.pods import PodRecord
 from stromboli.tactics import domains
 from stromboli.tactics.bundles import Bundle
-from stromboli.tactics.candidates import kind, weight
+from stromboli.tactics.candidates import kind, search_steps, weight
 from stromboli.tactics.cheapest import Market, Purchase, identical, price
 from stromboli.tactics.holders import Holders
 from stromboli.tactics.offers import Offers, Order
@@ -86,14 +87,14 @@ class _Plan:
     placed: _Placed
 
 
-def serve_gang(session: Session, way: GangWay, job: Job, candidates: Mask) -> None:
+def serve_gang(session: Session, way: GangWay, turns: Turns, job: Job, candidates: Mask) -> None:
     """Evict for a job and promise its pods their places, if there is a way; `candidates` are of the way's holders."""
 
     def turn() -> None:
         while _Search(session, way, job, candidates).run():
             pass
 
-    session.attempt(job, turn, otherwise=None)
+    session.serve(turns, job, turn, search_steps(session))
 
 
 class _Search:

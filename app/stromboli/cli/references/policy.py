@@ -13,6 +13,7 @@ from stromboli.framework.points import switched
 from stromboli.policy.document import KEYS, METRICS_KEYS
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.rules import SIDES
+from stromboli.policy.sessions import SessionSettings
 from stromboli.policy.switches import SWITCHES, WITHOUT_EFFECT
 
 
@@ -50,7 +51,14 @@ def _metrics() -> str:
 
 
 def _evictions() -> str:
-    model: type[BaseModel] = EvictionSettings
+    return _settings(EvictionSettings)
+
+
+def _session() -> str:
+    return _settings(SessionSettings)
+
+
+def _settings(model: type[BaseModel]) -> str:
     return table(("key", "type", "default", ""), arguments(model))
 
 
@@ -75,5 +83,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "switches": _switches,
     "metrics": _metrics,
     "evictions": _evictions,
+    "session": _session,
     "rules": _rules,
 }
