@@ -86,8 +86,8 @@ class Rules:
     )
     bounded_sessions: bool = _rule(
         "a session tries every job, however long that takes",
-        "where the policy sets `session.steps`, each action of a session has that budget, which queues share, and the namespaces in each; jobs that it "
-        "does not reach come first in the next session",
+        "where the policy sets `session.steps`, each action of a session has that budget, which queues share, and the "
+        "namespaces in each; jobs that it does not reach come first in the next session",
     )
     tolerance: bool = _rule(
         "a rounding error of 1e-13 refuses a pod",
