@@ -18,14 +18,13 @@ from typing import Any
 
 import httpx
 from prometheus_client import CollectorRegistry
-from typer.testing import CliRunner
 
-from stromboli.cli import make_app as make_cli
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.extender import Published, Standing
 from stromboli.framework.registry import Registry
 from stromboli.http import make_app
+from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.simulation.run import feed, run
@@ -79,13 +78,9 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def simulated(case: Case) -> set[str]:
-    """The node to which `stromboli simulate` binds the pending pod, or none. Raises ValueError for a refused file."""
-    words = ["simulate", str(case.path), "--scheduler-name", SCHEDULER, "--format", "outcome", "--lenient"]
-    words += ["--now", RECORDED]
-    result = CliRunner().invoke(make_cli(), words)
-    if result.exit_code:
-        raise ValueError(result.output.strip())
-    return set(json.loads(result.stdout)["outcome"]["bindings"].values())
+    """The node to which `stromboli simulate` would bind the pending pod, or none."""
+    state = _state(case)
+    return set(run(_engine(DEFAULT_POLICY), state, now=seconds(RECORDED)).bindings.values())
 
 
 async def filtered(case: Case) -> set[str]:
@@ -93,9 +88,8 @@ async def filtered(case: Case) -> set[str]:
     items: list[dict[str, Any]] = json.loads(case.path.read_text())["items"]
     pod = next(i for i in items if i["kind"] == "Pod" and i["spec"].get("schedulerName") == SCHEDULER)
     names = [item["metadata"]["name"] for item in items if item["kind"] == "Node"]
-    state = ClusterState([SCHEDULER], reads=_registry().reads)
-    feed(state, admit(load([str(case.path)], BytesIO(), lenient=True), [SCHEDULER]))
-    published = Published(run(_undecided(), state, now=seconds(RECORDED)).session, state.pods.by_key)
+    state = _state(case)
+    published = Published(run(_engine(UNDECIDED), state, now=seconds(RECORDED)).session, state.pods.by_key)
     app = make_app(Standing(lambda: published), CollectorRegistry(), list)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli") as http:
         response = await http.post("/filter", json={"Pod": pod, "Nodes": None, "NodeNames": names})
@@ -118,11 +112,21 @@ async def differences(case: Case) -> list[str]:
     return [f"{way}: {difference}" for way, nodes in answers.items() if (difference := case.difference(nodes))]
 
 
+def _state(case: Case) -> ClusterState:
+    """The objects of a case, as the commands read files. Raises ValueError for what is refused."""
+    loaded = load([str(case.path)], BytesIO(), lenient=True)
+    if loaded.problems:
+        raise ValueError("; ".join(loaded.problems))
+    state = ClusterState([SCHEDULER], reads=_registry().reads)
+    feed(state, admit(loaded, [SCHEDULER]))
+    return state
+
+
 @cache
 def _registry() -> Registry:
     return discover()
 
 
 @cache
-def _undecided() -> Engine:
-    return Engine(UNDECIDED, registry=_registry())
+def _engine(policy: str) -> Engine:
+    return Engine(policy, registry=_registry())
