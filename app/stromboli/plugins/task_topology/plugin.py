@@ -7,9 +7,8 @@ placed first, and a pod prefers nodes that hold more of its bucket already or ha
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -23,57 +22,14 @@ from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Key, Plugin
 from stromboli.framework.view import View
+from stromboli.plugins.task_topology.roles import Roles, names_roles, read_roles
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
-_AFFINITY = "volcano.sh/task-topology-affinity"
-_ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
-_ORDER = "volcano.sh/task-topology-task-order"
 _ROLE = "volcano.sh/task-spec"
 _SCORE = 100.0
-
-#: how much a role's place matters, by the kind of group that it is in; the largest counts
-_APART_FROM_ITSELF, _TOGETHER_WITH_OTHERS, _TOGETHER_WITH_ITSELF, _APART_FROM_OTHERS = 4, 3, 2, 1
-
-
-class TaskTopologyArguments(Arguments):
-    """Arguments of task-topology."""
-
-    weight: int = Field(default=1, alias="task-topology.weight")
-    """Multiplies the score."""
-
-
-@dataclass(slots=True)
-class Roles:
-    """What a job says about its roles."""
-
-    #: pairs of roles that attract or repel each other, in both orders
-    together: set[tuple[str, str]] = field(default_factory=set)
-    apart: set[tuple[str, str]] = field(default_factory=set)
-    #: how much the place of a role matters; roles in no group are not in it
-    weight: dict[str, int] = field(default_factory=dict)
-    #: position in the order that the job names, the first is the largest; 0 for others
-    position: Counter[str] = field(default_factory=Counter)
-
-    def rank(self, role: str) -> tuple[int, int]:
-        """Roles of a smaller rank are placed first."""
-        return -self.position[role], -self.weight.get(role, 0)
-
-    def attraction(self, role: str, there: Counter[str]) -> int:
-        """How many pods that are there attract a role, less those that repel it."""
-        together, apart = self.together, self.apart
-        return sum(count * (((role, other) in together) - ((role, other) in apart)) for other, count in there.items())
-
-    def repulsion(self, role: str, there: Counter[str]) -> int:
-        """How many pods that are there repel a role."""
-        return sum(count for other, count in there.items() if (role, other) in self.apart)
-
-    def add(self, group: list[str], pairs: set[tuple[str, str]], alone: int, with_others: int) -> None:
-        """Note a group of roles; a group of one is about the pods of that role among themselves."""
-        weight = alone if len(group) == 1 else with_others
-        for role in group:
-            self.weight[role] = max(self.weight.get(role, 0), weight)
-            pairs.update((role, other) for other in group if other != role or len(group) == 1)
+#: roles of a job of which it is kept where pods are that repel them
+_MOST_ROLES_KEPT = 16
 
 
 class Waiting:
@@ -124,6 +80,13 @@ class Waiting:
         self._at = {row: at for at, row in enumerate(self._at)}
 
 
+class TaskTopologyArguments(Arguments):
+    """Arguments of task-topology."""
+
+    weight: int = Field(default=1, alias="task-topology.weight")
+    """Multiplies the score."""
+
+
 @dataclass(slots=True, eq=False)
 class Bucket:
     """Pods that are to share a node."""
@@ -132,8 +95,8 @@ class Bucket:
     #: shape (dimensions,)
     request: Vector
     waiting: Waiting = field(default_factory=Waiting)
-    #: how many pods of each role it has, and how many of them are on each node
-    roles: Counter[str] = field(default_factory=Counter)
+    #: how many pods it has, and how many of them are on each node
+    size: int = 0
     nodes: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -143,89 +106,84 @@ class Bucket:
         amounts[MEMORY] /= 2**20
         return sum(amounts)
 
-    @property
-    def size(self) -> int:
-        """All its pods."""
-        return sum(self.roles.values())
 
-
-@dataclass(slots=True, eq=False)
 class Plan:
     """The buckets of a job."""
 
-    roles: Roles
-    buckets: list[Bucket] = field(default_factory=list)
-    bucket_of: dict[int, Bucket] = field(default_factory=dict)
-    #: roles of the pods placed in this session, by node
-    placed: dict[int, Counter[str]] = field(default_factory=dict)
-    #: number of pods of the largest bucket
-    largest: int = 0
-    #: by role that was asked for, how many pods that repel it were placed on each node, shape (nodes,)
-    repelled: dict[str, Vector] = field(default_factory=dict)
-    #: the bucket that was asked for last, and how many of its pods are on each node, shape (nodes,)
-    last: Bucket | None = None
-    on_node: Vector = field(default_factory=lambda: np.zeros(0))
-    #: by role that was asked for, the buckets by attraction; entries of an older load or attraction count no more
-    _ranked: dict[str, list[tuple[int, float, int, int]]] = field(default_factory=dict)
-    #: how often each bucket changed
-    _changes: list[int] = field(default_factory=list)
+    def __init__(self, roles: Roles) -> None:
+        self.roles = roles
+        self.bucket_of: dict[int, Bucket] = {}
+        #: number of pods of the largest bucket
+        self.largest = 0
+        self._buckets: list[Bucket] = []
+        #: by bucket, how many of its pods attract each role, less those that repel it, and its load; room for more
+        self._attraction = np.zeros((4, len(roles.number)), np.int64)
+        self._load = np.zeros(4)
+        #: node and number of the role of each pod placed in this session, and 1, or -1 where one was taken off again
+        self._placed: list[tuple[int, int, int]] = []
+        #: by number of the role, how many pods that repel it were placed on each node, shape (nodes,)
+        self._repelled: OrderedDict[int, Vector] = OrderedDict()
+        #: the bucket that was asked for last, and how many of its pods are on each node, shape (nodes,)
+        self._last: Bucket | None = None
+        self._on_node: Vector = np.zeros(0)
 
     def add(self, bucket: Bucket, pod: PodRecord, node: int, request: Vector) -> None:
         """Put a pod into a bucket; `node` is where it is, negative when it waits."""
         self.bucket_of[pod.row] = bucket
-        bucket.roles[_role(pod)] += 1
+        bucket.size += 1
         if node < 0:
             bucket.waiting.add(pod)
             bucket.request += request
         else:
             bucket.nodes[node] += 1
         self.largest = max(self.largest, bucket.size)
-        self._changes[bucket.index] += 1
-        for role, ranked in self._ranked.items():
-            heapq.heappush(ranked, self._rank(role, bucket))
+        self._attraction[bucket.index] += self.roles.attraction[:, self.roles.number[_role(pod)]]
+        self._load[bucket.index] = bucket.load
 
     def new_bucket(self, request: Vector) -> Bucket:
         """An empty bucket; `request` is a vector of zeros."""
-        bucket = Bucket(len(self.buckets), request)
-        self.buckets.append(bucket)
-        self._changes.append(0)
+        bucket = Bucket(len(self._buckets), request)
+        self._buckets.append(bucket)
+        if len(self._buckets) > len(self._load):
+            self._attraction = np.concatenate([self._attraction, np.zeros_like(self._attraction)])
+            self._load = np.concatenate([self._load, np.zeros_like(self._load)])
         return bucket
 
     def most_attractive(self, role: str) -> Bucket | None:
         """The bucket that attracts a role most, of equals the one with the least load; None when all repel it."""
-        ranked = self._ranked.get(role)
-        if ranked is None:
-            ranked = self._ranked[role] = [self._rank(role, bucket) for bucket in self.buckets]
-            heapq.heapify(ranked)
-        while ranked and ranked[0][3] != self._changes[ranked[0][2]]:
-            heapq.heappop(ranked)
-        return self.buckets[ranked[0][2]] if ranked and ranked[0][0] <= 0 else None
-
-    def _rank(self, role: str, bucket: Bucket) -> tuple[int, float, int, int]:
-        return -self.roles.attraction(role, bucket.roles), bucket.load, bucket.index, self._changes[bucket.index]
+        attraction = self._attraction[: len(self._buckets), self.roles.number[role]]
+        if attraction.max(initial=-1) < 0:
+            return None
+        best = np.flatnonzero(attraction == attraction.max())
+        return self._buckets[int(best[self._load[best].argmin()])]
 
     def count(self, bucket: Bucket | None, role: str, node: int, sign: int) -> None:
         """A pod of a role was placed on a node (1), or taken off again (-1)."""
-        self.placed.setdefault(node, Counter())[role] += sign
-        for other, repelled in self.repelled.items():
-            if (other, role) in self.roles.apart:
-                repelled[node] += sign
+        number = self.roles.number.get(role)
+        if number is not None:
+            self._placed.append((node, number, sign))
+            for other, repelled in self._repelled.items():
+                repelled[node] += sign * self.roles.apart[other, number]
         if bucket is not None:
             bucket.nodes[node] += sign
-            if bucket is self.last:
-                self.on_node[node] += sign
+            if bucket is self._last:
+                self._on_node[node] += sign
 
     def pull(self, bucket: Bucket, role: str, nodes: int) -> Vector:
         """How many pods of a bucket are on each node, less those that were placed and repel a role, shape (nodes,)."""
-        if bucket is not self.last:
-            self.last, self.on_node = bucket, np.zeros(nodes)
-            self.on_node[list(bucket.nodes)] = list(bucket.nodes.values())
-        repelled = self.repelled.get(role)
+        if bucket is not self._last:
+            self._last, self._on_node = bucket, np.zeros(nodes)
+            self._on_node[list(bucket.nodes)] = list(bucket.nodes.values())
+        number = self.roles.number[role]
+        repelled = self._repelled.get(number)
         if repelled is None:
-            repelled = self.repelled[role] = np.zeros(nodes)
-            for node, there in self.placed.items():
-                repelled[node] = self.roles.repulsion(role, there)
-        out: Vector = self.on_node - repelled
+            repelled = self._repelled[number] = np.zeros(nodes)
+            placed = np.array(self._placed, np.intp).reshape(-1, 3)
+            np.add.at(repelled, placed[:, 0], placed[:, 2] * self.roles.apart[number, placed[:, 1]])
+            if len(self._repelled) > _MOST_ROLES_KEPT:
+                self._repelled.popitem(last=False)
+        self._repelled.move_to_end(number)
+        out: Vector = self._on_node - repelled
         return out
 
 
@@ -237,13 +195,14 @@ class TaskTopology(Plugin):
 
     def open(self, view: View) -> None:
         self._view = view
-        self._plans: dict[str, Plan] = {}
+        #: of jobs that were asked about, None where nothing is said of roles
+        self._plans: dict[str, Plan | None] = {}
         #: node of each pod placed in this session, by row
         self._placed: dict[int, int] = {}
-        for job in view.jobs.of(view.jobs.count(PodState.Pending) > 0):
-            roles = _read_roles(job)
-            if roles is not None:
-                self._plans[job.key] = self._plan(job, roles)
+        says = view.jobs.holds((TaskTopology, "says"), lambda group: names_roles(group))
+        self._planned = frozenset(
+            map(view.jobs.key, np.flatnonzero(says & (view.jobs.count(PodState.Pending) > 0)).tolist())
+        )
 
     # -- order and scores ----------------------------------------------------------------------------------------
 
@@ -295,7 +254,7 @@ class TaskTopology(Plugin):
 
     def on_allocate(self, operation: Operation) -> None:
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
-            plan, bucket = self._bucket(pod)
+            plan, bucket = self._bucket(pod, operation)
             if plan is None:
                 continue
             self._placed[pod.row] = node
@@ -315,20 +274,32 @@ class TaskTopology(Plugin):
                 bucket.waiting.add(pod)
                 bucket.request += operation.request
 
-    def _bucket(self, pod: PodRecord) -> tuple[Plan | None, Bucket | None]:
-        plan = self._plans.get(pod.job)
+    def _bucket(self, pod: PodRecord, done: Operation | None = None) -> tuple[Plan | None, Bucket | None]:
+        """The plan of a pod's job and its bucket; those of an operation just done are where they were."""
+        if pod.job not in self._planned:
+            return None, None
+        if pod.job not in self._plans:
+            job = self._view.jobs[pod.job]
+            roles = read_roles(job)
+            before = {each.row: done.origin for each in done.pods} if done is not None else {}
+            self._plans[pod.job] = None if roles is None else self._plan(job, roles, before)
+        plan = self._plans[pod.job]
         return plan, plan.bucket_of.get(pod.row) if plan else None
 
     # -- buckets -------------------------------------------------------------------------------------------------
 
-    def _plan(self, job: Job, roles: Roles) -> Plan:
-        """Sort a job's pods into buckets: first those that have a node, a bucket for each, then the others."""
+    def _plan(self, job: Job, roles: Roles, before: Mapping[int, int]) -> Plan:
+        """Sort a job's pods into buckets: first those that have a node, a bucket for each, then the others.
+
+        `before` has the nodes of pods, by row, that count instead of where they are.
+        """
         plan = Plan(roles)
         view = self._view
         pods = [pod for pod in view.members(job) if _role(pod) in roles.weight]
+        at = {pod.row: before.get(pod.row, int(view.pods.node[pod.row])) for pod in pods}
         by_node: dict[int, Bucket] = {}
-        for pod in sorted(pods, key=lambda pod: (*self._place(pod), roles.rank(_role(pod)), pod.name)):
-            node = int(view.pods.node[pod.row])
+        for pod in sorted(pods, key=lambda pod: (*self._place(at[pod.row]), roles.rank(_role(pod)), pod.name)):
+            node = at[pod.row]
             if node >= 0:
                 bucket = by_node.get(node) or plan.new_bucket(view.vector(None))
                 by_node[node] = bucket
@@ -337,9 +308,8 @@ class TaskTopology(Plugin):
             plan.add(bucket, pod, node, view.request(pod))
         return plan
 
-    def _place(self, pod: PodRecord) -> tuple[bool, str]:
+    def _place(self, node: int) -> tuple[bool, str]:
         """Whether a pod has no node, and the name of its node."""
-        node = int(self._view.pods.node[pod.row])
         return node < 0, self._view.nodes.name(node) if node >= 0 else ""
 
 
@@ -356,36 +326,6 @@ def _first_that_fit(left: Matrix, room: Matrix, always: Collection[int]) -> Rows
             fitting = np.searchsorted(TOLERANCE - amounts, -room[column], side="right")
             np.maximum(first, np.minimum(fitting, asked), out=first)
     return first
-
-
-def _read_roles(job: Job) -> Roles | None:
-    """What a job's annotations say; None when they say nothing or name roles that it does not have."""
-    annotations = job.pod_group.metadata.annotations
-    if not {_AFFINITY, _ANTI_AFFINITY, _ORDER} & annotations.keys():
-        return None
-    together, apart = _groups(annotations.get(_AFFINITY)), _groups(annotations.get(_ANTI_AFFINITY))
-    order = [role for role in annotations.get(_ORDER, "").split(",") if role]
-    known = {pod.role for pod in job.members(job)}
-    if not all(_is_valid(group, known) for group in (*together, *apart, order)):
-        return None
-    roles = Roles()
-    for group in together:
-        roles.add(group, roles.together, _TOGETHER_WITH_ITSELF, _TOGETHER_WITH_OTHERS)
-    for group in apart:
-        roles.add(group, roles.apart, _APART_FROM_ITSELF, _APART_FROM_OTHERS)
-    roles.position.update({role: len(order) - index for index, role in enumerate(order)})
-    return roles
-
-
-def _groups(annotation: str | None) -> list[list[str]]:
-    """Groups of roles: `a,b;c` is [[a, b], [c]]."""
-    groups = [[role for role in group.split(",") if role] for group in (annotation or "").split(";")]
-    return [group for group in groups if group]
-
-
-def _is_valid(group: Iterable[str], known: set[str]) -> bool:
-    group = list(group)
-    return len(set(group)) == len(group) and known.issuperset(group)
 
 
 def _role(pod: PodRecord) -> str:
