@@ -108,7 +108,7 @@ def cluster(
             where = names[(number * per_gang + index) % nodes] if shape is Shape.idle else None
             state.upsert("Pod", _pod(group.metadata.name, number, index, shape, where))
     if shape is Shape.idle:
-        write_statuses(state, Engine().decide(state.snapshot(), now=0.0).decisions)
+        write_statuses(state, Engine().unbounded().decide(state.snapshot(), now=0.0).decisions)
     return state
 
 

@@ -1,4 +1,4 @@
-"""What sessions did, and how shares moved: rings in memory of so many bytes at most."""
+"""The history of sessions and shares, in ring buffers of bounded size."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.api.resources import UNKNOWN
-from stromboli.board.board import in_units
+from stromboli.dashboard.report import in_units
 from stromboli.explain.board import SessionRow, Shares
 from stromboli.framework.session import Session
 
-#: seconds between two samples of shares, and how many are kept: half an hour while there is always something to decide
+#: seconds between two samples of shares, and their number: half an hour of a busy cluster
 _BETWEEN = 2.0
 _SAMPLES = 900
-#: bytes of all samples: with thousands of queues fewer are kept
+#: size limit of all samples in bytes: with thousands of queues fewer are kept
 _BYTES = 16 << 20
 _SESSIONS = 500
-#: the kinds of amounts that a sample has
+#: the amounts in a sample
 _KINDS = ("allocated", "deserved", "request")
 
 
@@ -30,12 +30,12 @@ class _Sample:
     queues: tuple[str, ...]
     parents: tuple[str, ...]
     resources: tuple[str, ...]
-    #: shape (kinds, queues, resources); NaN where an amount is not known
+    #: shape (kinds, queues, resources); NaN for unknown amounts
     amounts: npt.NDArray[np.float32]
 
 
 class History:
-    """Fed in the event loop after each session; read from any thread."""
+    """Written in the event loop after each session; readable from any thread."""
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
@@ -44,7 +44,7 @@ class History:
         self._bytes = 0
         self._sessions: deque[SessionRow] = deque(maxlen=_SESSIONS)
         self._snapshot = 0.0
-        #: why the policy file was refused that is there now
+        #: why the current policy file was refused
         self.problem = ""
 
     # -- what is told ------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class History:
                 unplaced=len(session.view.trace.pods),
             )
         )
-        # A sample costs some milliseconds: the newest is made when somebody asks, or when it is to stay.
+        # A sample takes milliseconds, so it is computed on demand, or when the next one replaces it.
         newest, self._newest = self._newest, (session, now)
         if newest is not None and (not self._samples or newest[1] - self._samples[-1].at >= _BETWEEN):
             self._keep(_sample(*newest))
@@ -91,14 +91,14 @@ class History:
         return list(islice(reversed(self._sessions.copy()), limit))
 
     def shares(self, resource: str, limit: int, *, queue: str = "", parent: str = "root") -> Shares:
-        """How shares moved in one resource, of one queue or of those below another that held or deserved most."""
+        """Shares over time in one resource, of one queue or of those children of a queue that used or deserved most."""
         newest = self._newest
         samples = [*self._samples.copy(), *([_sample(*newest)] if newest else [])]
         last = samples[-1] if samples else None
         resources = [name for name in last.resources if name not in ("pods", UNKNOWN)] if last else []
         resource = resource if resource in resources else "cpu"
         inner = frozenset(last.parents) if last else frozenset[str]()
-        # Siblings share; those above hold what all below them hold, and beside them these would be hard to see.
+        # Only siblings share; a parent's amounts include its children's and would dwarf them.
         queues = [each for each in _ranked(samples, resource, None if queue else parent) if queue in ("", each)]
         told = {
             kind: {name: [_told(sample, at, name, resource) for sample in samples] for name in queues[:limit]}
@@ -133,7 +133,8 @@ def _sample(session: Session, now: float) -> _Sample:
 
 
 def _ranked(samples: list[_Sample], resource: str, parent: str | None) -> list[str]:
-    """Queues, or those below one, by the most that they held or deserved at any time, without those that never did."""
+    """The children of a queue, or all queues, by their peak of used and deserved amounts, without queues that are
+    always zero."""
     most: dict[str, float] = {}
     for sample in samples:
         if resource in sample.resources:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stromboli.simulation.matrix.trial import HOSTNAME, Objects, Trial, container
+from stromboli.bench.trial import HOSTNAME, Objects, Trial, container
 
 _DRIVER, _CSI = "gpu.example.com", "csi.example.com"
 #: new pods, and their claims

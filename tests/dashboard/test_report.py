@@ -1,4 +1,4 @@
-"""The board over HTTP: the cluster at a glance, in pages, for those who may read it."""
+"""The dashboard over HTTP: the cluster at a glance, in pages, for those who may read it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from stromboli.board.history import History
-from stromboli.board.routes import board_routes
+from stromboli.dashboard.history import History
+from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
 from stromboli.framework.session import Session
 from stromboli.live.access import User
@@ -50,7 +50,7 @@ class Rights:
 
 def asking(service: Service, user: str = "") -> httpx.AsyncClient:
     app = FastAPI()
-    app.include_router(board_routes(service, Rights(), "stromboli-system"))
+    app.include_router(dashboard_routes(service, Rights(), "stromboli-system"))
     client, host = ("10.0.0.1", "https://stromboli") if user else ("127.0.0.1", "http://127.0.0.1")
     transport = httpx.ASGITransport(app, client=(client, 4711))
     headers = {"Authorization": f"Bearer {user}"} if user else {}
@@ -227,7 +227,7 @@ async def test_who_may_read_one_namespace_sees_its_jobs_and_no_others(service: S
             assert ([each["name"] for each in page["items"]], page["total"]) == (names, len(names))
     async with asking(service, "nobody") as http:
         answer = await http.get("/jobs")
-        assert (answer.status_code, "name one that you may read" in answer.text) == (403, True)
+        assert (answer.status_code, "specify a namespace" in answer.text) == (403, True)
 
 
 async def test_who_may_read_nodes_sees_no_pods_of_jobs_that_he_may_not_read(service: Service) -> None:
@@ -243,7 +243,7 @@ async def test_a_replica_that_does_not_lead_says_so() -> None:
     async with asking(standby) as http:
         for asked in ASKED:
             answer = await http.get(f"/{asked}")
-            assert (answer.status_code, "the one that leads" in answer.text) == (503, True)
+            assert (answer.status_code, "ask the leader" in answer.text) == (503, True)
 
 
 @pytest.mark.parametrize(

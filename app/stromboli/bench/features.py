@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stromboli.simulation import workload
+from stromboli.bench import claims
+from stromboli.bench.trial import HOSTNAME, Fields, Objects, Trial, container
+from stromboli.simulation import synthetic
 from stromboli.simulation.manifests import decode
-from stromboli.simulation.matrix import claims
-from stromboli.simulation.matrix.trial import HOSTNAME, Fields, Objects, Trial, container
 
 _GPU_MEMORY, _GPU_NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 _VGPU = {"volcano.sh/vgpu-number": "100", "volcano.sh/vgpu-memory": "1000000", "volcano.sh/vgpu-cores": "800"}
 _FULL = {"containers": [container({"cpu": "4", "memory": "4Gi"})]}
+_NEARLY_FULL = {"containers": [container({"cpu": "28", "memory": "4Gi"})]}
+#: pods that wait share the budget of sessions
+_BOUNDED: Mapping[str, Any] = {"bounded": True, "always_vain": True, "queues": 2}
 _ROLE = "volcano.sh/task-spec"
 _ZONE = "topology.kubernetes.io/zone"
 _HALF_A_GIGABYTE = {"mebibytes": 512.0}
@@ -92,6 +95,11 @@ def _near_app(number: int, how: str) -> Fields:
     return {"labels": {"app": "new"}, "affinity": {"podAffinity": {how: terms[how]}}}
 
 
+def _beside_apps(how: str) -> Trial:
+    """Pods near those of an app, on nodes that lie in zones."""
+    return Trial(pod=lambda n: _near_app(n, how), placed=_of_app, node=_in_zone, per_node=20)
+
+
 def _alone(labels: dict[str, str]) -> Fields:
     """Far from whoever is none of its own or of those that are everywhere."""
     others = [{"key": key, "operator": "NotIn", "values": [value, "everywhere"]} for key, value in labels.items()]
@@ -153,7 +161,7 @@ def _numa(nodes: int) -> Objects:
 
 def _racks(nodes: int) -> Objects:
     names = [f"node-{number:05}" for number in range(nodes)]
-    for each in workload.racks_and_spines(names):
+    for each in synthetic.racks_and_spines(names):
         yield "HyperNode", each
 
 
@@ -325,6 +333,10 @@ FEATURES: Mapping[str, Feature] = {
     "default, distinct, no node has room": Feature(
         Trial(pod=_larger_than_is_left, placed=lambda _: _FULL, per_node=7, always_vain=True), {"vain": 0.5}
     ),
+    "default, 5,000 distinct pods wait": Feature(
+        Trial(pod=_larger_than_is_left, placed=lambda _: _NEARLY_FULL, per_node=1, pods=5_000, **_BOUNDED),
+        {"vain": 0.1, "again": 0.06},
+    ),
     "default, elastic": Feature(Trial(pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}),
     "default, elastic, five sizes": Feature(
         Trial(pod=_of_five_sizes, pods=1_000, groups=100, group=lambda _: {"minMember": 1}), {"success": 0.03}
@@ -406,22 +418,10 @@ FEATURES: Mapping[str, Feature] = {
         {"success": 0.2, "tick": 20},
     ),
     "near an app": Feature(
-        Trial(
-            pod=lambda n: _near_app(n, "requiredDuringSchedulingIgnoredDuringExecution"),
-            placed=_of_app,
-            node=_in_zone,
-            per_node=20,
-        ),
-        {"success": 0.2, "tick": 20},
+        _beside_apps("requiredDuringSchedulingIgnoredDuringExecution"), {"success": 0.2, "tick": 20}
     ),
     "rather near an app": Feature(
-        Trial(
-            pod=lambda n: _near_app(n, "preferredDuringSchedulingIgnoredDuringExecution"),
-            placed=_of_app,
-            node=_in_zone,
-            per_node=20,
-        ),
-        {"success": 0.2, "tick": 20},
+        _beside_apps("preferredDuringSchedulingIgnoredDuringExecution"), {"success": 0.2, "tick": 20}
     ),
     "spread over a label of its own": Feature(
         Trial(

@@ -18,7 +18,7 @@ from stromboli.api import crds, objects
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.environment import Environment, NodeUsage
-from stromboli.simulation import workload
+from stromboli.simulation import synthetic
 from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState, object_key
 
@@ -84,6 +84,8 @@ class Trial:
     #: nodes that change before each session, and other objects that do, by the number of the session
     changing: int = 0
     changed: Callable[[int], Objects] = _no_objects
+    #: whether sessions have the policy's budget; otherwise they try all pods
+    bounded: bool = False
     #: whether pods in vain are as all others, since nobody finds room or somebody to evict
     always_vain: bool = False
 
@@ -126,9 +128,11 @@ class Figures:
 def measure(trial: Trial, nodes: int, runs: int) -> Figures:
     """Try all waves, each in `runs` sessions and one before, which makes what others find; the best counts."""
     scheduler = Engine(trial.policy(), registry=discover())
+    if not trial.bounded:
+        scheduler = scheduler.unbounded()
     cluster = Cluster(trial, nodes, scheduler)
     figures = Figures()
-    pods, in_vain = trial.pods, min(trial.pods, _MOST_IN_VAIN)
+    pods, in_vain = trial.pods, trial.pods if trial.bounded else min(trial.pods, _MOST_IN_VAIN)
     if not trial.always_vain:
         with cluster.wave(pods, trial.groups):
             first, *later = cluster.sessions(1 + runs)
@@ -162,7 +166,7 @@ class Cluster:
             state.upsert("PodGroup", self._group("run", number, 1, trial.running_group(number), "Running"))
         for number in range(placed):
             state.upsert("Pod", self._pod("run", number, number // trial.per_group, self._names[number % nodes]))
-        workload.write_statuses(state, self._scheduler.decide(state.snapshot(), now=NOW).decisions)
+        synthetic.write_statuses(state, self._scheduler.decide(state.snapshot(), now=NOW).decisions)
 
     @contextmanager
     def wave(self, pods: int, groups: int, cpu: str = "") -> Iterator[None]:
@@ -183,7 +187,7 @@ class Cluster:
         """Of sessions one after the other: milliseconds, and how many pods were bound and evicted."""
         decide, out = self.successive(), []
         for _ in range(count):
-            with workload.undisturbed():
+            with synthetic.undisturbed():
                 began = time.process_time()
                 result = decide()
                 spent = 1e3 * (time.process_time() - began)

@@ -1,4 +1,4 @@
-"""The policy in force, for people, without what may be a secret."""
+"""The policy in force for display, without secrets."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stromboli.framework.session import Session
 from stromboli.policy.switches import OFF_BY_DEFAULT
 
 _HIDDEN = "(hidden)"
-#: keys whose values nobody has to see
+#: keys whose values may be secret
 _SECRET = re.compile(r"token|secret|passw|passphrase|credential|authorization|api.?key|private", re.IGNORECASE)
-#: user and password in an address, and what it asks for
+#: credentials and query in a URL
 _IN_ADDRESS = re.compile(r"(?<=//)[^/?#\s]*@|(?<=\?)\S+")
-#: keys of `metrics` that hold no secret
+#: keys of `metrics` without secrets
 _METRICS = ("type", "address", "interval", "tls.insecureSkipVerify")
-#: characters of a value
+#: length to which values are cut
 _LONGEST = 400
 
 
 def policy_in_force(session: Session, problem: str) -> PolicyInForce:
-    """The policy of a session; `problem` is why the file that is there now was refused."""
+    """The policy of a session; `problem` is why the current file was refused."""
     policy = session.policy
     return PolicyInForce(
         actions=list(policy.actions),

@@ -1,4 +1,4 @@
-"""The board over HTTP, for those who may read what it tells of. Answers are pages, and rest on the last session."""
+"""The dashboard's routes, each with the permission that it requires. Answers are pages of the last session's report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Annotated, Protocol, TypeAlias, TypeVar
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
-from stromboli.board.board import Board
-from stromboli.board.history import History
-from stromboli.board.policy import policy_in_force
+from stromboli.dashboard.filters import JobFilter
+from stromboli.dashboard.history import History
+from stromboli.dashboard.policy import policy_in_force
+from stromboli.dashboard.report import SessionReport
 from stromboli.explain.board import (
     JobPage,
     JobRow,
@@ -31,19 +32,19 @@ from stromboli.http_schema import answers
 
 T = TypeVar("T")
 
-#: rows that are told at once, and nodes, which are columns of numbers
+#: limits on rows of a page, and on nodes, which are columns of numbers
 _MOST, _MOST_NODES = 1_000, 10_000
-#: where a page begins at the latest: no cluster has more rows
+#: limit on the offset of a page
 _LAST = 1 << 31
-#: namespaces of which each is asked about for who may not read all of them
+#: limit on the namespaces that are checked for a caller who may not read all
 _MOST_NAMESPACES = 50
-#: queues whose shares over time are told at once
+#: limit on queues in a chart of shares
 _MOST_LINES = 50
-#: a board is kept for so many times what it cost, so that looking takes a small part of one processor at most
+#: a report is kept for this many times its cost, so that requests use a small part of one CPU
 _THRIFT = 20
-#: seconds after which one that nobody asks is let go, and its session with it
+#: seconds after which an unused report is dropped, and its session with it
 _IDLE = 60.0
-_STANDBY = "this replica runs no sessions: ask the one that leads"
+_STANDBY = "this replica runs no sessions: ask the leader"
 
 Offset: TypeAlias = Annotated[int, Query(ge=0, le=_LAST)]
 Limit: TypeAlias = Annotated[int, Query(ge=0, le=_MOST)]
@@ -52,39 +53,39 @@ Lines: TypeAlias = Annotated[int, Query(ge=0, le=_MOST_LINES)]
 
 
 class Last(Protocol):
-    """What is known of sessions."""
+    """The source of sessions."""
 
     history: History
 
     def last(self) -> Session | None:
-        """The last session that the service ran, None when this replica runs none."""
+        """The last session of this service, None if this replica runs none."""
 
 
 def _last(source: Last) -> Session:
-    """The last session. Raises HTTPException when this replica runs none."""
+    """The last session. Raises HTTPException if this replica runs none."""
     session = source.last()
     if session is None:
         raise HTTPException(503, _STANDBY)
     return session
 
 
-class Boards:
-    """One board at a time, worked out in a thread. A newer session's takes its place when it has paid for itself."""
+class ReportCache:
+    """Caches one report, computed in a thread. A newer session replaces it once its cost is amortized."""
 
     def __init__(self, source: Last, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._board: Board | None = None
+        self._board: SessionReport | None = None
         self._until = 0.0
         self._forgetting: asyncio.TimerHandle | None = None
 
-    async def ask(self, question: Callable[[Board], T]) -> T:
-        """An answer. Raises HTTPException while there is no session."""
+    async def ask(self, question: Callable[[SessionReport], T]) -> T:
+        """An answer. Raises HTTPException without a session."""
         async with self._turn:
-            board = self._current()
+            report = self._current()
             began = self._clock()
-            answer = await asyncio.to_thread(question, board)
+            answer = await asyncio.to_thread(question, report)
             now = self._clock()
             self._until = max(self._until, now) + _THRIFT * (now - began)
             self._forget_later()
@@ -98,33 +99,34 @@ class Boards:
             self._forgetting.cancel()
         self._forgetting = asyncio.get_running_loop().call_later(_IDLE, forget)
 
-    def _current(self) -> Board:
+    def _current(self) -> SessionReport:
         session = _last(self._source)
         if self._board is None or (self._board.session is not session and self._clock() >= self._until):
             told = self._source.history.sessions(1)
             at, seconds = (told[0].at, told[0].seconds) if told else (0.0, 0.0)
-            self._board, self._until = Board(session, at, seconds), self._clock()
+            self._board, self._until = SessionReport(session, at, seconds), self._clock()
         return self._board
 
 
-def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRouter:
-    """Parts of `/api/v1`. `namespace` is where the policy lies; without `reviews` only loopback is answered."""
-    router, boards = APIRouter(prefix="/api/v1", tags=["board"]), Boards(source)
+def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRouter:
+    """Parts of `/api/v1`. `namespace` contains the policy; without `reviews` only loopback is answered."""
+    router, reports = APIRouter(prefix="/api/v1", tags=["dashboard"]), ReportCache(source)
 
     async def queue_reader(request: Request) -> None:
         await (await caller(request, reviews)).demand("list", GROUP, "queues")
 
     async def readable(who: Caller, namespace: str) -> frozenset[str] | None:
-        """The namespaces where somebody may list jobs with their pods, None for all. Raises HTTPException for none."""
+        """The namespaces where the caller may list jobs with their pods, None for all. Raises HTTPException for
+        none."""
         if namespace or await _may_list(who, ""):
             await _pods_of(who, "list", namespace)
             return None
-        there = sorted(await boards.ask(lambda board: board.namespaces))
+        there = sorted(await reports.ask(lambda report: report.namespaces))
         asked = there if len(there) <= _MOST_NAMESPACES else []
         may = await asyncio.gather(*(_may_list(who, each) for each in asked))
         found = frozenset(compress(asked, may))
         if not found:
-            raise HTTPException(403, "you may not list podgroups of all namespaces: name one that you may read")
+            raise HTTPException(403, "you may not list podgroups of all namespaces: specify a namespace")
         return found
 
     def history() -> History:
@@ -133,63 +135,58 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
 
     @router.get("/overview", responses=answers(Overview, 401, 403, 503))
     async def overview(request: Request) -> Response:
-        """The cluster in numbers, and what waits by reason. Needs `list` on queues."""
+        """The cluster in numbers, and what is waiting by reason. Needs `list` on queues."""
         await queue_reader(request)
-        return as_json(await boards.ask(lambda board: board.overview()))
+        return as_json(await reports.ask(lambda report: report.overview()))
 
     @router.get("/queues", responses=answers(QueuePage, 401, 403, 503))
     async def queues(request: Request, offset: Offset = 0, limit: Limit = 100) -> Response:
         """The queues as a tree, each after its parent. Needs `list` on queues."""
         await queue_reader(request)
-        return as_json(await boards.ask(lambda board: board.queues(offset, limit)))
+        return as_json(await reports.ask(lambda report: report.queues(offset, limit)))
 
     @router.get("/queues/{name}", responses=answers(QueueRow, 401, 403, 404, 503))
     async def queue(request: Request, name: str) -> Response:
         """One queue. Needs `list` on queues."""
         await queue_reader(request)
-        return _found(await boards.ask(lambda board: board.queue(name)), f"there is no queue {name}")
+        return _found(await reports.ask(lambda report: report.queue(name)), f"there is no queue {name}")
 
     @router.get("/jobs", responses=answers(JobPage, 401, 403, 503))
     async def jobs(
-        request: Request,
-        offset: Offset = 0,
-        limit: Limit = 100,
-        namespace: str = "",
-        queue: str = "",
-        reason: str = "",
-        phase: str = "",
-        name: str = "",
+        request: Request, only: Annotated[JobFilter, Depends()], offset: Offset = 0, limit: Limit = 100
     ) -> Response:
-        """Jobs, those that wait first. Needs `list` on PodGroups and pods, everywhere or in `namespace`.
+        """Jobs, waiting ones first. Needs `list` on PodGroups and pods, in all namespaces or in `namespace`.
 
-        Who may not list them everywhere gets those of the namespaces where he may; where jobs are in more than 50, he
-        has to name one. `queue` has those of queues below it, too; `name` is a part of `NAMESPACE/NAME`.
+        A caller who may not list them in all namespaces gets those of the permitted namespaces; if jobs are in more
+        than 50 namespaces, `namespace` is required. `queue` includes its descendants; `name` is a part of
+        `NAMESPACE/NAME`.
         """
-        within = await readable(await caller(request, reviews), namespace)
-        wanted = {"namespace": namespace, "queue": queue, "reason": reason, "phase": phase, "name": name}
-        return as_json(await boards.ask(lambda board: board.jobs(offset, limit, **wanted, within=within)))
+        within = await readable(await caller(request, reviews), only.namespace)
+        return as_json(await reports.ask(lambda report: report.jobs(offset, limit, only, within)))
 
     @router.get("/jobs/{namespace}/{name}", responses=answers(JobRow, 401, 403, 404, 503))
     async def job(request: Request, namespace: str, name: str) -> Response:
         """One job. Needs `get` on PodGroups and pods of its namespace."""
         await _pods_of(await caller(request, reviews), "get", namespace)
         key = f"{namespace}/{name}"
-        return _found(await boards.ask(lambda board: board.job(key)), f"there is no job {key}")
+        return _found(await reports.ask(lambda report: report.job(key)), f"there is no job {key}")
 
     @router.get("/jobs/{namespace}/{name}/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods_of(request: Request, namespace: str, name: str, offset: Offset = 0, limit: Limit = 100) -> Response:
         """The pods of a job. Needs `list` on PodGroups and pods of its namespace."""
         await _pods_of(await caller(request, reviews), "list", namespace)
-        return as_json(await boards.ask(lambda board: board.pods(offset, limit, job=f"{namespace}/{name}")))
+        return as_json(await reports.ask(lambda report: report.pods(offset, limit, job=f"{namespace}/{name}")))
 
     @router.get("/pods", responses=answers(PodPage, 401, 403, 503))
     async def pods(
         request: Request, offset: Offset = 0, limit: Limit = 100, namespace: str = "", reason: str = ""
     ) -> Response:
-        """The pods that wait. Needs `list` on PodGroups and pods, everywhere or in `namespace`, as for jobs."""
+        """The waiting pods. Needs `list` on PodGroups and pods, in all namespaces or in `namespace`, as for jobs."""
         within = await readable(await caller(request, reviews), namespace)
         return as_json(
-            await boards.ask(lambda board: board.pods(offset, limit, namespace=namespace, reason=reason, within=within))
+            await reports.ask(
+                lambda report: report.pods(offset, limit, namespace=namespace, reason=reason, within=within)
+            )
         )
 
     @router.get("/nodes", responses=answers(Nodes, 401, 403, 503))
@@ -201,7 +198,7 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         name: str = "",
         job: str = "",
     ) -> Response:
-        """Nodes in columns, with the pods of a job `NAMESPACE/NAME` if one is named.
+        """Nodes in columns, with the number of a job's pods on each if `job` is given as `NAMESPACE/NAME`.
 
         Needs `list` on nodes, and on PodGroups and pods of the job's namespace.
         """
@@ -210,27 +207,28 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
         if job:
             await _pods_of(who, "list", job.partition("/")[0])
         return as_json(
-            await boards.ask(lambda board: board.nodes(offset, limit, resource=resource, name=name, job=job))
+            await reports.ask(lambda report: report.nodes(offset, limit, resource=resource, name=name, job=job))
         )
 
     @router.get("/shares", responses=answers(Shares, 401, 403, 503))
     async def shares(
         request: Request, resource: str = "cpu", queue: str = "", parent: str = "root", limit: Lines = 8
     ) -> Response:
-        """What one queue, or those below another, held, asked for and deserved over time. Needs `list` on queues."""
+        """Used, requested and deserved amounts of one queue, or of the children of another, over time. Needs `list`
+        on queues."""
         await queue_reader(request)
         kept = history()
         return as_json(await asyncio.to_thread(kept.shares, resource, limit, queue=queue, parent=parent))
 
     @router.get("/sessions", responses=answers(Sessions, 401, 403, 503))
     async def sessions(request: Request, limit: Limit = 100) -> Response:
-        """What the last sessions took and did, the newest first. Needs `list` on queues."""
+        """The duration and results of the last sessions, newest first. Needs `list` on queues."""
         await queue_reader(request)
         return as_json(Sessions(items=history().sessions(limit)))
 
     @router.get("/policy", responses=answers(PolicyInForce, 401, 403, 503))
     async def policy(request: Request) -> Response:
-        """The policy by which the last session decided. Needs `get` on ConfigMaps of the service's namespace."""
+        """The policy of the last session. Needs `get` on ConfigMaps of the service's namespace."""
         await (await caller(request, reviews)).demand("get", "", "configmaps", namespace)
         return as_json(policy_in_force(_last(source), source.history.problem))
 
@@ -238,12 +236,12 @@ def board_routes(source: Last, reviews: Reviews | None, namespace: str) -> APIRo
 
 
 async def _may_list(who: Caller, namespace: str) -> bool:
-    """Whether somebody may list the jobs of a namespace, or of all, with their pods."""
+    """Whether the caller may list the jobs of a namespace, or of all, with their pods."""
     return await who.may("list", GROUP, "podgroups", namespace) and await who.may("list", "", "pods", namespace)
 
 
 async def _pods_of(who: Caller, verb: str, namespace: str) -> None:
-    """Raises HTTPException when somebody may not read the jobs of a namespace, or of all, with their pods."""
+    """Raises HTTPException unless the caller may read the jobs of a namespace, or of all, with their pods."""
     await who.demand(verb, GROUP, "podgroups", namespace)
     await who.demand(verb, "", "pods", namespace)
 

@@ -1,4 +1,4 @@
-"""What a finished session tells at a glance. It is read, never asked anew, so looking costs no session."""
+"""A report on a finished session, computed from what the session left, without running another."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector
+from stromboli.dashboard.filters import JobFilter
 from stromboli.explain.board import (
     Amounts,
     JobPage,
@@ -28,8 +29,9 @@ from stromboli.explain.board import (
 from stromboli.explain.jobs import outline
 from stromboli.explain.places import UNLIMITED
 from stromboli.explain.queues import in_tree
+from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework import reasons
-from stromboli.framework.explain import waiting, why, why_promised
+from stromboli.framework.explain import may_wait, waiting, why
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
@@ -39,15 +41,15 @@ _LOST = "queue not found"
 
 
 def in_units(column: int, amount: float) -> float:
-    """An amount as the board tells it: cores, bytes, devices."""
+    """An amount in the units of the report: cores, bytes, devices."""
     return amount if column in (MEMORY, PODS) else amount / 1000
 
 
-class Board:
-    """See the module's docstring. Everything is worked out when it is first asked for, and kept."""
+class SessionReport:
+    """The report on one session. Every part is computed on first use and cached."""
 
     def __init__(self, session: Session, at: float, seconds: float) -> None:
-        """`at` is when the session was, in seconds since the epoch, and `seconds` what it took."""
+        """`at` is the time of the session in seconds since the epoch, and `seconds` its duration."""
         self.session = session
         self._view = session.view
         self._at = at
@@ -88,7 +90,7 @@ class Board:
         return sorted(found, key=lambda each: (-each.pods, -each.jobs, Stage[each.stage], each.reason))
 
     def _amounts(self, vector: Vector | None, *, all_of_it: bool = False) -> Amounts:
-        """Amounts by resource: of cpu and memory, and of what there is something of, without limits that are none."""
+        """Amounts by resource: cpu, memory and all others above zero, without infinite limits."""
         if vector is None:
             return {}
         told = zip(range(len(vector)), self._view.dimensions, vector.tolist(), strict=False)
@@ -113,7 +115,7 @@ class Board:
         )
 
     def queue(self, name: str) -> QueueRow | None:
-        """One queue; None when it is not there."""
+        """One queue; None if it does not exist."""
         found = next(((each, depth) for each, depth in self._tree if each == name), None)
         return None if found is None else self._queue(self._view.queues[name], found[1])
 
@@ -131,7 +133,7 @@ class Board:
 
     @cached_property
     def _below(self) -> dict[str, tuple[Counter[str], int]]:
-        """Of each queue and those below it the jobs by phase, and how many wait."""
+        """By queue, its jobs and those of its descendants by phase, and the number of waiting ones."""
         phases, waits = defaultdict[str, Counter[str]](Counter), Counter[str]()
         own = Counter(row.queue for row, _ in self._waiting_jobs)
         for queue in self._view.queues.values():
@@ -166,7 +168,7 @@ class Board:
 
     @cached_property
     def namespaces(self) -> frozenset[str]:
-        """Where there are jobs or pods that wait."""
+        """The namespaces with jobs or waiting pods."""
         groups = (group.metadata.namespace for group in self._view.snapshot.pod_groups if group is not None)
         return frozenset((*groups, *(pod.namespace for pod, _, _ in self._waiting_pods)))
 
@@ -174,39 +176,32 @@ class Board:
         self,
         offset: int,
         limit: int,
-        *,
-        namespace: str = "",
-        queue: str = "",
-        reason: str = "",
-        phase: str = "",
-        name: str = "",
+        only: JobFilter | None = None,
         within: Collection[str] | None = None,
     ) -> JobPage:
-        """Jobs, those that wait first; `queue` has those of queues below it, `name` is a part of `NAMESPACE/NAME`.
-
-        `within` some namespaces, None for all.
-        """
+        """Jobs, waiting ones first. `within` restricts namespaces; None allows all."""
+        only = only or JobFilter()
         view = self._view
-        # A queue that is not there may still be named by jobs.
-        below = {queue, *self._names_below(queue)} if queue else frozenset[str]()
+        # Jobs may name a queue that does not exist.
+        below = {only.queue, *self._names_below(only.queue)} if only.queue else frozenset[str]()
 
         def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
             return (
-                namespace in ("", where)
+                only.namespace in ("", where)
                 and (within is None or where in within)
-                and name in f"{where}/{what}"
-                and (not queue or its_queue in below)
-                and phase in ("", its_phase or "Pending")
+                and only.name in f"{where}/{what}"
+                and (not only.queue or its_queue in below)
+                and only.phase in ("", its_phase or "Pending")
             )
 
         first = [
             row
             for row, _ in self._waiting_jobs
-            if reason in ("", row.reason) and wanted(row.namespace, row.name, row.queue, row.phase)
+            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.queue, row.phase)
         ]
         waits = self._waiting_keys
         then: list[Job] = []
-        if not reason:
+        if not only.reason:
             goes_on = (job for key, job in view.jobs.items() if key not in waits)
             then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
             then.sort(key=lambda job: job.key)
@@ -218,11 +213,11 @@ class Board:
         )
 
     def _names_below(self, queue: str) -> Iterator[str]:
-        queues = self._view.queues
-        return (each.name for each in queues.values() if any(up.name == queue for up in lineage(each, queues)))
+        tree = QueueTree.of({each.name: each.parent for each in self._view.queues.values()})
+        return (tree.names[row] for row in tree.below(tree.names.index(queue))) if queue in tree.names else iter(())
 
     def job(self, key: str) -> JobRow | None:
-        """One job; None when there is no PodGroup of that name."""
+        """One job; None if there is no PodGroup of that name."""
         job = self._view.jobs.get(key)
         if job is not None:
             return self._job(job)
@@ -230,11 +225,11 @@ class Board:
 
     @cached_property
     def _waiting_jobs(self) -> list[tuple[JobRow, int]]:
-        """Jobs that wait, with the number of their pods without a place, by key."""
+        """Waiting jobs with the number of their unplaced pods, by key."""
         rows = [
             (self._job(job), job.counts[PodState.Pending] + job.counts[PodState.Pipelined])
             for job in self._view.jobs.values()
-            if job.counts[PodState.Pending] or job.counts[PodState.Pipelined] or job.ready_count < job.min_available
+            if may_wait(job)
         ]
         found = [(row, unplaced) for row, unplaced in rows if row.reason]
         lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
@@ -247,7 +242,7 @@ class Board:
 
     @cached_property
     def _pods_of_lost(self) -> Counter[str]:
-        """How many pods wait for PodGroups whose queue does not exist."""
+        """The number of pods whose PodGroup names a missing queue."""
         lost, groups = {group.key for group in self._view.lost}, self._view.snapshot.pod_groups
         rows = [row for row, group in enumerate(groups) if lost and group is not None and group.key in lost]
         return Counter(pod.job for pod in self._unplaced(np.isin(self._view.pods.job, rows)))
@@ -283,9 +278,9 @@ class Board:
         reason: str = "",
         within: Collection[str] | None = None,
     ) -> PodPage:
-        """The pods of a job; without one those that wait, for a reason and in a namespace if they are given.
+        """The pods of a job or, without one, the waiting pods, filtered by reason and namespace.
 
-        Those are `within` some namespaces, None for all.
+        `within` restricts namespaces; None allows all.
         """
         if not job:
             found = [
@@ -309,7 +304,7 @@ class Board:
 
     @cached_property
     def _without_group(self) -> list[tuple[PodRecord, Reason]]:
-        """Pods that wait and whose PodGroup is not there."""
+        """Waiting pods whose PodGroup does not exist."""
         return [(pod, why(self.session, pod, None)) for pod in self._unplaced(self._view.pods.job == -1)]
 
     def _unplaced(self, wanted: Mask) -> list[PodRecord]:
@@ -324,15 +319,9 @@ class Board:
         return [pod for pod in self._view.pods.records if pod is not None and pod.job == key]
 
     def _why(self, pod: PodRecord, job: Job | None, blocking: Reason | None) -> Reason | None:
-        """Why a pod has no place; None when it has one."""
-        view = self._view
-        match int(view.pods.state[pod.row]):
-            case PodState.Pipelined:
-                return why_promised(view, pod)
-            case PodState.Pending:
-                return why(self.session, pod, job, blocking)
-            case _:
-                return None
+        """Why a pod is not placed; None if it is."""
+        waits = self._view.pods.state[pod.row] in (PodState.Pending, PodState.Pipelined)
+        return why(self.session, pod, job, blocking) if waits else None
 
     def _pod(self, pod: PodRecord, reason: Reason | None) -> PodRow:
         view = self._view
@@ -350,7 +339,7 @@ class Board:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def nodes(self, offset: int, limit: int, *, resource: str = "cpu", name: str = "", job: str = "") -> Nodes:
-        """Nodes whose names contain `name`; those of a job's pods are counted if a job is named."""
+        """Nodes whose names contain `name`, with the number of a job's pods on each if a job is given."""
         nodes, dimensions = self._view.nodes, list(self._view.dimensions)
         column = dimensions.index(resource) if resource in dimensions else 0
         names = [record.name for record in nodes.facts.records]
@@ -371,7 +360,7 @@ class Board:
         )
 
     def _per_node(self, rows: Iterable[int]) -> np.ndarray:
-        """How many of some pods are on each node."""
+        """The number of pods on each node."""
         view = self._view
         listed = np.fromiter(rows, np.intp)
         placed = view.pods.node[listed[view.pods.state[listed] != PodState.Pending]]
@@ -379,7 +368,7 @@ class Board:
 
 
 def _lost(group: PodGroup, pods: int) -> JobRow:
-    """A PodGroup whose queue does not exist, and the pods that wait for it."""
+    """A PodGroup whose queue does not exist, and the number of its waiting pods."""
     reason = reasons.queue_not_found(group.spec.queue)
     return JobRow(
         namespace=group.metadata.namespace,
