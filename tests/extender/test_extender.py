@@ -29,7 +29,7 @@ async def test_a_decided_pod_gets_exactly_its_node() -> None:
         answer = await ask(seen, "filter", by_name(pod, NODES))
         assert answer["NodeNames"] == [node]
         assert answer["FailedAndUnresolvableNodes"] == {
-            other: f"PlacedElsewhere: the pod gets its place on {node}" for other in NODES if other != node
+            other: f"PlacedElsewhere: the pod is assigned to {node}" for other in NODES if other != node
         }
         assert "FailedNodes" not in answer
         scores = await ask(seen, "prioritize", by_name(pod, NODES))
@@ -80,7 +80,7 @@ async def refusal(seen: Published, pod: object, **options: object) -> str:
 async def test_a_gang_that_lacks_pods_gets_no_node() -> None:
     pods = builders.gang("train", 2)
     seen = published(cluster(builders.pod_group("train", 3), pods), GANGS)
-    assert await refusal(seen, pods[0]) == "NotEnoughPods: PodGroup default/train starts with 3 pods and has fewer"
+    assert await refusal(seen, pods[0]) == "NotEnoughPods: PodGroup default/train lacks pods: minMember is 3"
 
 
 async def test_no_pod_of_a_gang_that_does_not_fit_gets_a_node() -> None:
@@ -180,9 +180,7 @@ async def test_pods_that_are_not_ours_may_go_anywhere() -> None:
 async def test_annotated_pods_of_a_scheduler_that_is_not_served_are_told_so() -> None:
     pod = builders.pod("a", "a", scheduler="default-scheduler")
     message = await refusal(published(cluster(), GANGS), pod)
-    assert message == (
-        "SchedulerNotServed: the pod names scheduler default-scheduler; decisions are made for stromboli"
-    )
+    assert message == ("SchedulerNotServed: the pod's schedulerName is default-scheduler; served are stromboli")
     decided = await refusal(published(cluster(), GANGS), pod, extender_scheduler_names=("default-scheduler",))
     assert decided == "PodNotKnown: no session has seen pod default/a yet"
 
@@ -312,7 +310,10 @@ async def test_5000_nodes_are_judged_one_by_one() -> None:
         (b"{}", "missing required field `Pod`"),
         (b'{"Pod":null}', "Expected `object`, got `null` - at `$.Pod`"),
         (b'{"Pod":{"metadata":{"name":7}}}', "Expected `str`, got `int` - at `$.Pod.metadata.name`"),
-        (b'{"Pod":{"metadata":{"name":"a"},"spec":{"schedulerName":"stromboli"}}}', "one of `Nodes` and `NodeNames`"),
+        (
+            b'{"Pod":{"metadata":{"name":"a"},"spec":{"schedulerName":"stromboli"}}}',
+            "`Nodes` or `NodeNames` is required",
+        ),
         (
             b'{"Pod":{"metadata":{"name":"a"},"spec":{"schedulerName":"stromboli"}},"NodeNames":[1]}',
             "Expected `str`, got `int`",

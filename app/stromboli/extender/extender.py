@@ -1,12 +1,12 @@
-"""The questions of kube-scheduler, answered from the last session, which has to be as new as what is known.
+"""Answers to kube-scheduler from the last session, which must be as recent as what is known.
 
-An answer changes nothing: kube-scheduler asks about the same pod again and again, also about situations that it only
-imagines, and does not tell what becomes of the answer.
+Answers have no side effects: kube-scheduler asks about the same pod repeatedly, also about hypothetical situations, and
+does not report the outcome.
 
-A pod that is refused makes kube-scheduler evict others, at once and each time. So nothing is refused because of what is
-over: while a session is about to take in what changed, or kube-scheduler has seen the end of a pod that has not come
-here yet, the answer waits. A refused node is named with its reason. Nodes in `FailedNodes` lack nothing but room that
-pods may be evicted for; all others are in `FailedAndUnresolvableNodes`.
+When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
+about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits. A refused node comes
+with a reason. Nodes in `FailedNodes` only lack resources, which evictions may free; all others are in
+`FailedAndUnresolvableNodes`.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from stromboli.extender.wire import (
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord
 
-#: for how long an answer may wait for what is about to be known, in seconds; kube-scheduler does nothing else meanwhile
+#: how long an answer may wait for expected changes, in seconds; kube-scheduler is blocked meanwhile
 _PATIENCE = 1.0
 
 T = TypeVar("T")
 
 
 class NoAnswerError(StromboliError):
-    """This replica cannot answer; another one, or this one later, can."""
+    """This replica cannot answer now."""
 
 
 class Extender:
-    """Answers for the pods that are ours, and leaves all others alone.
+    """Answers for pods that are ours, and leaves all others alone.
 
-    Ours are the pods that name a PodGroup or a queue, and every pod with one of `scheduler_names`. Those whose
-    schedulerName is in `decided_names` besides are decided by our sessions and bound by kube-scheduler.
+    Ours are the pods that name a PodGroup or a queue, and all pods with one of `scheduler_names`. Pods whose
+    schedulerName is in `decided_names` are decided by our sessions and bound by kube-scheduler.
     """
 
     def __init__(self, source: Source, scheduler_names: Collection[str], decided_names: Collection[str] = ()) -> None:
@@ -62,7 +62,7 @@ class Extender:
         self._grants = Grants()
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Which of the nodes the pod may go to. Raises msgspec.DecodeError and NoAnswerError."""
+        """The nodes where the pod may run. Raises msgspec.DecodeError and NoAnswerError."""
         if not self._is_ours(args.pod):
             return unchanged(args)
         offer = Offer.read(args)
@@ -76,18 +76,18 @@ class Extender:
         unresolvable: dict[str, Raw] = {}
         for number, cause in enumerate(judgement.causes):
             failed = resolvable if cause.resolvable else unresolvable
-            # Encoded once: the same sentence goes out for thousands of nodes.
+            # Encoded once, since thousands of nodes have the same message.
             failed.update(dict.fromkeys(judgement.refused(offer.names, number), Raw(json(cause.message))))
         return offer.result(judgement.passing, resolvable, unresolvable)
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
-        """How good each of the nodes is. Raises msgspec.DecodeError and NoAnswerError."""
+        """The score of each node. Raises msgspec.DecodeError and NoAnswerError."""
         names = Offer.read(args).names
         scores = self._verdict(args.pod, names).scores(names) if self._is_ours(args.pod) else [0] * len(names)
         return list(map(HostPriority, names, scores))
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """On which of the nodes kube-scheduler may evict the pods that it would evict there. Raises NoAnswerError."""
+        """The nodes on which kube-scheduler may evict its victims. Raises NoAnswerError."""
         victims = args.victims
         if not victims:
             return PreemptionResult({})
@@ -103,7 +103,7 @@ class Extender:
     async def _settled(
         self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]
     ) -> T:
-        """An answer that does not refuse, or does so knowing all that there is to know."""
+        """A verdict that does not refuse, or refuses with complete knowledge."""
         found = answer()
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -142,7 +142,7 @@ class Extender:
         return verdict(published, record)
 
     def _may_move(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> bool:
-        """Whether a decided pod may as well go where kube-scheduler has made room for it."""
+        """Whether a decided pod may go to the node that kube-scheduler has made room on instead."""
         decided = published.place(pod)
         elsewhere = decided is not None and decided not in names
         return elsewhere and published.may_be_on(pod, nominated) and self._source.has_room(pod, nominated)
@@ -156,6 +156,6 @@ def _not_decided(pod: Pod, names: Collection[str]) -> Reason:
     return Reason(
         Stage.Admission,
         "SchedulerNotServed",
-        f"the pod names scheduler {pod.spec.scheduler_name}; decisions are made for {', '.join(sorted(names))}",
+        f"the pod's schedulerName is {pod.spec.scheduler_name}; served are {', '.join(sorted(names))}",
         Actionable.Admin,
     )
