@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# how many processes share the fast tests
+# how many processes share the tests
 JOBS   ?= 2
 STAMP  := $(VENV)/.installed
+
+# Tests start dozens of processes, and each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: venv lint docs test e2e soak bench-e2e bench-live bench-growth demo references crds clean
 
@@ -30,11 +33,11 @@ $(VENV)/.docs: $(STAMP)
 	touch $@
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 e2e: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build
-	$(BIN)/python -m pytest -m e2e $(ARGS)
+	$(BIN)/python -m pytest -m e2e -n $(JOBS) --dist worksteal $(ARGS)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.controlplane.build

@@ -1,19 +1,38 @@
-"""What all tests share: where recorded data lie, and property tests that try the same examples every time."""
+"""What all tests share: where recorded data lie, and how many examples property tests try."""
 
 from __future__ import annotations
 
+import gc
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from stromboli import discovery, engine
+
 pytest_plugins = ["tests.controlplane.fixtures"]
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile("repeatable", max_examples=25, derandomize=True, deadline=None, database=None)
+# Others every time, and many of them; a failure prints how to repeat it.
+settings.register_profile(
+    "thorough", max_examples=500, derandomize=False, deadline=None, database=None, print_blob=True
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# What is installed stays as it is while tests run. To look through it takes longer than most sessions of a test.
+discovery.entry_points = cache(discovery.entry_points)
+engine.discover = cache(engine.discover)
+
 ROOT = Path(__file__).parents[1]
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking all modules and tests again and again: they stay until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

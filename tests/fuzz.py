@@ -1,4 +1,4 @@
-"""Examples that are hostile: what a few places of a value are changed into."""
+"""How many examples property tests try, and examples that are hostile: values with a few places changed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import Any, TypeAlias
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+#: how many times as many examples
+_TIMES = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
+
 
 def tried(examples: int) -> settings:
-    """So many examples of each test, the same every time; or as many as `STROMBOLI_FUZZ` says."""
+    """So many examples of each test, the same every time.
+
+    `HYPOTHESIS_PROFILE=thorough` tries twenty times as many, `STROMBOLI_FUZZ` as many as it says.
+    """
     return settings(
-        max_examples=int(os.environ.get("STROMBOLI_FUZZ") or examples),
+        max_examples=int(os.environ.get("STROMBOLI_FUZZ") or examples * _TIMES),
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )

@@ -58,7 +58,7 @@ def test_the_layers_are_those_that_are_enforced(repository: Path) -> None:
 def test_the_files_that_a_page_names_are_there(repository: Path, page: str) -> None:
     text = (repository / page).read_text()
     named = re.findall(
-        r"`((?:app|api|state|policy|framework|kube|tactics|fairness|plugins|actions|simulation|live|metrics"
+        r"`((?:app|api|state|policy|framework|kube|eviction|placement|fairness|plugins|actions|simulation|live|metrics"
         r"|extender|devserver|cli|plugin_kit|tests|docs|deploy|examples|charts)/[\w./-]+)`",
         text,
     )

@@ -53,5 +53,5 @@ def test_pods_are_told_whether_more_nodes_would_help() -> None:
     assert {told[f"large-{number}"][0] for number in range(3)} == {"Unschedulable"}
     assert told["lacks-0"] == (
         "NotEnoughPods",
-        "NotEnoughPods: PodGroup default/lacks starts with 2 pods and has fewer (it has 1). The job has to change.",
+        "NotEnoughPods: PodGroup default/lacks lacks pods: minMember is 2 (it has 1). The job must be changed.",
     )

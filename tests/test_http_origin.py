@@ -124,7 +124,7 @@ def test_a_form_has_to_prove_that_it_is_of_this_site(headers: tuple[tuple[str, s
     if own:
         demand_own_form(sent)
     else:
-        with pytest.raises(HTTPException, match="other sites") as refused:
+        with pytest.raises(HTTPException, match="cross-site") as refused:
             demand_own_form(sent)
         assert refused.value.status_code == 403
 

@@ -70,6 +70,6 @@ async def test_what_nobody_waits_for_any_longer_is_abandoned() -> None:
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    with pytest.raises(HTTPException, match="left"):
+    with pytest.raises(HTTPException, match="disconnected"):
         await while_asked(Request({"type": "http"}, receive), lambda: abandoned.wait(30), abandoned.set)
     assert abandoned.is_set()

@@ -1,8 +1,8 @@
-"""Finding actions and plugins: those of the package, those that pip installed, those in a folder of the user's.
+"""Discovery of actions and plugins: those of the package, those installed with pip, and those in a user's folder.
 
-A package offers them through entry points in the groups `stromboli.plugins` and `stromboli.actions`, whose values are
-classes. Every module in a plugins folder is imported, and each class in it that derives from `Plugin` or `Action` and
-has a name is one. A name that is taken is an error: nobody replaces a plugin unnoticed.
+A package registers classes by entry points in the groups `stromboli.plugins` and `stromboli.actions`. In a plugins
+folder every module is imported, and each named class derived from `Plugin` or `Action` is registered. A name that is
+taken is an error, so that no plugin is replaced silently.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from stromboli.framework.action import Action
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.registry import Registry
 
-#: what there is: the class that all of a kind derive from, by group of entry points
+#: the base class of each group of entry points
 GROUPS: dict[str, type[Any]] = {"stromboli.actions": Action, "stromboli.plugins": Plugin}
 _PACKAGES = {Action: stromboli.actions, Plugin: stromboli.plugins}
 
 
 def discover(plugins_folder: Path | None = None) -> Registry:
-    """Everything that a policy can name.
+    """The actions and plugins that a policy can name.
 
-    Raises PolicyError for what cannot be loaded or whose name is taken.
+    Raises PolicyError for a class that cannot be loaded or whose name is taken.
     """
     modules = list(_folder(plugins_folder)) if plugins_folder else []
     found: dict[type[Any], dict[str, type[Any]]] = {}
@@ -54,7 +54,7 @@ def _in_package(package: ModuleType, base: type[Any]) -> Iterator[type[Any]]:
 
 
 def _in_module(module: ModuleType, base: type[Any]) -> list[type[Any]]:
-    """The named classes that a module defines, or a package exports from its own modules."""
+    """The named classes that a module defines, or that a package exports from its own modules."""
     return [
         found
         for _, found in inspect.getmembers(module, inspect.isclass)
@@ -85,7 +85,7 @@ def _folder(folder: Path) -> Iterator[tuple[Path, ModuleType]]:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        # Whoever asks for the module of one of its classes finds it.
+        # So that the module of a class can be found by name, as pickling and inspecting need.
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
@@ -99,7 +99,7 @@ def _python_files(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.suffix == ".py")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise PolicyError([f"{folder}: no folder of plugins: {why}"]) from None
+        raise PolicyError([f"{folder}: cannot be read as a plugins folder: {why}"]) from None
 
 
 def _told(error: BaseException) -> str:

@@ -1,30 +1,35 @@
-"""The engine: a policy applied to snapshots. Every shell, live or offline, decides through this one function."""
+"""The engine: applies a policy to snapshots. The service and offline tools all decide through this function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 from stromboli.api.decisions import Decision
 from stromboli.api.errors import StromboliError
 from stromboli.discovery import discover
 from stromboli.framework import closing, ignored
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.explain import why_job
 from stromboli.framework.failures import PluginFailure
+from stromboli.framework.node_questions import Watch
 from stromboli.framework.own_nodes import OwnNodesOnly
+from stromboli.framework.participants import Tiers
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.points import Tiers
+from stromboli.framework.pod_trace import PodTrace
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
 from stromboli.kube.dra.extended import with_device_resources
-from stromboli.policy.document import DEFAULT_POLICY, PluginOption, Policy, load_policy
+from stromboli.policy.document import DEFAULT_POLICY, load_policy
+from stromboli.policy.model import PluginOption, Policy
 from stromboli.policy.rules import RULES, Compatibility, rules
 from stromboli.policy.sessions import SessionSettings
 from stromboli.state.snapshot import Snapshot
 
-#: seconds from any moment on; for timings that nobody reads it may stand still
+#: returns seconds; a constant clock suffices when timings are not read
 Clock = Callable[[], float]
 
 
@@ -33,21 +38,21 @@ def _standing() -> float:
 
 
 class StateError(StromboliError):
-    """The state was made for other plugins than those of the policy: give it `reads=registry.reads`."""
+    """The state was created for other plugins: create it with `reads=registry.reads`."""
 
 
 @dataclass(slots=True)
 class SessionResult:
-    """What one session decided, and the session itself for whoever wants to know why."""
+    """The decisions of a session, and the session itself for explanations."""
 
     decisions: list[Decision]
     session: Session
-    #: what the next session has to know: this one's environment, and what plugins and nominations add
+    #: what the next session needs: the environment of this one, and what plugins and nominations add
     environment: Environment
 
     @property
     def conclusive(self) -> bool:
-        """Whether there was nothing to decide, and would not be in a further session on the same snapshot."""
+        """Whether nothing was decided, and another session on the same snapshot would decide nothing."""
         session = self.session
         if self.decisions or session.failures or session.view.volatile or self.unfinished:
             return False
@@ -55,18 +60,18 @@ class SessionResult:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the budget ended before all jobs had their turns: the next session goes on with them."""
+        """Whether the budget was exhausted before all jobs had their turns, which the next session continues."""
         return bool(self.session.unfinished)
 
 
 def _without_turns(environment: Environment) -> Environment:
-    """What sessions know beside which jobs had their turns."""
+    """What sessions remember, apart from which jobs had their turns."""
     known = environment.left
     return replace(environment, left={name: left for name, left in known.items() if not name.startswith("turns of ")})
 
 
 def _alike(one: Environment, other: Environment) -> bool:
-    """Whether two sessions know the same; what plugins leave need not compare well."""
+    """Whether two sessions remember the same; values of plugins that cannot be compared count as different."""
     try:
         return bool(one == other)
     except Exception:
@@ -74,7 +79,7 @@ def _alike(one: Environment, other: Environment) -> bool:
 
 
 class Engine:
-    """Decides by one policy. Immutable: a new policy is a new engine."""
+    """Decides by one policy. Immutable: a new policy needs a new engine."""
 
     def __init__(
         self,
@@ -84,15 +89,18 @@ class Engine:
         compatibility: Compatibility | None = None,
         source: str = "",
         recorded: bool = False,
+        plain: bool = False,
     ) -> None:
-        """`compatibility` outweighs what the policy says; without either the rules are strict.
-
-        `recorded` is for scenarios that were recorded, see `policy.rules`.
+        """`compatibility` overrides the policy's; the default is strict. `recorded` is for recorded scenarios, see
+        `policy.rules`. `plain` places every pod by itself and keeps no answers of plugins about nodes, which takes much
+        longer and decides the same.
 
         Raises PolicyError.
         """
         self.registry = registry or discover()
-        #: the policy as it is written, and what outweighs what it says
+        self._watch: Watch | None = None
+        self._plain = plain
+        #: the policy as written, and the arguments that override it
         self.text, self.compatibility = policy, compatibility
         known_actions, known_plugins = self.registry.argument_models()
         self.policy: Policy = load_policy(
@@ -107,19 +115,29 @@ class Engine:
         self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
 
     def decide(
-        self, snapshot: Snapshot, *, now: float, environment: Environment = OFFLINE, clock: Clock = _standing
+        self,
+        snapshot: Snapshot,
+        *,
+        now: float,
+        environment: Environment = OFFLINE,
+        clock: Clock = _standing,
+        follow: PodTrace | None = None,
     ) -> SessionResult:
-        """Run one session at `now`, in seconds since the epoch; `clock` times its parts."""
+        """Run one session at `now`, in seconds since the epoch; `clock` times its parts, and `follow` traces a pod."""
         if not self.rules.volume_limits:
             snapshot = with_attachments(snapshot, local=not self.rules.local_volumes)
         snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
         tiers = self._tiers(environment, failures)
-        session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment)
+        session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment, plain=self._plain)
+        session.kernel.watch = self._watch
         for failure in failures:
             session.points.failures.add(*failure.key, failure.error)
-        session.run(self._actions, clock)
+        session.report.diagnose = partial(why_job, session)
+        session.run(self._actions if follow is None else follow.follow(session, self._actions), clock)
+        # The report must not keep the session alive.
+        session.report.diagnose = None
         ignored.tell(session)
         closing.close(session)
         left = replace(
@@ -134,27 +152,34 @@ class Engine:
         return SessionResult(session.decisions, session, left)
 
     def acting(self, actions: Sequence[str]) -> Engine:
-        """The same engine with other actions."""
+        """An engine with the same policy but other actions."""
         other = copy(self)
         other.policy = replace(self.policy, actions=tuple(actions))
         other._actions = {name: self.registry.actions[name]().run for name in actions}
         return other
 
     def unbounded(self) -> Engine:
-        """The same engine with no bound on the work of a session."""
+        """An engine with the same policy but without a limit on the work of a session."""
         other = copy(self)
         other.policy = replace(self.policy, session=SessionSettings(steps=0))
         return other
 
+    def watched(self, watch: Watch) -> Engine:
+        """The same engine, which tells of the steps of its sessions; what `watch` raises ends a session."""
+        other = copy(self)
+        other._watch = watch
+        return other
+
     def _check_reads(self, snapshot: Snapshot) -> None:
-        """Raises StateError when the state does not hold what the policy's plugins read of pods."""
+        """Raises StateError if the state lacks what the policy's plugins read of pods."""
         for option in (option for tier in self.policy.tiers for option in tier.plugins):
             plugin = self.registry.plugin(option.name)
             if not snapshot.reads >= plugin.reads:
-                raise StateError(f"the state does not hold what plugin {plugin.name!r} reads of pods: {plugin.reads}")
+                raise StateError(f"the state lacks what plugin {plugin.name!r} reads of pods: {plugin.reads}")
 
     def _tiers(self, environment: Environment, failures: list[PluginFailure]) -> Tiers:
-        """The plugins of the policy, made for one session; one that cannot be made is a failure and left out."""
+        """The plugins of the policy, instantiated for one session; one that raises is recorded as a failure and left
+        out."""
         tiers: list[list[tuple[Plugin, PluginOption]]] = []
         for tier in self.policy.tiers:
             tiers.append([])
@@ -176,14 +201,14 @@ class Engine:
 
 
 class Successive:
-    """Sessions one after the other, each knowing what the one before left; `decide` may not run twice at once."""
+    """Consecutive sessions, each continuing from what the last one remembered; `decide` must not run concurrently."""
 
     def __init__(self, engine: Engine, environment: Environment, clock: Clock = _standing) -> None:
         self.engine = engine
         self.environment = environment
-        #: what the next session is told of the load of nodes; may be replaced at any time
+        #: load of nodes for the next session; may be replaced at any time
         self.node_usage = environment.node_usage
-        #: the same of what queues held over time
+        #: usage of queues for the next session; may be replaced at any time
         self.queue_usage = environment.queue_usage
         self._clock = clock
 

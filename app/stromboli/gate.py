@@ -1,19 +1,20 @@
-"""The gate: every object on its way into the state is read here, or the field that cannot be read is named.
+"""Validation of objects before they enter the state; errors name the field that cannot be read.
 
-API servers accept more than can be scheduled with. What cannot be used at all is an error, and whoever feeds the state
-sets the object aside; an annotation that is not what it should be counts as absent, and is named as well.
+API servers accept more than the scheduler can use. An unusable object is an error, and is set aside by the caller; an
+invalid annotation counts as absent and is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
 
 from stromboli.api import duration, objects, readers
-from stromboli.api.crds import KINDS, HyperNode, Member, PodGroup
+from stromboli.api.crds import KINDS, HyperNode, LabelSelector, Member, PodGroup, Queue
 from stromboli.api.errors import InvalidObjectError, InvalidQuantityError, misfit
 from stromboli.api.resources import amount, is_scheduled
 from stromboli.api.validation import field_path, shown
@@ -22,14 +23,18 @@ from stromboli.kube.dra import objects as devices
 from stromboli.state.cluster import object_key
 
 Reader: TypeAlias = Callable[[str], object]
-"""Reads an annotation; None or a ValueError means that it cannot be read."""
+"""Reads an annotation; None or a ValueError means that it is invalid."""
 Path: TypeAlias = tuple[int | str, ...]
 
-#: A pod may ask so many things about other pods, as many about nodes, tolerate as many taints and take as many ports of
-#: its node; a group may divide its pods in as many ways, and a HyperNode select nodes by as many. Each is asked of all.
+#: Limit on a pod's conditions about other pods, about nodes, on its tolerations and host ports; on the subgroup
+#: policies of a PodGroup; and on the node patterns of a HyperNode. Each is evaluated against all nodes or pods.
 _MOST_CONDITIONS = 256
+#: the policies of a PodGroup's groups may have so many keys and conditions together: each is asked of all its pods
+_MOST_OF_GROUPS = 1_024
+#: a list or a map of a PodGroup or Queue may have so many entries
+_MOST_ENTRIES = 1_024
 _LONGEST = 64
-#: what must be readable of kinds that rules and plugins read as plain data
+#: the schema of kinds that rules and plugins read as plain data
 _SHAPES: Mapping[str, Any] = {
     "PersistentVolume": storage.PersistentVolume,
     "PersistentVolumeClaim": storage.PersistentVolumeClaim,
@@ -90,10 +95,56 @@ _ANNOTATIONS: Mapping[str, Mapping[str, Reader]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """Annotations of a kind of object that are lists: how each is divided, and how many entries it may have."""
+
+    separators: Mapping[str, str]
+    most: int
+
+    def check(self, described: str, annotations: Mapping[str, str] | None) -> None:
+        """Raises InvalidObjectError that names the first that is too long."""
+        if not annotations or self.separators.keys().isdisjoint(annotations):
+            return
+        for key, separators in self.separators.items():
+            entries = 1 + sum(map(annotations.get(key, "").count, separators))
+            if entries > self.most:
+                problem = f"has {entries} entries, more than {self.most}"
+                raise InvalidObjectError(described, field_path(("metadata", "annotations", key)), problem)
+
+
+#: annotations that name cards, and those that a pod holds
+_LISTS_OF_PODS = _Lists(
+    {
+        "volcano.sh/vgpu-use-gpuuuid": ",",
+        "volcano.sh/vgpu-nouse-gpuuuid": ",",
+        "nvidia.com/use-gputype": ",",
+        "nvidia.com/nouse-gputype": ",",
+        "volcano.sh/vgpu-ids-new": ":;",
+        "volcano.sh/gpu-index": ",",
+    },
+    _MOST_ENTRIES,
+)
+#: annotations about roles: each is compared with each
+_LISTS_OF_POD_GROUPS = _Lists(
+    {
+        "volcano.sh/task-topology-affinity": ",;",
+        "volcano.sh/task-topology-anti-affinity": ",;",
+        "volcano.sh/task-topology-task-order": ",",
+    },
+    _MOST_CONDITIONS,
+)
+#: the path of a queue
+_LISTS_OF_QUEUES = _Lists(
+    {"volcano.sh/hierarchy": "/", "volcano.sh/hierarchy-weights": "/"},
+    _LONGEST,
+)
+
+
 def read(kind: str, obj: Any) -> Any:
     """The object as the state takes it, a custom resource as plain data or parsed.
 
-    Raises InvalidObjectError, which names the first field that cannot be used.
+    Raises InvalidObjectError, which names the first invalid field.
     """
     if isinstance(obj, objects.Pod):
         _check_pod(obj)
@@ -102,9 +153,10 @@ def read(kind: str, obj: Any) -> Any:
         _check_amounts(obj, ("status", "capacity"), obj.status.capacity)
     elif kind in KINDS:
         obj = KINDS[kind].parse(obj) if isinstance(obj, dict) else obj
-        if isinstance(obj, PodGroup) and len(obj.spec.sub_group_policy) > _MOST_CONDITIONS:
-            problem = f"has {len(obj.spec.sub_group_policy)} entries, more than {_MOST_CONDITIONS}"
-            raise InvalidObjectError(f"PodGroup {obj.key}", "spec.subGroupPolicy", problem)
+        if isinstance(obj, PodGroup):
+            _check_pod_group(obj)
+        if isinstance(obj, Queue):
+            _check_queue(obj)
         if isinstance(obj, HyperNode) and (asked := sum(map(_asked_of_nodes, obj.spec.members))) > _MOST_CONDITIONS:
             problem = f"selects nodes by {asked} patterns and conditions, more than {_MOST_CONDITIONS}"
             raise InvalidObjectError(f"HyperNode {obj.key}", "spec.members", problem)
@@ -114,12 +166,12 @@ def read(kind: str, obj: Any) -> Any:
 
 
 def shape(kind: str) -> Any:
-    """The struct with all that rules and plugins read of a kind that stays plain data; None where nobody says."""
+    """The struct with the fields of a plain kind that rules and plugins read; None for kinds that none reads."""
     return _SHAPES.get(kind)
 
 
 def unread(kind: str, obj: Any) -> list[str]:
-    """The annotations of an object that are not what they should be, each with its problem, in order."""
+    """The invalid annotations of an object with their problems, in order."""
     known = _ANNOTATIONS.get(kind)
     annotations: Mapping[str, str] | None = obj.metadata.annotations if known else None
     if not known or not annotations or known.keys().isdisjoint(annotations):
@@ -152,6 +204,7 @@ def _check_pod(pod: objects.Pod) -> None:
     if spec.resources is not None:
         for what, listed in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
             _check_amounts(pod, ("spec", "resources", what), listed)
+    _LISTS_OF_PODS.check(_described(pod), meta.annotations)
     ports = 0
     for container in spec.containers or ():
         if container.resources is not None:
@@ -168,10 +221,41 @@ def _check_pod(pod: objects.Pod) -> None:
     if spec.affinity is not None or spec.topology_spread_constraints or spec.node_selector:
         _check_conditions(pod)
     if len(spec.tolerations or ()) > _MOST_CONDITIONS:
-        problem = f"holds {len(spec.tolerations or ())} tolerations, more than {_MOST_CONDITIONS}"
+        problem = f"has {len(spec.tolerations or ())} tolerations, more than {_MOST_CONDITIONS}"
         raise InvalidObjectError(_described(pod), "spec.tolerations", problem)
     if ports > _MOST_CONDITIONS:
         _check_ports(pod)
+
+
+def _check_pod_group(pod_group: PodGroup) -> None:
+    spec, described = pod_group.spec, f"PodGroup {pod_group.key}"
+    policies = spec.sub_group_policy
+    if len(policies) > _MOST_CONDITIONS:
+        problem = f"has {len(policies)} entries, more than {_MOST_CONDITIONS}"
+        raise InvalidObjectError(described, "spec.subGroupPolicy", problem)
+    asked = sum(len(policy.match_label_keys) + _asked_of_labels(policy.label_selector) for policy in policies)
+    if asked > _MOST_OF_GROUPS:
+        problem = f"divides pods by {asked} keys and conditions, more than {_MOST_OF_GROUPS}"
+        raise InvalidObjectError(described, "spec.subGroupPolicy", problem)
+    _check_size(described, "spec.minTaskMember", spec.min_task_member)
+    _check_size(described, "spec.minResources", spec.min_resources)
+    _LISTS_OF_POD_GROUPS.check(described, pod_group.metadata.annotations)
+
+
+def _check_queue(queue: Queue) -> None:
+    spec, described = queue.spec, f"Queue {queue.metadata.name}"
+    for path, amounts in (
+        ("spec.capability", spec.capability),
+        ("spec.deserved", spec.deserved),
+        ("spec.guarantee.resource", spec.guarantee.resource),
+    ):
+        _check_size(described, path, amounts)
+    _LISTS_OF_QUEUES.check(described, queue.metadata.annotations)
+
+
+def _check_size(described: str, path: str, entries: Sized | None) -> None:
+    if entries is not None and len(entries) > _MOST_ENTRIES:
+        raise InvalidObjectError(described, path, f"has {len(entries)} entries, more than {_MOST_ENTRIES}")
 
 
 def _check_container(
@@ -201,14 +285,14 @@ def _are_amounts(listed: objects.ResourceList) -> bool:
 
 
 def _problem(name: str, value: objects.Quantity) -> str:
-    # What the cache keeps is short: no quantity is longer.
+    # Cached texts are short: longer quantities are invalid.
     known = not isinstance(value, str) or len(value) <= _LONGEST
     return (_amount_problem if known else _amount_problem.__wrapped__)(name, value)
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _amount_problem(name: str, value: objects.Quantity) -> str:
-    """What is wrong with an amount of a resource list, empty when nothing is."""
+    """The problem of an amount in a resource list, empty for none."""
     try:
         negative = is_scheduled(name) and amount(name, value) < 0
     except InvalidQuantityError as error:
@@ -220,7 +304,7 @@ def _check_ports(pod: objects.Pod) -> None:
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
     of_nodes = sum(bool(port.host_port) for each in containers for port in each.ports or ())
     if of_nodes > _MOST_CONDITIONS:
-        problem = f"asks for {of_nodes} ports of its node, more than {_MOST_CONDITIONS}"
+        problem = f"has {of_nodes} host ports, more than {_MOST_CONDITIONS}"
         raise InvalidObjectError(_described(pod), "spec.containers", problem)
 
 
@@ -239,7 +323,7 @@ def _check_conditions(pod: objects.Pod) -> None:
 
 
 def _conditions(selector: objects.LabelSelector | None) -> int:
-    """What a selector asks; one that asks nothing is looked at as well."""
+    """The conditions of a selector; an empty one counts as one."""
     if selector is None:
         return 1
     return 1 + len(selector.match_labels or ()) + len(selector.match_expressions or ())
@@ -259,7 +343,7 @@ def _node_terms(spec: objects.PodSpec) -> Iterator[objects.NodeSelectorTerm]:
 
 
 def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | None]:
-    """The selectors of a pod that are asked about other pods."""
+    """The selectors of a pod that apply to other pods."""
     for spread in spec.topology_spread_constraints or ():
         yield spread.label_selector
     affinity = spec.affinity
@@ -273,10 +357,13 @@ def _pod_selectors(spec: objects.PodSpec) -> Iterator[objects.LabelSelector | No
 
 
 def _asked_of_nodes(member: Member) -> int:
-    """What a member of a HyperNode asks of every node."""
-    labels = member.selector.label_match
-    of_labels = 0 if labels is None else len(labels.match_labels) + len(labels.match_expressions)
-    return of_labels + (member.selector.regex_match is not None)
+    """The conditions of a HyperNode's member that are evaluated for every node."""
+    return _asked_of_labels(member.selector.label_match) + (member.selector.regex_match is not None)
+
+
+def _asked_of_labels(selector: LabelSelector | None) -> int:
+    """The conditions of a selector of a custom resource."""
+    return 0 if selector is None else len(selector.match_labels) + len(selector.match_expressions)
 
 
 def _described(obj: objects.Pod | objects.Node) -> str:

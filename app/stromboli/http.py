@@ -1,4 +1,4 @@
-"""The HTTP side of the service: probes, metrics and the extender of kube-scheduler, in one application."""
+"""The HTTP application of the service: probes, metrics and the extender of kube-scheduler."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
@@ -19,27 +20,35 @@ from stromboli.http_limits import Bounded, BoundedProtocol
 from stromboli.http_schema import Responses, describe
 from stromboli.live.settings import Settings
 
-#: how long requests that are being answered may take when the server stops, in seconds
+#: grace period in seconds for running requests when the server stops
 _GRACE = 2
-_PROBE: Responses = {200: {"description": "`ok`"}, 503: {"description": "What is wrong, a line for each."}}
+_PROBE: Responses = {200: {"description": "`ok`"}, 503: {"description": "One line for each problem."}}
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """The state of the service, each as lines of text."""
+
+    #: why it is not ready
+    unready: Callable[[], Sequence[str]] = list
+    #: parts that make no progress
+    stuck: Callable[[], Sequence[str]] = list
+    #: what to report although it is ready
+    notes: Callable[[], Sequence[str]] = list
 
 
 def make_app(
     source: Source,
     metrics: CollectorRegistry,
-    ready: Callable[[], Sequence[str]],
+    probes: Probes,
     *,
-    notes: Callable[[], Sequence[str]] = list,
-    stuck: Callable[[], Sequence[str]] = list,
     scheduler_names: Collection[str] = ("stromboli",),
     extender_scheduler_names: Collection[str] = (),
     more: Sequence[APIRouter] = (),
 ) -> FastAPI:
     """The application.
 
-    `source` is where the extender's answers come from; `ready` names what the service waits for, and nothing when it is
-    ready, with `notes` to tell all the same; `stuck` names what makes no progress, and nothing while all does. `more`
-    are further routes.
+    `source` provides the extender's answers. `probes` report the state of the service; `more` are further routes.
     """
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None)
     describe(app)
@@ -47,24 +56,24 @@ def make_app(
     for router in more:
         app.include_router(router)
 
-    # Answered by the loop that does all the work: whoever gets no answer knows that it is stuck.
+    # Answered by the event loop that does all the work, so no answer means that it is stuck.
     @app.get("/healthz", tags=["probes"], response_class=PlainTextResponse, responses=_PROBE)
     async def healthz() -> PlainTextResponse:
-        """Whether all parts make progress; a line for each that does not."""
-        return _probe(stuck())
+        """Whether all parts make progress; one line for each that does not."""
+        return _probe(probes.stuck())
 
     @app.get("/readyz", tags=["probes"], response_class=PlainTextResponse, responses=_PROBE)
     async def readyz() -> PlainTextResponse:
-        """Whether the cluster is known and followed; a line for each thing that is missing, and what mends it.
+        """Whether the cluster is known and followed; one line for each problem, with a remedy.
 
         After `ok` a line for each plugin that failed in the last session.
         """
-        return _probe(ready(), notes())
+        return _probe(probes.unready(), probes.notes())
 
-    # Not async: a scrape counts the pods of a whole session, in a thread of its own.
+    # Not async: a scrape reads the pods of a whole session, in a thread of its own.
     @app.get("/metrics", tags=["metrics"], response_class=PlainTextResponse)
     def scrape() -> Response:
-        """Metrics, in Prometheus' text format."""
+        """Metrics in Prometheus' text format."""
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
 
     return app
@@ -78,7 +87,7 @@ def _probe(problems: Sequence[str], notes: Sequence[str] = ()) -> PlainTextRespo
 def listen(address: str) -> socket.socket:
     """A listening socket for `HOST:PORT`, `[IPv6]:PORT` or `:PORT`.
 
-    Raises ValueError when the address is none of them, and OSError when it cannot be had.
+    Raises ValueError for an invalid address, and OSError if it cannot be bound.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
@@ -86,13 +95,13 @@ def listen(address: str) -> socket.socket:
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, int(port)), family=family, backlog=128)
-    # Connections inherit it. Without, the second part of an answer waits until the first is acknowledged.
+    # Inherited by connections; without it the second packet of a response waits for an acknowledgement.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 async def serve(app: FastAPI, listening: socket.socket, settings: Settings | None = None) -> None:
-    """Serve until cancelled; requests that are being answered are finished first."""
+    """Serve until cancelled; running requests are finished first."""
     settings = settings or Settings()
     config = uvicorn.Config(
         Bounded(app, settings),
@@ -106,7 +115,7 @@ async def serve(app: FastAPI, listening: socket.socket, settings: Settings | Non
         ssl_ca_certs=str(settings.client_ca_file) if settings.client_ca_file else None,
         ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE,
         log_config=None,
-        # Whoever sends nonsense is told so; a line for each would fill the log.
+        # Invalid requests are answered; logging each would flood the log.
         log_level=logging.ERROR,
         access_log=False,
         server_header=False,
@@ -123,7 +132,7 @@ async def serve(app: FastAPI, listening: socket.socket, settings: Settings | Non
 
 
 class _Server(uvicorn.Server):
-    """uvicorn as a guest: signals belong to whoever owns the process."""
+    """uvicorn without signal handlers, which belong to the owner of the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

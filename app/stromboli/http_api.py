@@ -1,7 +1,7 @@
-"""The questions that people and tools ask over HTTP: why something waits, and what would be if.
+"""Questions of users and tools over HTTP: why something waits, and what would happen after a change.
 
-On loopback they are answered to whoever asks. Everybody else needs HTTPS and a token of the cluster; the API server
-says whom it belongs to and what he may read, and he learns of no other pods.
+Requests on loopback are trusted. All others need HTTPS and a token of the cluster, which the API server reviews;
+answers are limited to what the user may read.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
 from stromboli.engine import Engine, Successive
 from stromboli.explain.answers import Answer, QueueAnswer
+from stromboli.explain.history import with_history
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import namespaces, redacted
-from stromboli.explain.rehearsal import Rehearsal
+from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session import Session
@@ -36,11 +37,13 @@ from stromboli.simulation.changes import try_changes
 
 T = TypeVar("T")
 
-#: the API group of queues and PodGroups
+#: API group of queues and PodGroups
 GROUP = SCHEDULING.partition("/")[0]
-#: bytes of a change
+#: limit on the size of a change in bytes
 _LARGEST_CHANGE = 4 << 20
-#: reasons of what is not there, and its kind
+#: limit on the work for one answer, about in nodes looked at: half a minute to a minute
+_MOST_STEPS = 400_000_000
+#: reasons of a missing object, and its kind
 _NOT_THERE = {"QueueNotFound": "Queue", "PodGroupNotFound": "PodGroup"}
 _CHANGE = {
     "requestBody": {
@@ -52,23 +55,23 @@ _CHANGE = {
 
 
 class Source(Protocol):
-    """What answers rest on."""
+    """The source of answers."""
 
     def rehearsal(self) -> Rehearsal | None:
-        """A fork of the cluster as it is now; None while it is not known yet. Called in the event loop."""
+        """A fork of the current state; None until it is known. Called in the event loop."""
 
     def last(self) -> Session | None:
-        """The last session that the service ran, None when this replica runs none."""
+        """The last session of this service, None if this replica runs none."""
 
     def unreadable(self, kind: str, key: str) -> str:
-        """Why an object that is there was set aside; empty when it was not."""
+        """Why an existing object was set aside; empty if it was not."""
 
     def engine(self, policy: str) -> Engine:
         """An engine for a policy. Raises PolicyError."""
 
 
 class LiveCluster:
-    """The cluster as the service knows it."""
+    """The current state of the service."""
 
     def __init__(
         self,
@@ -83,20 +86,20 @@ class LiveCluster:
         self.last = last
 
     def unreadable(self, kind: str, key: str) -> str:
-        """Why an object that is there was set aside."""
+        """Why an existing object was set aside."""
         return self._service.mirror.unreadable(kind, key)
 
     def rehearsal(self) -> Rehearsal | None:
-        """A fork of the cluster, with what the next session would be told."""
+        """A fork of the state, with the input of the next session."""
         if not self._service.ready:
             return None
         sessions = self._sessions
         told = replace(sessions.environment, node_usage=sessions.node_usage, queue_usage=sessions.queue_usage)
-        return Rehearsal(sessions.engine, self._service.state.fork(), told, time.time())
+        return Rehearsal(sessions.engine, self._service.state.fork(), told, time.time(), most_steps=_MOST_STEPS)
 
 
 class Reviews(Protocol):
-    """Says who asks and what he may read; see `AccessReviews`."""
+    """Authenticates and authorizes callers, as `AccessReviews` does."""
 
     async def user(self, token: str) -> User | None: ...
 
@@ -105,7 +108,7 @@ class Reviews(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and by which request; `user` is None on loopback, where everything may be read."""
+    """The caller of a request; `user` is None on loopback, where everything may be read."""
 
     request: Request
     user: User | None
@@ -113,58 +116,63 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The name of the user, empty on loopback."""
+        """The user's name, empty on loopback."""
         return "" if self.user is None else self.user.name
 
     async def may(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-        """Whether he may read something."""
+        """Whether the caller has a permission."""
         if self.user is None or self.reviews is None:
             return True
         try:
             return await self.reviews.may(self.user, verb, group, resource, namespace)
         except (ApiError, *CONNECTION_ERRORS):
-            raise HTTPException(503, "the API server did not say what you may read") from None
+            raise HTTPException(503, "the API server did not answer whether you may read this") from None
 
     async def demand(self, verb: str, group: str, resource: str, namespace: str = "") -> None:
-        """Raises HTTPException when he may not."""
+        """Raises HTTPException without the permission."""
         if not await self.may(verb, group, resource, namespace):
             where = f" in namespace {namespace}" if namespace else ""
             raise HTTPException(403, f"you may not {verb} {resource}{where}")
 
 
 class Questions:
-    """Answers one question at a time, for each may cost some dozen sessions; those who ask take turns."""
+    """Answers one question at a time, since each may cost dozens of sessions; users take turns."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._turns = Turns()
 
     async def ask(self, who: Caller, question: Callable[[Rehearsal], T]) -> T:
-        """An answer, worked out in a thread until the client leaves. Raises HTTPException while nothing is known."""
+        """An answer, computed in a thread until the client disconnects. Raises HTTPException while the state is
+        unknown."""
         async with self._turns.turn(who.name):
             rehearsal = self._source.rehearsal()
             if rehearsal is None:
-                raise HTTPException(503, "the cluster is not known yet")
+                raise HTTPException(503, "the initial lists have not been applied yet")
             return await while_asked(who.request, partial(question, rehearsal), rehearsal.abandon)
 
     async def ask_session(self, who: Caller, question: Callable[[Session, Rehearsal | None], T], *, last: bool) -> T:
-        """An answer from a session on the cluster as it is now, with what changes can be tried on.
+        """An answer from a session on the current state, on which changes can be tried.
 
-        With `last` it is the one that the service ran, if this replica runs any: that costs no session, and tries none.
+        With `last` the answer is that of the service's last session, if this replica runs any, which costs no session.
         """
         ran = self._source.last() if last else None
         if ran is None:
-            return await self.ask(who, lambda rehearsal: question(*self._session(rehearsal)))
+            try:
+                return await self.ask(who, lambda rehearsal: question(*self._session(rehearsal)))
+            except TooManyStepsError as error:
+                raise HTTPException(503, str(error)) from None
         async with self._turns.turn(who.name):
             return await asyncio.to_thread(question, ran, None)
 
     def unreadable(self, kind: str, key: str) -> str:
-        """`KIND KEY is there, but could not be read: ...`, empty when that is not so."""
+        """`KIND KEY exists, but could not be read: ...`, empty if that is not the case."""
         problem = self._source.unreadable(kind, key)
-        return f"{kind} {key} is there, but could not be read: {problem}" if problem else ""
+        return f"{kind} {key} exists, but could not be read: {problem}" if problem else ""
 
     def _session(self, rehearsal: Rehearsal) -> tuple[Session, Rehearsal | None]:
-        """A session; where an extender would have to be asked, the last that asked it, and nothing can be tried."""
+        """A session; if it would need an HTTP extender, the last session that asked it, on which nothing can be
+        tried."""
         session = rehearsal.session()
         if rehearsal.misses_extender:
             return self._source.last() or session, None
@@ -172,9 +180,10 @@ class Questions:
 
 
 def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], bytes] | None = None) -> APIRouter:
-    """`/api/v1`; without `reviews` only loopback is answered. `journal` gives the newest sessions, if they are kept."""
+    """`/api/v1`; without `reviews` only loopback is answered. `journal` returns the recent sessions, if they are
+    recorded."""
     router = APIRouter(prefix="/api/v1", tags=["explain"])
-    # What is tried may take long, and why something waits must be told meanwhile.
+    # Trying changes may take long and must not delay explanations.
     questions, changes = Questions(source), Questions(source)
 
     @router.get("/explain/job/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 429, 503))
@@ -183,24 +192,37 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
     ) -> Response:
         """Why a job waits. Needs `get` on pods and PodGroups of its namespace.
 
-        `remedies=false` leaves out what would help, which takes most of the time; `last=true` asks what the last
-        session found, which costs no session.
+        `remedies=false` omits what would help, which takes most of the time; `last=true` answers from the last session,
+        which costs no session.
         """
         who = await caller(request, reviews)
         await who.demand("get", GROUP, "podgroups", namespace)
-        return await _explain(questions, who, "job", namespace, name, remedies=remedies, last=last)
+        return await _explain(questions, who, "job", f"{namespace}/{name}", remedies=remedies, last=last)
 
     @router.get("/explain/pod/{namespace}/{name}", responses=answers(Answer, 401, 403, 404, 429, 503))
     async def explain_pod(
-        request: Request, namespace: str, name: str, remedies: bool = True, last: bool = False
+        request: Request,
+        namespace: str,
+        name: str,
+        remedies: bool = True,
+        last: bool = False,
+        history: bool = False,
+        node: Annotated[list[str] | None, Query()] = None,
     ) -> Response:
-        """Why a pod waits. Needs `get` on pods of its namespace. `remedies` and `last` as for a job."""
+        """Why a pod waits. Needs `get` on pods of its namespace. `remedies` and `last` as for a job.
+
+        With `history=true`, which takes a session, it also says what happened to the pod in order, with what each
+        plugin said of each node; of many nodes, the one that was chosen, each `node` and those that came closest.
+        """
         who = await caller(request, reviews)
-        return await _explain(questions, who, "pod", namespace, name, remedies=remedies, last=last)
+        nodes = (node or []) if history else None
+        return await _explain(
+            questions, who, "pod", f"{namespace}/{name}", remedies=remedies, last=last and not history, nodes=nodes
+        )
 
     @router.get("/explain/queue/{name}", responses=answers(QueueAnswer, 401, 403, 404, 429, 503))
     async def explain_the_queue(request: Request, name: str, last: bool = False) -> Response:
-        """How a queue stands. Needs `get` on queues. `last` as for a job."""
+        """The state of a queue. Needs `get` on queues. `last` as for a job."""
         who = await caller(request, reviews)
         await who.demand("get", GROUP, "queues")
         found = await questions.ask_session(who, lambda session, _: explain_queue(session, name), last=last)
@@ -208,14 +230,14 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
 
     @router.post("/whatif", responses=answers(WhatIf, 400, 401, 403, 413, 415, 429, 503), openapi_extra=_CHANGE)
     async def whatif(request: Request) -> Response:
-        """What would be otherwise after the change in the body; nothing is written. Needs `list` on all pods."""
+        """What would happen after the change in the body; nothing is written. Needs `list` on all pods."""
         who = await caller(request, reviews)
-        # It tells of pods wherever they are.
+        # It reports pods of any namespace.
         await who.demand("list", "", "pods")
         demand_media_type(request)
         body = await request.body()
         if len(body) > _LARGEST_CHANGE:
-            raise HTTPException(413, f"a change has no more than {_LARGEST_CHANGE} bytes")
+            raise HTTPException(413, f"a change must not exceed {_LARGEST_CHANGE} bytes")
         try:
             text = body.decode()
             return as_json(
@@ -226,33 +248,43 @@ def api_routes(source: Source, reviews: Reviews | None, journal: Callable[[], by
 
     @router.get("/journal", responses=file("The journal of this replica.", 401, 403, 404, 503))
     async def recorded(request: Request) -> Response:
-        """The newest sessions with all that they saw, for `stromboli replay`. Needs `list` on all pods and on nodes."""
+        """The recent sessions with all their input, for `stromboli replay`. Needs `list` on all pods and on nodes."""
         who = await caller(request, reviews)
-        # It holds all that sessions look at, wherever it is.
+        # It contains all objects that sessions read, of any namespace.
         for resource in ("pods", "nodes"):
             await who.demand("list", "", resource)
         if journal is None:
-            raise HTTPException(404, "no journal is kept: --journal-memory is 0")
+            raise HTTPException(404, "sessions are not recorded: --journal-memory is 0")
         content = await asyncio.to_thread(journal)
         if not content:
-            raise HTTPException(404, "no session was recorded: this replica has run none")
+            raise HTTPException(404, "no session has been recorded: this replica has run none")
         return Response(content, media_type="application/octet-stream")
 
     return router
 
 
 async def _explain(
-    questions: Questions, who: Caller, kind: str, namespace: str, name: str, *, remedies: bool, last: bool
+    questions: Questions,
+    who: Caller,
+    kind: str,
+    key: str,
+    *,
+    remedies: bool,
+    last: bool,
+    nodes: list[str] | None = None,
 ) -> Response:
+    namespace, _, name = key.partition("/")
     await who.demand("get", "", "pods", namespace)
 
     def question(session: Session, rehearsal: Rehearsal | None) -> Answer | None:
-        return explained(session, kind, f"{namespace}/{name}", rehearsal if remedies else None)
+        found = explained(session, kind, key, rehearsal if remedies else None)
+        if found is None or rehearsal is None or nodes is None:
+            return found
+        return with_history(found, rehearsal, nodes)
 
-    key = f"{namespace}/{name}"
     missing = questions.unreadable("Pod" if kind == "pod" else "PodGroup", key) or f"there is no {kind} {key}"
     if kind == "pod" and missing.startswith("there"):
-        missing += ", or it names a scheduler that is not served here"
+        missing += ", or its schedulerName is not served here"
     found = await questions.ask_session(who, question, last=last)
     if found is not None and found.reason in _NOT_THERE:
         lacking = _NOT_THERE[found.reason]
@@ -260,13 +292,13 @@ async def _explain(
             lacking, found.queue if lacking == "Queue" else f"{namespace}/{found.group or name}"
         )
         if problem:
-            # Sessions do not know it: what would help is to mend it.
+            # Sessions do not know the object: repairing it is what would help.
             found = msgspec.structs.replace(found, detail=problem, remedies=[], tried=False)
     return await _answer(found, missing, who)
 
 
 async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller) -> Response:
-    """The answer without what he who asks may not know."""
+    """The answer without parts that the caller may not read."""
     if found is None:
         raise HTTPException(404, missing)
     if await who.may("list", "", "pods"):
@@ -276,7 +308,7 @@ async def _answer(found: Answer | QueueAnswer | None, missing: str, who: Caller)
 
 
 def as_json(answer: object) -> Response:
-    """An answer as it is sent."""
+    """An encoded answer."""
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
@@ -284,31 +316,33 @@ def as_json(answer: object) -> Response:
 
 
 async def caller(request: Request, reviews: Reviews | None) -> Caller:
-    """Who asks. Raises HTTPException for a stranger."""
+    """The caller. Raises HTTPException if it cannot be authenticated."""
     if not brings_token(request) and on_loopback(request):
         return Caller(request, None, None)
     if reviews is None:
-        raise HTTPException(403, "only requests on loopback are answered")
+        raise HTTPException(403, "only requests from loopback are answered")
     if request.url.scheme != "https":
-        raise HTTPException(403, "tokens are taken by HTTPS only: serve with a certificate, or ask on loopback")
+        raise HTTPException(
+            403, "tokens are accepted over HTTPS only: serve with a certificate, or connect through loopback"
+        )
     token = bearer(request)
     try:
         user = await reviews.user(token)
     except (ApiError, msgspec.ValidationError, *CONNECTION_ERRORS):
-        raise HTTPException(503, "the API server did not say whose token it is") from None
+        raise HTTPException(503, "the API server did not answer the token review") from None
     if user is None:
         raise HTTPException(401, "the token is not valid", {"WWW-Authenticate": "Bearer"})
     return Caller(request, user, reviews)
 
 
 def brings_token(request: Request) -> bool:
-    """Whether somebody says who he is."""
+    """Whether a request has credentials."""
     return bool(request.headers.get("authorization"))
 
 
 def bearer(request: Request) -> str:
-    """The token that somebody brings. Raises HTTPException when he brings none, or something else."""
+    """The bearer token of a request. Raises HTTPException without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise HTTPException(401, "a token of the cluster is needed", {"WWW-Authenticate": "Bearer"})
+        raise HTTPException(401, "a bearer token of the cluster is required", {"WWW-Authenticate": "Bearer"})
     return token.strip()

@@ -1,4 +1,4 @@
-"""What a running service knows for the answers to kube-scheduler."""
+"""The running service as a source of answers to kube-scheduler."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stromboli.live.service import Service
 from stromboli.state.cluster import object_key
 from stromboli.state.pods import PodRecord
 
-#: for how long the PodGroup of a new pod is waited for, in seconds
+#: how long to wait for the PodGroup of a new pod, in seconds
 _NEW = 5.0
 
 
 class LiveSessions:
-    """The sessions of a service, and what became known since the last of them. Used in the service's loop only."""
+    """The sessions of a service, and changes since the last of them. Used in the service's event loop only."""
 
     def __init__(self, service: Service, published: Callable[[], Published | None]) -> None:
         self._service = service
@@ -27,7 +27,7 @@ class LiveSessions:
         self.published = published
 
     def trouble(self) -> str:
-        """Why this replica has no answer about pods of ours; empty when it has one."""
+        """Why this replica cannot answer about our pods; empty if it can."""
         if not self._service.leads:
             return "another replica leads"
         return "" if self.published() is not None else NO_SESSION
@@ -35,22 +35,22 @@ class LiveSessions:
     def behind(self, pod: Pod, names: Sequence[str]) -> bool:
         """Whether a refusal of these nodes may be outdated.
 
-        It may while the pod is not known yet, its PodGroup may just be made, or a session is due; and while none of the
-        nodes seems to have room, of which kube-scheduler knows that they have.
+        It may be while the pod is unknown, its PodGroup may be about to be created, or a session is due; and while no
+        node seems to have room although kube-scheduler offers them.
         """
         key, state = object_key(pod), self._state
         record = state.record(key)
         if record is None or record.uid != pod.metadata.uid:
             return True
         if state.pod_group(record.job) is None:
-            # Who creates both at once, and who makes groups for pods without, needs a moment.
+            # Creating a pod and its PodGroup takes a moment, and so does creating PodGroups for pods without one.
             return time.time() - record.created < _NEW
         if not state.may_start(key):
             return False
         return not self._service.up_to_date or self._seem_full(record, names)
 
     def has_room(self, pod: PodRecord, node: str) -> bool:
-        """Whether a node has room for a pod now, if those that are expected elsewhere don't come."""
+        """Whether a node has room for a pod now, if no pods that are expected elsewhere arrive."""
         row = self._state.nodes.by_name.get(node)
         if row is None:
             return False
@@ -64,11 +64,11 @@ class LiveSessions:
         return bool(fits(self._state.classes.request(pod.pod_class), idle))
 
     async def news(self) -> None:
-        """Return when something changed, or a session ended."""
+        """Return at the next change or end of a session."""
         await self._service.news()
 
     def _seem_full(self, pod: PodRecord, names: Sequence[str]) -> bool:
-        """Whether no node has room for a pod, though on one of them are no pods that kube-scheduler doesn't know of."""
+        """Whether no node has room for a pod, though one of them only has pods that kube-scheduler knows of."""
         nodes, request = self._state.nodes, self._state.classes.request(pod.pod_class)
         rows = np.array([row for name in names if (row := nodes.by_name.get(name)) is not None], np.intp)
         if not len(rows) or fits(request, nodes.allocatable[:, rows] - nodes.used[:, rows]).any():

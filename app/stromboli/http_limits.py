@@ -1,7 +1,7 @@
-"""What strangers can have of the service's port: bodies, headers, connections and time are bounded.
+"""Limits of the service's port: size of bodies and headers, number of connections, and time.
 
-`Bounded` stands before the application and counts requests and what they bring; `BoundedProtocol` stands before that,
-where a request is not yet one, and counts connections, headers and seconds. Probes are answered whatever else goes on.
+`Bounded` wraps the application and limits requests and bodies; `BoundedProtocol` works below it and limits connections,
+headers and time. Probes are always answered.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _METRICS = "/metrics"
 _EXTENDER = "/"
 _PROBES = frozenset(("/healthz", "/readyz"))
-#: what may be read without a certificate where one is asked for: kubelets and Prometheus have none
+#: paths that need no client certificate: kubelets and Prometheus have none
 _OPEN = _PROBES | {_METRICS}
-#: what asks for a token, or for loopback, itself
+#: paths that check tokens, or loopback, themselves
 _API = "/api/"
 
 
 class _GoneError(Exception):
-    """Whoever asked has left."""
+    """The client has disconnected."""
 
 
 class Bounded:
-    """An ASGI application that reads bodies for another one, as far as they may be, and answers what may not."""
+    """An ASGI application that reads bodies up to a limit for another one, and refuses other requests."""
 
     def __init__(self, app: App, settings: Settings) -> None:
         self.settings = settings
         self._app = app
-        #: requests that are being answered, by lane
+        #: running requests by lane
         self._running: Counter[str] = Counter()
-        #: connections without a request that is being answered, the one that waits longest first
+        #: idle connections, the longest idle first
         self.waiting: dict[BoundedProtocol, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in _PROBES:
             await self._app(scope, receive, send)
         elif from_another_site(scope["headers"]):
-            await _refuse(HTTPStatus.FORBIDDEN, "requests of other sites are not answered", receive, send, self._most)
+            await _refuse(HTTPStatus.FORBIDDEN, "cross-site requests are refused", receive, send, self._most)
         elif not self._may_ask(scope):
-            await _refuse(HTTPStatus.FORBIDDEN, "a client certificate is needed", receive, send, self._most)
+            await _refuse(HTTPStatus.FORBIDDEN, "a client certificate is required", receive, send, self._most)
         elif self._running[lane := _lane(scope["path"])] >= self.settings.http_max_requests:
-            await _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", receive, send, self._most)
+            await _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many concurrent requests", receive, send, self._most)
         else:
             self._running[lane] += 1
             try:
@@ -83,19 +83,19 @@ class Bounded:
         except _GoneError:
             return
         if body is None:
-            problem = f"the body has more than {self._most} bytes"
+            problem = f"the body exceeds {self._most} bytes"
             await _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem, receive, send, self._most)
         else:
             await self._app(scope, _replay(body, receive), send)
 
 
 def _lane(path: str) -> str:
-    """What a request shares its number of places with: questions, which may take long, must not keep out the others."""
+    """The lane of a request, whose limit it shares: long-running questions must not block other requests."""
     return next((lane for lane in (_API, _METRICS) if path.startswith(lane)), _EXTENDER)
 
 
 async def _read(receive: Receive, most: int) -> bytes | None:
-    """The body; None when it is longer than it may be. Raises _GoneError."""
+    """The body; None if it exceeds the limit. Raises _GoneError."""
     parts, size, more = [], 0, True
     while more:
         message = await receive()
@@ -110,7 +110,7 @@ async def _read(receive: Receive, most: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, once, and then what comes after it."""
+    """Replays a body that was read, and then passes on later messages."""
     left = [body]
 
     async def again() -> Message:
@@ -120,7 +120,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(status: HTTPStatus, problem: str, receive: Receive, send: Send, most: int) -> None:
-    """Answer at once, and then look away from up to `most` bytes: who is still sending would not see the answer."""
+    """Respond at once, then discard up to `most` bytes: a client that is still sending would not read the response."""
     text = f"{problem}\n".encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -138,7 +138,8 @@ async def _refuse(status: HTTPStatus, problem: str, receive: Receive, send: Send
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection. From its first byte to that of its answer a request has one deadline; so has an idle beginning."""
+    """A connection. A request has one deadline from its first byte to the first byte of its response, and so has an
+    idle connection before its first request."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -166,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._set_deadline()
         super().data_received(data)
         if not self._complete and not self.transport.is_closing():
-            # A header that has no end yet was not seen by `on_header`.
+            # `on_header` has not seen an unterminated header.
             self._count(len(data), refuse=lambda: self.send_400_response(""))
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -175,7 +176,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self._complete:
-            # Pipelined requests would be queued without a bound.
+            # The queue of pipelined requests would be unbounded.
             _stop()
         self._complete = True
         self._bounds.waiting.pop(self, None)
@@ -193,11 +194,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self._complete and not self._head:
-            # The answer has been taken.
+            # The response has been sent.
             self._clear_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request that could be answered."""
+        """Refuse a request that cannot be answered."""
         text = f"{self._refusal.phrase.lower()}\n"
         line = f"HTTP/1.1 {self._refusal.value} {self._refusal.phrase}"
         self.transport.write(
@@ -231,5 +232,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _stop() -> None:
-    """End the parser's work on a connection, which is then refused."""
+    """Stops the parser on a connection that is then refused."""
     raise ValueError

@@ -1,8 +1,8 @@
-"""Where a request comes from: this machine, a proxy, or a page of another site in somebody's browser.
+"""The origin of a request: this machine, a proxy, or a page of another site in a user's browser.
 
-A request without a token is trusted on loopback only, but a port-forward brings every web page within reach of it. So
-the connection alone proves nothing: the request also has to name this machine as its host, exactly once, must not have
-passed a proxy, and must not come from another site.
+Requests without a token are trusted on loopback only, but a port-forward exposes loopback to every web page. So the
+request must also name this machine as its host, exactly once, must not have passed a proxy, and must not come from
+another site.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
 
-#: a `Host` header: a name or address, and a port; a URL parser would accept much more
+#: a `Host` header: a name or address, and a port; URL parsers accept much more
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
-#: headers that proxies add: then the connection is the proxy's, and the client is someone else
+#: headers that proxies add; the connection is then the proxy's, not the client's
 _PROXIED = re.compile(
     r"(x-)?forwarded(-.*)?|via|x-(real|client|cluster-client|remote|original|originating|proxy|proxyuser|envoy)-.*"
     r"|(true-|fastly-)?client-ip|cf-.*",
     re.IGNORECASE,
 )
-#: what `Sec-Fetch-Site` says of requests that no other site caused
+#: values of `Sec-Fetch-Site` of requests that no other site caused
 _OWN_SITES = frozenset(("same-origin", "none"))
-#: bodies that a browser sends to other sites without asking them first
+#: content types that a browser sends to other sites without a preflight
 _MEDIA_TYPES = frozenset(("application/yaml", "application/x-yaml", "application/json", "text/yaml"))
 
 
@@ -39,7 +39,7 @@ def on_loopback(request: Request) -> bool:
 
 
 def from_another_site(raw_headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a browser sends this for a page of another site. Clients other than browsers send none of the headers."""
+    """Whether a browser sends the request for a page of another site. Other clients send none of these headers."""
     headers = Headers(raw=list(raw_headers))
     sites = headers.getlist("sec-fetch-site")
     if sites:
@@ -48,14 +48,14 @@ def from_another_site(raw_headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def demand_own_form(request: Request) -> None:
-    """Raises HTTPException unless a form's request proves that a page of this site sends it."""
+    """Raises HTTPException unless a page of this site submitted the form."""
     own = request.headers.get("sec-fetch-site") == "same-origin" or "origin" in request.headers
     if not own or from_another_site(request.headers.raw):
-        raise HTTPException(403, "forms of other sites are not answered")
+        raise HTTPException(403, "cross-site form submissions are refused")
 
 
 def demand_media_type(request: Request) -> None:
-    """Raises HTTPException for a body of a type that a page of another site could send without leave."""
+    """Raises HTTPException for content types that a page of another site could send without a preflight."""
     said = request.headers.get("content-type", "")
     if said.partition(";")[0].strip().lower() not in _MEDIA_TYPES:
         raise HTTPException(415, f"Content-Type is {said or 'missing'}; send application/yaml or application/json")

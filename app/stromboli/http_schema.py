@@ -1,4 +1,4 @@
-"""What the service's port says of itself: the OpenAPI document, with the answers that msgspec writes."""
+"""The OpenAPI document of the service, with schemas of the structs that msgspec encodes."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from stromboli.explain.board import (
 )
 from stromboli.explain.whatif import WhatIf
 
-#: what is answered in JSON
+#: structs that are JSON responses
 ANSWERS = (
     *(Answer, QueueAnswer, WhatIf),
     *(Overview, QueuePage, JobPage, PodPage, Nodes, Shares, Sessions, PolicyInForce),
 )
 _REFUSALS = {
-    400: "What was sent cannot be read; `detail` says why.",
-    401: "A token of the cluster is needed.",
-    403: "Whoever asks may not read it, or asks from elsewhere without HTTPS.",
-    404: "It is not there.",
-    413: "It is too long.",
-    415: "The body's Content-Type is one that any web page may send, or none.",
-    429: "Other questions of the same user wait already.",
-    503: "Nothing is known yet, or this replica does not lead, or the API server does not say who may read what.",
+    400: "The request cannot be read; `detail` says why.",
+    401: "A bearer token of the cluster is required.",
+    403: "The caller lacks the permission, or is not on loopback and does not use HTTPS.",
+    404: "The object does not exist.",
+    413: "The body is too large.",
+    415: "The Content-Type is missing, or is one that any web page may send.",
+    429: "Too many requests of the same user are waiting.",
+    503: "No data yet, this replica does not lead, or the API server does not answer token and access reviews.",
 }
 
 Responses = dict[int | str, dict[str, Any]]
 
 
 def answers(answer: type, *refusals: int) -> Responses:
-    """What a route answers, and with which codes it refuses."""
+    """The response of a route, and its error codes."""
     of = {"schema": {"$ref": f"#/components/schemas/{answer.__name__}"}}
     given: Responses = {200: {"description": _first_line(answer), "content": {"application/json": of}}}
     return given | _refused(refusals)
 
 
 def file(what: str, *refusals: int) -> Responses:
-    """The same of a route that answers with bytes."""
+    """The response of a route that returns bytes."""
     given: Responses = {200: {"description": what, "content": {"application/octet-stream": {}}}}
     return given | _refused(refusals)
 
@@ -60,7 +60,7 @@ def _refused(codes: Iterable[int]) -> Responses:
 
 
 def describe(app: FastAPI) -> None:
-    """Have an application describe its answers, too."""
+    """Make an application include these schemas in its document."""
 
     def document() -> dict[str, Any]:
         if not app.openapi_schema:

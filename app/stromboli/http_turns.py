@@ -1,4 +1,4 @@
-"""Who is answered when: questions that take long are worked out one at a time, and those who ask take turns."""
+"""Fair queueing of expensive requests: one is processed at a time, and users take turns."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from fastapi import HTTPException, Request
 
 T = TypeVar("T")
 
-#: seconds between two looks at whether the client is still connected
+#: seconds between checks whether the client is still connected
 _GLANCE = 0.1
-#: nginx's status for a client that has left; it is only seen in logs
+#: nginx's status for a client that has disconnected; it is visible in logs only
 _CLIENT_GONE = 499
 
 
 class Turns:
-    """A lock that its users hold in turn, so that many questions of one user delay no other."""
+    """A lock that users hold in turn, so that many requests of one user do not delay others."""
 
     def __init__(self, most: int = 4) -> None:
-        """`most` questions of one user may wait."""
+        """`most` requests of one user may wait."""
         self._most = most
         self._busy = False
-        #: futures of those who wait, by user; the user whose turn is next comes first
+        #: waiting futures by user, the next user first
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
-        """Hold the lock. Raises HTTPException when too many questions of the user wait already."""
+        """Hold the lock. Raises HTTPException if too many requests of the user are waiting."""
         if self._busy:
             await self._wait(user)
         self._busy = True
@@ -42,7 +42,7 @@ class Turns:
     async def _wait(self, user: str) -> None:
         queue = self._waiting.setdefault(user, deque())
         if len(queue) >= self._most:
-            problem = f"{self._most} questions of yours wait already: ask again when they are answered"
+            problem = f"{self._most} of your requests are waiting already: retry when they are answered"
             raise HTTPException(429, problem, {"Retry-After": "1"})
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(place)
@@ -62,7 +62,7 @@ class Turns:
                 del self._waiting[user]
 
     def _pass_on(self) -> None:
-        """Let the next user's first question begin; that user's others come after everyone else's next."""
+        """Pass the lock to the next user's first request; the user's other requests go to the end."""
         if not self._waiting:
             self._busy = False
             return
@@ -74,12 +74,12 @@ class Turns:
 
 
 async def while_asked(request: Request, work: Callable[[], T], abandon: Callable[[], None]) -> T:
-    """What a function that runs in a thread returns; `abandon` is called when the client leaves before that."""
+    """The result of a function in a thread; `abandon` is called if the client disconnects before."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         while not (await asyncio.wait([working], timeout=_GLANCE))[0]:
             if await request.is_disconnected():
-                raise HTTPException(_CLIENT_GONE, "the client has left")
+                raise HTTPException(_CLIENT_GONE, "the client has disconnected")
         return working.result()
     finally:
         if not working.done():

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of sessions, their actions, and the bindings of a job that leave together.
+"""OpenTelemetry spans of sessions, their actions, and the bindings of a job.
 
-Off unless the environment names where spans go, in the variables that OpenTelemetry has for it. Times are those that
-the session measured anyway, so a span is made when it is over, and nothing is measured for it.
+Off unless OpenTelemetry's environment variables configure an exporter. Times are measured by the session in any case,
+so spans are created when they are over, at no cost to the session.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ log = Logger(__name__)
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _OFF = (("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"))
-#: seconds that spans may take to leave when the service ends
+#: seconds for exporting the last spans at shutdown
 _GRACE = 2.0
-#: how many sessions are remembered whose bindings may still be on their way
+#: number of sessions that are remembered for bindings in flight
 _SESSIONS = 256
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment says where spans go, and does not say that they go nowhere."""
+    """Whether the environment configures an exporter."""
     named = any(environment.get(name) for name in _ENDPOINTS)
     return named and not any(environment.get(name, "").lower() == value for name, value in _OFF)
 
 
 def from_environment() -> Tracing | None:
-    """Spans as the environment asks for them; None when it asks for none, or the packages for it are not there."""
+    """Spans as the environment configures them; None if it does not, or the packages are missing."""
     if not wanted():
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        log.warning("no spans are sent: stromboli[otel] is not installed", missing=error.name or str(error))
+        log.warning("no spans are exported: stromboli[otel] is not installed", missing=error.name or str(error))
         return None
     return Tracing(BatchSpanProcessor(OTLPSpanExporter()))
 
 
 class Tracing(Observer):
-    """Makes spans and gives them to a processor."""
+    """Creates spans and passes them to a processor."""
 
     def __init__(self, processor: SpanProcessor) -> None:
         self._provider = _provider(processor)
         self._tracer = self._provider.get_tracer("stromboli", version())
         self._number = 0
-        #: the span of each of the last sessions, by its number
+        #: the span of each of the last sessions, by number
         self._contexts: OrderedDict[int, Context] = OrderedDict()
 
     def session_began(self, number: int) -> None:
@@ -95,7 +95,7 @@ class Tracing(Observer):
         self._tracer.start_span("bind", self._contexts.get(session), attributes=about, start_time=began).end(ended)
 
     def close(self) -> None:
-        """Send what is left, for as long as that may take."""
+        """Export the remaining spans, within a time limit."""
         leaving = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         leaving.start()
         leaving.join(_GRACE)
@@ -111,7 +111,7 @@ class Tracing(Observer):
         return span
 
     def _actions(self, session: Session, began: int, ended: int) -> None:
-        """A span for each action: they follow each other, after the plugins opened and before they close."""
+        """A span for each action, consecutively, between the opening and closing of plugins."""
         spent = {name: _nanoseconds(seconds) for name, seconds in session.timings.actions.items()}
         closing = sum(seconds for (_, what), seconds in session.timings.plugins.items() if what == "close")
         at = max(began, ended - _nanoseconds(closing) - sum(spent.values()))
@@ -124,12 +124,12 @@ class Tracing(Observer):
 
 
 def _provider(processor: SpanProcessor) -> TracerProvider:
-    """A provider of our own, for nobody else."""
+    """A tracer provider of our own, not the global one."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
 
     ours = Resource({"service.name": "stromboli", "service.version": version()})
-    # What the environment says of the service outweighs what we say.
+    # Resource attributes of the environment take precedence.
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(processor)
     return provider

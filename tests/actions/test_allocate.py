@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stromboli.actions import allocate
@@ -22,6 +22,7 @@ from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 from tests import builders
 from tests.builders import racks
+from tests.fuzz import tried
 
 POLICY = builders.policy("priority gang", "predicates proportion nodeorder binpack network-topology-aware")
 
@@ -507,7 +508,7 @@ _GROWS_BESIDE_A_FULL_ONE = {
 }
 
 
-@settings(max_examples=150)
+@tried(30)
 @example(nodes=[3] * 11, used=[0] * 10 + [1], going=[False] * 11, jobs=[_GROWS_BESIDE_A_FULL_ONE], hyper_nodes=True)
 @given(
     nodes=st.lists(st.integers(1, 6), min_size=1, max_size=9),
@@ -523,7 +524,7 @@ def test_a_session_decides_as_one_that_places_each_pod_alone_and_tries_every_hyp
     quick = decide(cluster)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(allocate._Search, "_highest_scores", lambda _, __, rows: np.full(len(rows), np.inf))
-        patch.setattr(allocate, "forecast", lambda _, __, rows: np.full(len(rows), np.inf))
+        patch.setattr(allocate, "predict_scores", lambda _, __, rows: np.full(len(rows), np.inf))
         careful = decide(cluster, POLICY.replace("name: predicates", "name: careful\n  - name: predicates"))
     assert bound(quick) == bound(careful)
     assert pipelined(quick) == pipelined(careful)

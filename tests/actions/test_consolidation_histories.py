@@ -13,6 +13,7 @@ from stromboli.api.decisions import Bind, Evict
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.environment import OFFLINE, Environment
 from tests import builders
+from tests.fuzz import tried
 
 ACTIONS = "enqueue, allocate, consolidation, stalegangeviction"
 #: one that spreads pods, so that replacements would like to have the room that was made, and one that packs them
@@ -72,7 +73,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("policy", ENGINES)
-@settings(max_examples=25, phases=[Phase.generate])
+@settings(tried(10), phases=[Phase.generate])
 @given(
     st.lists(st.integers(0, 2), min_size=3, max_size=9),
     st.lists(st.tuples(st.integers(1, 2), st.integers(2, 4)), min_size=1, max_size=3),

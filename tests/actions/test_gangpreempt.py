@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api import objects
@@ -16,6 +16,7 @@ from stromboli.engine import Engine, SessionResult
 from tests import builders
 from tests.actions.evictions import BOTH, evicted, nominated
 from tests.builders import gang, node, pod, pod_group, queue, racks
+from tests.fuzz import tried
 
 TIERS = ("priority gang conformance", "predicates binpack network-topology-aware")
 POLICY = builders.policy(*TIERS, actions="gangpreempt")
@@ -239,7 +240,7 @@ def test_nominations_the_next_session_places_the_gang_where_room_was_made(
     assert {on.partition("-")[0] for on in taken.session.bound.values()} == expected
 
 
-@settings(max_examples=150, deadline=None)
+@tried(30)
 @given(st.data())
 def test_strict_no_gang_is_left_in_part_and_the_whole_beneficiary_fits(data: st.DataObject) -> None:
     objs: list[Any] = list(racks(*data.draw(st.lists(st.integers(1, 2), min_size=1, max_size=3)), cpu="4"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.decisions import Bind, Evict
@@ -16,6 +16,7 @@ from stromboli.framework.environment import Environment
 from stromboli.framework.session import Session
 from stromboli.state.cluster import ClusterState
 from tests import builders
+from tests.fuzz import tried
 
 TIERS = (
     ("priority gang conformance", "overcommit drf predicates proportion nodeorder binpack"),
@@ -90,7 +91,7 @@ def test_a_place_that_is_free_is_not_offered_to_two_pods() -> None:
     assert list(result.session.evicted) == ["default/old-0"]
 
 
-@settings(max_examples=40)
+@tried(15)
 @given(clusters(cpu=(30, 40)), st.sampled_from(TIERS), orders())
 def test_who_fits_is_bound_and_nobody_goes_for_it(objs: list[Any], tiers: tuple[str, ...], actions: str) -> None:
     session, state, evicted = lived(objs, tiers, actions)
@@ -99,7 +100,7 @@ def test_who_fits_is_bound_and_nobody_goes_for_it(objs: list[Any], tiers: tuple[
     assert not waiting, [session.view.trace.pods, session.view.trace.jobs]
 
 
-@settings(max_examples=40)
+@tried(15)
 @given(clusters(cpu=(1, 4)), st.sampled_from(TIERS), orders())
 def test_once_nothing_is_decided_no_pod_is_promised_a_place(
     objs: list[Any], tiers: tuple[str, ...], actions: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api import objects
@@ -17,6 +17,7 @@ from stromboli.state.cluster import ClusterState
 from tests import builders
 from tests.actions.evictions import BOTH, evicted, nominated
 from tests.builders import gang, node, pod, pod_group, queue
+from tests.fuzz import tried
 
 ONE_TIER = builders.policy("priority gang conformance", actions="preempt")
 TWO_TIERS = builders.policy("gang conformance", "drf", actions="preempt")
@@ -106,7 +107,7 @@ def test_the_pod_binds_once_the_victim_is_gone(compatibility: Any) -> None:
 def test_pods_of_one_job_preempt_each_other_by_their_own_priority(compatibility: Any) -> None:
     result = preempt(
         node("n", cpu="1"),
-        pod_group("job", 1, phase="Running", priorityClassName="low"),
+        pod_group("job", 0, phase="Running", priorityClassName="low"),
         pod("runs", "job", node="n", priority=1),
         pod("waits", "job", priority=2),
         policy=builders.policy("priority", actions="preempt"),
@@ -210,7 +211,7 @@ def test_only_what_helps_a_discarded_promise_nominates_nobody() -> None:
 # -- what holds whatever the scene -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@tried(20)
 @given(st.data())
 def test_strict_no_gang_is_left_in_part_and_all_that_was_promised_fits(data: st.DataObject) -> None:
     nodes = [node(f"n{i}", cpu="4") for i in range(data.draw(st.integers(1, 3)))]

@@ -258,7 +258,7 @@ HINT = "is not a Kubernetes quantity (such as 500m, 2, 1.5Gi or 1e3)"
         (
             "HyperNode",
             _hyper_node({"type": "Node", "selector": {}}),
-            "HyperNode h: spec.members[0].selector: exactly one of exactMatch, regexMatch and labelMatch is needed",
+            "HyperNode h: spec.members[0].selector: exactly one of exactMatch, regexMatch and labelMatch must be set",
         ),
         ("HyperNode", _hyper_node({"type": "Node"}), "HyperNode h: spec.members[0].selector: is required"),
     ],

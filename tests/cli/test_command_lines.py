@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +53,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("elsewhere")
-@tried(150)
+@tried(50)
 @given(typed=st.sampled_from(sorted(QUICK)).flatmap(line))
 def test_no_command_line_ends_in_a_traceback(typed: list[str]) -> None:
     told = stromboli(*typed, stdin=CLUSTER)
@@ -113,3 +115,14 @@ def test_every_help_text_fits_a_terminal(words: str) -> None:
     told = stromboli(*words.split()[1:], "--help")
     assert told.exit_code == 0
     assert max(map(len, told.output.splitlines())) <= 80
+
+
+def test_options_that_several_commands_have_are_defined_once(repository: Path) -> None:
+    """An option of two modules is an alias or a function of `options`; those that mean something else are listed."""
+    own = {"nodes", "runs", "listen"}
+    inline: defaultdict[str, set[str]] = defaultdict(set)
+    for path in (repository / "app/stromboli/cli").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.arg) and node.annotation and "typer.Option(" in ast.unparse(node.annotation):
+                inline[node.arg].add(path.stem)
+    assert {name: sorted(found) for name, found in inline.items() if len(found) > 1 and name not in own} == {}

@@ -144,8 +144,8 @@ def test_the_doctor_names_what_keeps_pods_waiting(files: Path) -> None:
     told = stromboli("doctor", "-f", files, "--scheduler-name", "stromboli")
     assert told.exit_code == 1
     for problem in (
-        "queues: queue team: spec.deserved is ignored",
-        "queues: queue research: spec.parent is ignored",
+        "queues: queue team: spec.deserved has no effect under this policy: it is read by the plugins capacity and",
+        "queues: queue research: spec.parent has no effect",
         "queues: there is no queue reserch, did you mean 'research'?, for 1 PodGroup (default/lost)",
         "schedulers: 1 pod (other/orphan) wait for scheduler volcano",
     ):

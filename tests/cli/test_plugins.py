@@ -82,10 +82,10 @@ def test_check_says_what_is_good(folder: Path) -> None:
     assert [line.partition(":")[0] for line in result.output.splitlines()] == [
         "ok      answers have the right type and shape",
         "ok      keys compare with each other",
-        "ok      only what is declared is read",
-        "ok      what is given stays as it is",
-        "ok      two runs are alike",
-        "ok      pods are placed together as one by one",
+        "ok      only declared keys are read",
+        "ok      arguments are not modified",
+        "ok      two runs are equal",
+        "ok      pods are placed in batches as one by one",
         "ok      cost at 20 nodes",
     ]
 
@@ -105,7 +105,7 @@ def test_check_fails_with_the_arguments_of_a_policy(folder: Path) -> None:
         (["check", "gang", "--policy", "{folder}/none.conf"], "none.conf: No such file or directory"),
         (["check", "drf", "--policy", "{folder}/other.conf"], "other.conf: does not use plugin 'drf'"),
         (["check", "drf", "--policy", "{folder}/policy.conf"], "unknown plugin 'mine'"),
-        (["new", "Mine"], "'Mine' is no name"),
+        (["new", "Mine"], "'Mine' is not a valid name"),
         (["new", "gang"], "the name 'gang' is taken"),
         (["--plugins-dir", "{folder}", "check", "mine"], "goes after `check`"),
     ],

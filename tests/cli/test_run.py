@@ -92,7 +92,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: byte
 def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
     line = refused(tmp_path / "absent")
     assert str(tmp_path / "absent") in line
-    assert "--kubeconfig and $KUBECONFIG name another" in line
+    assert "set --kubeconfig or $KUBECONFIG to use another" in line
 
 
 @pytest.mark.parametrize("name", [name for name, field in Settings.model_fields.items() if field.annotation is float])

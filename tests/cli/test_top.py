@@ -23,9 +23,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from stromboli.board.board import Board
 from stromboli.cli import top
 from stromboli.cli.top_screen import Glance, screen
+from stromboli.dashboard.report import SessionReport
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.builders import NOON, decide, node, pod, pod_group, queue, state
 from tests.cli.conftest import stromboli
@@ -82,9 +82,9 @@ def test_a_large_cluster_fits_any_terminal() -> None:
         [pod_group(f"job-{number}", 9, queue=team) for number, team in enumerate(teams)],
         [pod(f"pod-{number}", f"job-{number}", cpu="2") for number in range(60)],
     )
-    board = Board(decide(many, DEFAULT_POLICY).session, NOON, 0.01)
-    jobs, nodes = board.jobs(0, 50).items, board.nodes(0, 1_000)
-    glance = Glance(source="", overview=board.overview(), queues=board.queues(0, 99).items, jobs=jobs, nodes=nodes)
+    report = SessionReport(decide(many, DEFAULT_POLICY).session, NOON, 0.01)
+    jobs, nodes = report.jobs(0, 50).items, report.nodes(0, 1_000)
+    glance = Glance(source="", overview=report.overview(), queues=report.queues(0, 99).items, jobs=jobs, nodes=nodes)
     for width, height in ((80, 24), (60, 20), (200, 60)):
         console = Console(width=width, height=height)
         with console.capture() as shown:

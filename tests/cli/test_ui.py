@@ -31,7 +31,7 @@ def test_it_prints_its_address_serves_and_ends_when_it_is_told_to() -> None:
         (["--url", "service:8080"], "'service:8080' is not an address such as http://127.0.0.1:8080"),
         (["--listen", "nowhere"], "'nowhere' is not an address such as 127.0.0.1:8080"),
         (["--tls-cert-file", "none.pem"], "--tls-cert-file: Path does not point to a file, not"),
-        (["--tls-cert-file", "pyproject.toml"], "a certificate and its private key are needed both"),
+        (["--tls-cert-file", "pyproject.toml"], "a certificate and its private key must be given together"),
         (["--url", "https://service", "--certificate-authority", "none.pem"], "No such file"),
     ],
 )

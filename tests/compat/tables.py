@@ -23,7 +23,7 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.extender import Published, Standing
 from stromboli.framework.registry import Registry
-from stromboli.http import make_app
+from stromboli.http import Probes, make_app
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
@@ -90,7 +90,7 @@ async def filtered(case: Case) -> set[str]:
     names = [item["metadata"]["name"] for item in items if item["kind"] == "Node"]
     state = _state(case)
     published = Published(run(_engine(UNDECIDED), state, now=seconds(RECORDED)).session, state.pods.by_key)
-    app = make_app(Standing(lambda: published), CollectorRegistry(), list)
+    app = make_app(Standing(lambda: published), CollectorRegistry(), Probes())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli") as http:
         response = await http.post("/filter", json={"Pod": pod, "Nodes": None, "NodeNames": names})
     response.raise_for_status()

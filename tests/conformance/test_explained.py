@@ -23,11 +23,11 @@ HERE = Path(__file__).parent
 QUEUE = re.compile(
     r"(?P<resource>[\w./-]+): holds (?P<held>\S+?)(?: \((?P<elastic>\S+) elastic\))?"
     r"(?:, (?P<tried>\S+) more for other pods of the job)?(?:, (?P<claimed>\S+) more claimed by admitted jobs)?"
-    r", (?:deserves|may have|has a quota of) (?P<bound>\S+?)(?:, (?P<asked>\S+) more asked)?$"
+    r", (?:deserves|may have|has a quota of) (?P<bound>\S+?)(?:, (?P<asked>\S+) more requested)?$"
 )
 CLUSTER = re.compile(
     r"\S+: (?P<bound>\S+) may be claimed of \S+, pods hold (?P<held>\S+), "
-    r"admitted jobs claim (?P<claimed>\S+), (?P<asked>\S+) more asked$"
+    r"admitted jobs claim (?P<claimed>\S+), (?P<asked>\S+) more requested$"
 )
 #: what is rounded for people may be off by such a part, or as much
 ROUNDED = parse("1m")

@@ -457,7 +457,7 @@ def test_devices_that_fail_are_given_back_and_the_gang_is_decided_anew(
 
     eventually(is_anew, 60)
     assert world.placed() == {}
-    assert any("failed to get ready: broken" in event["note"] for event in world.events())
+    assert any("failed to become ready: broken" in event["note"] for event in world.events())
     for number in range(2):
         eventually(lambda number=number: bool(slow.users(f"train-{number}")))  # type: ignore[misc]
         slow.say(f"train-{number}", attached="True")

@@ -111,7 +111,7 @@ def test_what_waits_says_so_to_kubectl(full: World, kubectl: Kubectl) -> None:
         }
 
     eventually(lambda: {"more-0", "more-1", "lost-0", "orphan"} <= set(said()))
-    assert said()["lost-0"] == "QueueNotFound QueueNotFound: there is no queue nowhere. The job has to change."
+    assert said()["lost-0"] == "QueueNotFound QueueNotFound: there is no queue nowhere. The job must be changed."
     assert said()["orphan"].startswith("PodGroupNotFound ")
     assert said()["more-0"].startswith("Unschedulable ")
     assert "0/1 nodes are available: 1 Insufficient cpu" in said()["more-0"]

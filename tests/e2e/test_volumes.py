@@ -34,7 +34,7 @@ class Disks:
         self.world.create(_CLASSES, {"metadata": {"name": name}, **manifest, **more})
 
     def volumes(self, manifests: Sequence[Object]) -> None:
-        self.world._create_all(VOLUMES, manifests)
+        self.world.create_all(VOLUMES, manifests)
         eventually(lambda: all(v["status"]["phase"] != "Pending" for v in self.world.items(VOLUMES)))
 
     def claim(self, name: str, storage_class: str, size: str = "5Gi") -> Object:
@@ -42,7 +42,7 @@ class Disks:
         return {"metadata": {"name": name}, "spec": {**spec, "resources": {"requests": {"storage": size}}}}
 
     def claim_all(self, manifests: Sequence[Object]) -> None:
-        self.world._create_all(self.claims, manifests)
+        self.world.create_all(self.claims, manifests)
 
     def get(self, name: str) -> Object:
         return self.world.get(f"{self.claims}/{name}")

@@ -7,21 +7,20 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from math import ceil
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import msgspec
 from msgspec import Struct
 
 from tests.controlplane.cluster import Cluster
+from tests.e2e.follower import Follower
 
 GROUP = "scheduling.k8s.io/group-name"
 
 
-class _Metadata(Struct, rename="camel"):
+class _Metadata(Struct):
     name: str = ""
-    resource_version: str = ""
     annotations: dict[str, str] = {}
 
 
@@ -35,42 +34,24 @@ class _Pod(Struct):
 
 
 class _PodList(Struct):
-    metadata: _Metadata
     items: list[_Pod]
 
 
-class _Event(Struct):
-    type: str
-    object: msgspec.Raw
+_POD = msgspec.json.Decoder(_Pod)
 
 
-class PodWatch:
-    """A watch in a thread, begun anew from a list whenever it breaks. Times are in seconds, monotonic."""
+class PodWatch(Follower):
+    """Pods by name, with when each was first seen and first had a node. Times are in seconds, monotonic."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self._cluster = cluster
-        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        super().__init__(cluster, f"/api/v1/namespaces/{namespace}/pods")
         self._changed = threading.Condition()
-        self._stopping = False
-        self._listed = False
-        self._thread = threading.Thread(target=self._follow, name="pod-watch", daemon=True)
         self.gang_of: dict[str, str] = {}
         self.created: dict[str, float] = {}
         self.bound: dict[str, float] = {}
         self.node: dict[str, str] = {}
         #: pods that were seen on one node and then on another, or on none
         self.moved: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self.wait(lambda: self._listed, 30)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The thread ends when the stream next says something, or times out.
-        self._stopping = True
 
     def wait(self, holds: Callable[[], bool], timeout: float = 120) -> None:
         """Return as soon as `holds`, asked after every event; AssertionError after `timeout` seconds."""
@@ -116,37 +97,8 @@ class PodWatch:
                 out.append(max(self.bound[pod] for pod in pods) - start)
         return sorted(out)
 
-    def _follow(self) -> None:
-        while not self._stopping:
-            try:
-                with self._cluster.client(timeout=5) as api:
-                    self._stream(api, self._list(api))
-            except (httpx.HTTPError, msgspec.MsgspecError):
-                time.sleep(0.1)
-
-    def _list(self, api: httpx.Client) -> str:
-        pods = msgspec.json.decode(api.get(self._path).raise_for_status().content, type=_PodList)
-        for pod in pods.items:
-            self._see(pod)
-        with self._changed:
-            self._listed = True
-            self._changed.notify_all()
-        return pods.metadata.resource_version
-
-    def _stream(self, api: httpx.Client, version: str) -> None:
-        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "60"}
-        decoder, pods = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Pod)
-        with api.stream("GET", self._path, params=query, timeout=httpx.Timeout(5, read=None)) as answer:
-            for line in answer.raise_for_status().iter_lines():
-                if self._stopping:
-                    return
-                event = decoder.decode(line)
-                if event.type == "ERROR":
-                    return
-                if event.type != "DELETED":
-                    self._see(pods.decode(event.object))
-
-    def _see(self, pod: _Pod) -> None:
+    def see(self, api: httpx.Client, found: msgspec.Raw) -> None:
+        pod = _POD.decode(found)
         now, name, node = time.monotonic(), pod.metadata.name, pod.spec.node_name
         with self._changed:
             self.created.setdefault(name, now)
@@ -160,63 +112,19 @@ class PodWatch:
             self._changed.notify_all()
 
 
-class Since:
-    """A watch in a thread: the version of the cluster in which something was first true of each object of a list."""
+class Since(Follower):
+    """The version of the cluster in which something was first true of each object of a list."""
 
     def __init__(self, cluster: Cluster, path: str, holds: Callable[[dict[str, Any]], bool]) -> None:
-        self._cluster = cluster
-        self._path = path
+        super().__init__(cluster, path)
         self._holds = holds
-        self._stopping = False
-        self._listed = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="since", daemon=True)
         #: resourceVersion by name
         self.since: dict[str, int] = {}
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._listed.wait(30)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The thread ends when the stream next says something, or times out.
-        self._stopping = True
-
-    def _follow(self) -> None:
-        version = ""
-        while not self._stopping:
-            try:
-                with self._cluster.client(timeout=30) as api:
-                    version = version or self._list(api)
-                    version = self._stream(api, version)
-            except httpx.HTTPError:
-                time.sleep(0.1)
-
-    def _list(self, api: httpx.Client) -> str:
-        listed = api.get(self._path).raise_for_status().json()
-        for each in listed["items"]:
-            self._see(each)
-        self._listed.set()
-        version: str = listed["metadata"]["resourceVersion"]
-        return version
-
-    def _stream(self, api: httpx.Client, version: str) -> str:
-        """Follow until the server ends it; returns where to go on, so that nothing is missed."""
-        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "60"}
-        with api.stream("GET", self._path, params=query, timeout=httpx.Timeout(5, read=None)) as answer:
-            for line in answer.raise_for_status().iter_lines():
-                found = msgspec.json.decode(line)["object"]
-                if self._stopping or found["kind"] == "Status":
-                    return version
-                version = found["metadata"]["resourceVersion"]
-                self._see(found)
-        return version
-
-    def _see(self, found: dict[str, Any]) -> None:
-        if self._holds(found):
-            self.since.setdefault(found["metadata"]["name"], int(found["metadata"]["resourceVersion"]))
+    def see(self, api: httpx.Client, found: msgspec.Raw) -> None:
+        decoded = msgspec.json.decode(found)
+        if self._holds(decoded):
+            self.since.setdefault(decoded["metadata"]["name"], int(decoded["metadata"]["resourceVersion"]))
 
 
 def percentile(values: list[float], percent: float) -> float:

@@ -61,7 +61,7 @@ class World:
         amounts = {"cpu": cpu, "memory": "256Gi", "pods": "110"}
         names = [f"{prefix}-{number}" for number in range(count)]
         labels = "kubernetes.io/hostname"
-        self._create_all(
+        self.create_all(
             f"{CORE}/nodes",
             [
                 {
@@ -104,9 +104,10 @@ class World:
 
     def pods(self, manifests: Sequence[Object]) -> None:
         """Create pods, several at once."""
-        self._create_all(self._pods, manifests)
+        self.create_all(self._pods, manifests)
 
-    def _create_all(self, path: str, manifests: Sequence[Object]) -> None:
+    def create_all(self, path: str, manifests: Sequence[Object]) -> None:
+        """Create objects of a collection, several at once."""
         if len(manifests) <= _WRITERS:
             for manifest in manifests:
                 self.create(path, manifest)

@@ -36,7 +36,7 @@ def test_the_jobs_behind_one_that_does_not_fit_wait(strategy: str, served: dict[
     result = decide(*LINE, strategy=strategy)
     assert bound(result) == served
     if strategy == "fifo":
-        told = "BehindInQueue: queue line serves its jobs strictly in order, and one before PodGroup default/second"
+        told = "BehindInQueue: queue line serves its jobs strictly in order, and a PodGroup before this one"
         assert why(result, "second-0").told.startswith(told)
 
 

@@ -100,7 +100,8 @@ def of_queue(result: SessionResult, name: str = "q") -> str:
 )
 def test_a_policy_that_knows_no_topology_says_so_on_the_pod_group(topology: dict[str, Any], by: str) -> None:
     result = run(*racks(2, 2, per_spine=1), *job(5, topology), by=by)
-    message = "spec.networkTopology has no effect: no plugin of the policy heeds it, as network-topology-aware would"
+    reader = "it is read by the plugin network-topology-aware"
+    message = f"spec.networkTopology has no effect under this policy: {reader}"
     assert (bound(result), of_pod_group(result)) == ({"x": 5}, [("True", message)])
     assert of_pod_group(run(*racks(2, 2), *job(2, topology))) == []
     assert of_pod_group(run(*racks(2, 2), *job(2, None), by=by)) == []
@@ -119,7 +120,9 @@ def test_the_condition_is_over_when_the_policy_heeds_it() -> None:
         ({"parent": "default"}, "parent", "parent", ""),
         ({"dequeueStrategy": "fifo"}, "", "", ""),
         ({"affinity": {"nodeGroupAffinity": {}}}, "affinity", "affinity", "affinity"),
-        ({"parent": "root", "dequeueStrategy": "traverse", "weight": 3}, "", "", ""),
+        ({"parent": "root", "dequeueStrategy": "traverse", "weight": 1}, "", "", ""),
+        ({"weight": 3}, "", "weight", "weight"),
+        ({"reclaimable": False}, "reclaimable", "reclaimable", "reclaimable"),
         ({"capability": {"cpu": "1"}, "guarantee": {"resource": {"cpu": "1"}}}, "", "", ""),
     ],
 )

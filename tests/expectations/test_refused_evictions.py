@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stromboli.engine import Engine
+from stromboli.eviction.diagnosis import why_no_evictions
 from stromboli.framework.explain import pending_reasons
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.refusals import Refusal
-from stromboli.tactics.prospects import prospects
 from tests.builders import NOON, gang, node, pod_group, queue, state
 from tests.expectations.test_preemption import CLASSES, gone, job, wants
 
@@ -80,5 +80,5 @@ def test_who_waits_is_told(action: str) -> None:
     told = {reason.told for reason in pending_reasons(session).values()}
     kept = "pods of PodGroup default/low were not evicted for it: " + BUDGET.rstrip(".")
     assert [kept in each for each in told] == [True] * len(told)
-    ((_, why),) = prospects(session, session.view.jobs["default/wants"])
+    ((_, why),) = why_no_evictions(session, session.view.jobs["default/wants"])
     assert (why.reason, why.detail) == ("EvictionRefused", f"2 of default/low: {BUDGET.rstrip('.')}")

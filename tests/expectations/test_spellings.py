@@ -19,7 +19,7 @@ def test_numa_aware(written: str) -> None:
 
 
 def test_two_spellings_of_one_plugin_are_one_plugin() -> None:
-    with pytest.raises(PolicyError, match="'numa-aware' is given twice"):
+    with pytest.raises(PolicyError, match="'numa-aware' is listed twice"):
         Engine(policy("numaaware numa-aware"))
 
 

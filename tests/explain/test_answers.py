@@ -267,7 +267,7 @@ def test_nodes_that_lack_the_same_are_one_cause() -> None:
     nodes = [node(f"n{i}", cpu="4") for i in range(3)]
     held = [pod(f"held-{i}", cpu=str(1 + i), node=f"n{i}") for i in range(3)]
     found = why(state(nodes, held, one(cpu="4")), "job default/job")
-    assert [(cause.nodes, cause.cause) for cause in found.nodes] == [(3, "lacking at least 1 cpu")]
+    assert [(cause.nodes, cause.cause) for cause in found.nodes] == [(3, "Insufficient cpu: at least 1 cpu short")]
     assert found.nearest == "n0 lacks 1 cpu for one: 3 cpu free"
 
 
@@ -318,7 +318,7 @@ def test_closed_queues_say_by_whom_and_are_no_part_of_the_division() -> None:
     ]
     open_ = [queue("b", weight=2), pod_group("y", queue="b"), pod("y-0", "y")]
     cluster = state(node("n"), *closed, *open_)
-    assert "takes nothing new: queue top, above it, is Closed" in said(cluster, "queue a")
+    assert "takes no new work: queue top, above it, is Closed" in said(cluster, "queue a")
     assert "weight 2 of 2 (b 2)" in said(cluster, "queue b")
     assert "weight 7" not in said(cluster, "queue a").partition("\n")[2]
 

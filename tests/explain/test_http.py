@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from stromboli.engine import Engine, Successive
-from stromboli.explain.rehearsal import AbandonedError, Rehearsal
+from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import Session
 from stromboli.http_api import LiveCluster, Source, api_routes
@@ -117,13 +117,13 @@ async def test_what_was_set_aside_is_not_said_to_be_missing() -> None:
         job = (await http.get("/explain/job/default/job")).json()
         assert (job["reason"], job["detail"]) == (
             "QueueNotFound",
-            f"Queue team is there, but could not be read: {problem}",
+            f"Queue team exists, but could not be read: {problem}",
         )
         assert job["remedies"] == []
         pod = (await http.get("/explain/pod/default/lost-0")).json()
-        assert pod["detail"] == f"PodGroup default/lost is there, but could not be read: {problem}"
+        assert pod["detail"] == f"PodGroup default/lost exists, but could not be read: {problem}"
         missing = (await http.get("/explain/pod/default/broken")).json()["detail"]
-        assert missing == f"Pod default/broken is there, but could not be read: {problem}"
+        assert missing == f"Pod default/broken exists, but could not be read: {problem}"
 
 
 class Ran(Offline):
@@ -232,6 +232,32 @@ async def test_a_running_service_answers(cluster: Cluster, start: StartService) 
             "user": "set minMember: 1 in PodGroup default/train",
             "admin": "raise capability of queue small to 2 cpu",
         }
+
+
+def test_a_session_ends_where_nobody_waits_or_its_steps_are_used_up() -> None:
+    def rehearsal(most: int | None = None) -> Rehearsal:
+        made = [node("n"), queue("default"), *(pod_group(f"g{at}") for at in range(20))]
+        known = state(*made, *(pod(f"p{at}", f"g{at}", cpu=f"{at + 1}m") for at in range(20)))
+        return Rehearsal(Engine(), known, OFFLINE, NOON, most_steps=most)
+
+    whole = rehearsal()
+    assert len(whole.run(cycles=1).bound) == 20
+    bounded = rehearsal(whole.steps // 2)
+    with pytest.raises(TooManyStepsError, match=f"more than {whole.steps // 2:,} steps"):
+        bounded.run()
+    assert bounded.sessions == 0
+    # Who leaves while a session runs ends it at its next step.
+    left = rehearsal()
+    counted = left._step
+
+    def step(steps: int) -> None:
+        counted(steps)
+        left.abandon()
+
+    left._step = step  # type: ignore[method-assign]
+    with pytest.raises(AbandonedError):
+        left.run()
+    assert 0 < left.steps < whole.steps // 2
 
 
 def test_a_rehearsal_that_was_abandoned_runs_no_session() -> None:

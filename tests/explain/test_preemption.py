@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stromboli.engine import Engine
+from stromboli.eviction.diagnosis import why_no_evictions
 from stromboli.explain.checkup import policy_findings
-from stromboli.explain.preemption import look
 from stromboli.framework.session import Session
-from stromboli.tactics.prospects import prospects
 from tests.builders import decide, gang, node, pod_group, policy, queue, state
 from tests.expectations.test_preemption import CLASSES
 
@@ -25,10 +23,10 @@ def session_of(*objs: Any) -> Session:
     return decide(state(CLASSES, node("n", cpu="8"), queue("own"), queue("other"), *objs, *wants), POLICY).session
 
 
-def looked(session: Session) -> tuple[str, str]:
-    job = session.view.jobs["default/wants"]
-    (pod,) = session.view.pending(job)
-    return look(session, job, pod, np.ones(1, np.bool_))
+def told(session: Session) -> dict[str, tuple[str, str]]:
+    """The word and the detail for each action that evicts, about default/wants."""
+    found = why_no_evictions(session, session.view.jobs["default/wants"])
+    return {action: (why.reason, why.detail) for action, why in found}
 
 
 def running(of: str, annotations: dict[str, str], on: str) -> list[Any]:
@@ -44,12 +42,12 @@ def running(of: str, annotations: dict[str, str], on: str) -> list[Any]:
 def test_who_must_not_be_evicted_is_no_victim(of: str, on: str) -> None:
     session = session_of(*running(of, NEVER, on))
     assert not session.evicted
-    verdict, told = looked(session)
-    assert verdict == "blocks"
-    assert "none of 8 pods" in told
-    said = {why.reason for _, why in prospects(session, session.view.jobs["default/wants"])}
-    assert "NoVictims" in said
-    assert said <= {"NoVictims", "MayNotReclaim"}
+    found = told(session)
+    assert {word for word, _ in found.values()} <= {"NoVictims", "MayNotReclaim"}
+    action = "preempt" if of == "own" else "reclaim"
+    word, detail = found[action]
+    assert word == "NoVictims"
+    assert detail.startswith("8 run, and they, their PodGroups or their queues forbid it")
 
 
 def test_an_elastic_job_above_its_minimum_may_reclaim_and_not_preempt() -> None:
@@ -58,8 +56,9 @@ def test_an_elastic_job_above_its_minimum_may_reclaim_and_not_preempt() -> None:
     rich = [pod_group("runs", 7, "other", phase="Running"), *gang("runs", 7, memory="", node="n")]
     more = gang("wants", 2, cpu="4", memory="")[1:]
     cluster = state(CLASSES, node("n", cpu="8"), queue("own"), queue("other"), wants, rich, more)
-    _, told = looked(decide(cluster, POLICY).session)
-    assert told.startswith("reclaim: ")
+    found = told(decide(cluster, POLICY).session)
+    assert found["preempt"][0] == "NotStarving"
+    assert found["reclaim"][0] != "NotStarving"
 
 
 @pytest.mark.parametrize(("action", "asks"), [("consolidation", True), ("stalegangeviction", False)])

@@ -15,18 +15,25 @@ from fastapi import FastAPI
 from stromboli.api import objects
 from stromboli.api.decisions import Decision, EmitEvent, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
-from stromboli.board.history import History
-from stromboli.board.routes import board_routes
+from stromboli.dashboard.history import History
+from stromboli.dashboard.routes import dashboard_routes
+from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import OFFLINE
+from stromboli.framework.explain import pending_reasons
+from stromboli.framework.nodes import NodeView
+from stromboli.framework.plugin import Filters, Plugin
+from stromboli.framework.reasons import plugin_failed
+from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
 from stromboli.http_api import api_routes
 from stromboli.live.access import User
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
+from stromboli.state.pods import PodRecord
 from stromboli.state.refusals import Refusal
-from tests.builders import NOON, node, pod, pod_group, queue, state
+from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 
 #: each has its name in the names and labels of all that is its own, and its numbers are nobody else's
 TENANTS = ("alder", "birch", "cedar")
@@ -164,7 +171,7 @@ class Rights:
 def asking(service: Service, who: str) -> httpx.AsyncClient:
     app = FastAPI()
     app.include_router(api_routes(service, Rights()))
-    app.include_router(board_routes(service, Rights(), "stromboli-system"))
+    app.include_router(dashboard_routes(service, Rights(), "stromboli-system"))
     transport = httpx.ASGITransport(app, client=("10.0.0.1", 4711))
     headers = {"Authorization": f"Bearer {who}", "Content-Type": "application/yaml"}
     return httpx.AsyncClient(transport=transport, base_url="https://stromboli/api/v1", headers=headers)
@@ -246,3 +253,28 @@ def test_a_passage_is_for_readers_of_all_that_it_names() -> None:
     assert of_a.in_full.numbered == "none goes (0 nodes; 1 of a/x; 2 of a/x and b/y; 1 of (none))"
     assert passages[1].to(("a", "b")) == "2 of a/x and b/y"
     assert bare.saying("c", passages).numbered == "none goes (0 nodes; some)"
+
+
+class Telling(Plugin):
+    """telling: says in its errors what it saw of others."""
+
+    name = "telling"
+
+    def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
+        raise LookupError("birch/birch-1, of 9002, stands in the way")
+
+
+def test_what_a_plugin_says_in_an_error_is_for_readers_of_everything() -> None:
+    known = discover()
+    registry = Registry(known.actions, {**known.plugins, "telling": Telling})
+    engine = Engine(policy("gang telling"), registry=registry)
+    result = engine.decide(state(node("n"), queue("default"), pod_group("g"), pod("p", "g")).snapshot(), now=NOON)
+    words = " ".join(words for _, words in told(list(result.decisions)))
+    words += " ".join(reason.told for reason in pending_reasons(result.session).values())
+    assert "plugin telling failed: LookupError" in words
+    assert not leaks(0, words)
+    # Whoever reads everything is told by the failures, which the log has.
+    assert "birch-1" in str(result.session.failures[0].error)
+    failed = plugin_failed("telling", LookupError("birch-1"))
+    assert "birch" not in failed.told
+    assert "LookupError: birch-1" in failed.in_full.told

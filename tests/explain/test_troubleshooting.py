@@ -131,7 +131,7 @@ TABLE = (
         "job default/job",
         (
             "waits at QueueShare: QueueShareExceeded",
-            "cpu: holds 4, deserves 4, 1 more asked",
+            "cpu: holds 4, deserves 4, 1 more requested",
             "4 of 4 cpu",
             "4Gi of 5Gi",
         ),
@@ -142,7 +142,7 @@ TABLE = (
         "job default/second",
         (
             "waits at Admission: QueueCapabilityExceeded",
-            "cpu: holds 0, 6 more claimed by admitted jobs, may have 10, 6 more asked",
+            "cpu: holds 0, 6 more claimed by admitted jobs, may have 10, 6 more requested",
             "pods of the queue hold nothing, jobs that were admitted and do not run yet claim 6 cpu",
             "admin: raise capability of queue small to 12 cpu",
         ),
@@ -151,7 +151,7 @@ TABLE = (
         "reclaim finds no victims",
         nobody_above_his_share,
         "job default/job",
-        ("reclaim: no victims: queue theirs holds 4 cpu and deserves 4",),
+        ("reclaim: NoVictims: ", "queue theirs holds 4 cpu and deserves 4"),
         RECLAIMING,
     ),
     Row(
@@ -159,7 +159,7 @@ TABLE = (
         narrow_parent,
         "job default/job",
         (
-            "queue team has no room in cpu (cpu: holds 3, may have 4, 2 more asked)",
+            "queue team has no room in cpu (cpu: holds 3, may have 4, 2 more requested)",
             "default/runs in queue prod: 1 pod, 3 cpu",
             "admin: raise capability of queue team to 5 cpu",
         ),

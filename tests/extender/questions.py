@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from stromboli.api import objects
 from stromboli.extender import Published, Standing
-from stromboli.http import make_app
+from stromboli.http import Probes, make_app
 from stromboli.state.cluster import ClusterState
 from tests import builders
 
@@ -24,7 +24,7 @@ def published(cluster: ClusterState, policy: str, **options: Any) -> Published:
 def client(source: Published | Callable[[], Published | None] | None, **options: Any) -> httpx.AsyncClient:
     """A client of an application that answers from what a session left."""
     read = source if callable(source) else lambda: source
-    app = make_app(Standing(read), CollectorRegistry(), list, **options)
+    app = make_app(Standing(read), CollectorRegistry(), Probes(), **options)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
 
 

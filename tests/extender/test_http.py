@@ -11,14 +11,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from stromboli.extender import Standing
-from stromboli.http import listen, make_app, serve
+from stromboli.http import Probes, listen, make_app, serve
 from stromboli.metrics import Metrics
 from tests import builders
 from tests.extender.questions import by_name, published
 
 
 def probe(ready: list[str], stuck: list[str]) -> httpx.AsyncClient:
-    app = make_app(Standing(lambda: None), CollectorRegistry(), lambda: ready, stuck=lambda: stuck)
+    app = make_app(Standing(lambda: None), CollectorRegistry(), Probes(lambda: ready, lambda: stuck))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
 
 
@@ -34,7 +34,7 @@ async def test_it_is_ready_when_nothing_is_missing() -> None:
 
 async def test_who_is_ready_tells_of_plugins_that_failed() -> None:
     failing = ["plugin odd failed in node_order: LookupError: no such team"]
-    app = make_app(lambda: None, CollectorRegistry(), list, notes=lambda: failing)
+    app = make_app(lambda: None, CollectorRegistry(), Probes(notes=lambda: failing))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli") as http:
         response = await http.get("/readyz")
         assert (response.status_code, response.text) == (200, f"ok\n{failing[0]}\n")
@@ -80,7 +80,7 @@ async def test_it_serves_until_cancelled_and_leaves_signals_alone() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     listening = listen("127.0.0.1:0")
     port = listening.getsockname()[1]
-    server = asyncio.create_task(serve(make_app(Standing(lambda: seen), metrics.registry, list), listening))
+    server = asyncio.create_task(serve(make_app(Standing(lambda: seen), metrics.registry, Probes()), listening))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         answer = await http.post("/filter", content=by_name(pod, ["n0", "n1"]))
         assert answer.json()["NodeNames"] == ["n0"]

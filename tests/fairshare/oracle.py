@@ -9,7 +9,8 @@ from itertools import groupby
 import numpy as np
 
 from stromboli.api.resources import Matrix, Vector
-from stromboli.plugins.fairshare.tree import TOP, QueueTree
+from stromboli.fairness.queue_tree import TOP
+from stromboli.plugins.fairshare.tree import DivisionTree
 
 
 @dataclass
@@ -32,12 +33,12 @@ class Queue:
         return self.requestable - self.share
 
 
-def divide_tree(tree: QueueTree, total: Vector, k: float) -> None:
+def divide_tree(tree: DivisionTree, total: Vector, k: float) -> None:
     """Set the fair share of every queue."""
     _divide_children(tree, TOP, total.tolist(), k)
 
 
-def _divide_children(tree: QueueTree, parent: int, available: list[float], k: float) -> None:
+def _divide_children(tree: DivisionTree, parent: int, available: list[float], k: float) -> None:
     rows = [row for row in range(len(tree)) if tree.parent[row] == parent]
     for column, amount in enumerate(available):
         for queue in divide([_queue(tree, row, column) for row in rows], amount, k, float(tree.unit[column])):
@@ -47,7 +48,7 @@ def _divide_children(tree: QueueTree, parent: int, available: list[float], k: fl
             _divide_children(tree, row, tree.fair_share[row].tolist(), k)
 
 
-def _queue(tree: QueueTree, row: int, column: int) -> Queue:
+def _queue(tree: DivisionTree, row: int, column: int) -> Queue:
     return Queue(
         row,
         quota=float(tree.quota[row, column]),
@@ -103,7 +104,7 @@ def _rounds(queues: list[Queue], rest: float, k: float, unit: float) -> float:
     return rest
 
 
-def random_tree(count: int, seed: int = 1) -> tuple[QueueTree, Vector]:
+def random_tree(count: int, seed: int = 1) -> tuple[DivisionTree, Vector]:
     """Queues side by side that want three times what there is, in three priorities; and what there is."""
     random = np.random.default_rng(seed)
     each = np.array([4_000.0, 16e9, 2_000.0])
@@ -113,7 +114,7 @@ def random_tree(count: int, seed: int = 1) -> tuple[QueueTree, Vector]:
         out: Matrix = np.floor(random.random((count, 3)) * each * most / unit) * unit
         return out
 
-    tree = QueueTree(
+    tree = DivisionTree(
         names=[f"queue-{number:05}" for number in range(count)],
         parent=np.full(count, TOP),
         priority=random.integers(0, 3, count).astype(np.float64),

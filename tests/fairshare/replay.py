@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from stromboli.api.resources import Matrix, Vector
+from stromboli.fairness.queue_tree import TOP
 from stromboli.plugins.fairshare import capacity, division, order, reclaim
-from stromboli.plugins.fairshare.tree import TOP, QueueTree, parting
+from stromboli.plugins.fairshare.tree import DivisionTree, parting
 
 RESOURCES = ("cpu", "memory", "gpu")
 CASES = Path(__file__).parent / "cases"
@@ -69,7 +70,7 @@ def amounts(of: Mapping[str, float]) -> Vector:
     return np.where(vector == -1, np.inf, vector)
 
 
-def tree_of(queues: Sequence[Mapping[str, Any]], *, flat: bool = False) -> QueueTree:
+def tree_of(queues: Sequence[Mapping[str, Any]], *, flat: bool = False) -> DivisionTree:
     """The recorded queues; `flat` leaves their parents out."""
     queues = sorted(queues, key=lambda queue: queue["uid"])
     row = {queue["uid"]: number for number, queue in enumerate(queues)}
@@ -77,7 +78,7 @@ def tree_of(queues: Sequence[Mapping[str, Any]], *, flat: bool = False) -> Queue
     def matrix(field: str) -> Matrix:
         return np.array([amounts({name: queue[name][field] for name in RESOURCES}) for queue in queues])
 
-    tree = QueueTree(
+    tree = DivisionTree(
         names=[queue["uid"] for queue in queues],
         parent=np.array([TOP if flat else row.get(queue["parent"], TOP) for queue in queues], np.intp),
         priority=np.array([queue["priority"] for queue in queues], np.float64),
@@ -122,7 +123,7 @@ def _divide(given: Case) -> dict[str, Any]:
     return {"fairShare": _by_queue(tree), "remaining": max(0.0, divided.rest[column])}
 
 
-def _by_queue(tree: QueueTree) -> dict[str, dict[str, float]]:
+def _by_queue(tree: DivisionTree) -> dict[str, dict[str, float]]:
     return {
         name: dict(zip(RESOURCES, row.tolist(), strict=True))
         for name, row in zip(tree.names, tree.fair_share, strict=True)
@@ -179,7 +180,7 @@ def _reclaim(given: Case) -> dict[str, Any]:
     return {"verdict": stage == "ok", "stage": stage, "canReclaim": able, "leveled": leveled}
 
 
-def _stage(tree: QueueTree, leaf: int, required: Vector, given: Case) -> tuple[str, dict[str, list[str]]]:
+def _stage(tree: DivisionTree, leaf: int, required: Vector, given: Case) -> tuple[str, dict[str, list[str]]]:
     taking = reclaim.Reclaim(
         tree,
         leaf,

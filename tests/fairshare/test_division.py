@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api.resources import Matrix, Vector
+from stromboli.fairness.queue_tree import TOP
 from stromboli.plugins.fairshare import division
-from stromboli.plugins.fairshare.tree import TOP, QueueTree
+from stromboli.plugins.fairshare.tree import DivisionTree
 from tests.fairshare import oracle
 
 #: one resource in whole units; None is unlimited
@@ -28,12 +29,12 @@ queue = st.tuples(
 )
 
 
-def tree_of(rows: list[tuple[int | None, int | None, int, int, float, int, int]]) -> QueueTree:
+def tree_of(rows: list[tuple[int | None, int | None, int, int, float, int, int]]) -> DivisionTree:
     def column(values: list[float]) -> Matrix:
         return np.array(values, np.float64)[:, None]
 
     quota, limit, request, weight, usage, priority, parent = map(list, zip(*rows, strict=True))
-    return QueueTree(
+    return DivisionTree(
         names=[f"q{number:02}" for number in range(len(rows))],
         parent=np.array([above if above < number else TOP for number, above in enumerate(parent)], np.intp),
         priority=np.array(priority, np.float64),
@@ -49,7 +50,9 @@ def tree_of(rows: list[tuple[int | None, int | None, int, int, float, int, int]]
     )
 
 
-def shares(tree: QueueTree, total: float, k: float, divide: Callable[[QueueTree, Vector, float], object]) -> Matrix:
+def shares(
+    tree: DivisionTree, total: float, k: float, divide: Callable[[DivisionTree, Vector, float], object]
+) -> Matrix:
     divide(tree, np.array([total], np.float64), k)
     return tree.fair_share
 

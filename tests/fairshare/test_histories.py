@@ -17,6 +17,7 @@ from stromboli.api.decisions import Bind, Evict
 from stromboli.engine import Engine
 from stromboli.framework.environment import OFFLINE, Environment
 from tests import builders
+from tests.fuzz import tried
 
 ENGINE = Engine(
     builders.policy(
@@ -111,7 +112,7 @@ class World:
 
 
 # A failing history is small as it is, and making it smaller takes many minutes.
-@settings(max_examples=100, phases=[Phase.generate])
+@settings(tried(30), phases=[Phase.generate])
 @given(
     st.fixed_dictionaries(dict.fromkeys(("left", *LEAVES), specs)),
     jobs,

@@ -69,7 +69,7 @@ def cpus(result: SessionResult, amount: str = "fair_share") -> dict[str, float]:
 
 @pytest.mark.parametrize("other", ["proportion", "capacity"])
 def test_only_one_plugin_says_what_queues_get(other: str) -> None:
-    with pytest.raises(PolicyError, match=f"'fairshare' and '{other}' both say what queues get: name one of them"):
+    with pytest.raises(PolicyError, match=f"'fairshare' and '{other}' both divide the cluster among queues"):
         Engine(builders.policy("fairshare", other))
 
 
@@ -151,7 +151,7 @@ def test_no_queue_goes_above_the_limit_of_an_ancestor() -> None:
     assert len(bound(result)) == 3
     refused = why(result, next(f"x-{i}" for i in range(4) if f"x-{i}" not in bound(result)))
     assert (refused.reason, refused.message) == ("QueueCapabilityExceeded", "queue top has no room in cpu")
-    assert refused.detail == "cpu: holds 3, may have 3, 1 more asked"
+    assert refused.detail == "cpu: holds 3, may have 3, 1 more requested"
 
 
 def test_limits_hold_for_resources_that_are_not_divided() -> None:

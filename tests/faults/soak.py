@@ -1,6 +1,7 @@
 """Two replicas of the service on a real control plane, with everything going wrong by a seeded plan.
 
-Requests and watches are disturbed by a proxy for each replica, and the replicas are frozen, killed and cut off.
+Requests and watches are disturbed by a proxy for each replica, and the replicas are frozen, killed and cut off, while
+a hostile tenant does what may delay or harm the others.
 
 `python -m tests.faults.soak --minutes 30 --seed 1` prints what was injected and what was seen.
 """
@@ -28,11 +29,14 @@ from tests.controlplane.cluster import Cluster
 from tests.e2e.audit import Audit
 from tests.e2e.service import Service, cpu_seconds, rss
 from tests.e2e.world import World, define
+from tests.faults.hostile import Hostile
 from tests.faults.plan import Plan
 from tests.faults.proxy import FaultProxy
 from tests.faults.workload import Workload
 
 _PERIOD = 0.5
+#: pods that fit on a node
+_ROOM = 10
 #: seconds between the end of one disturbance and the next, and how long it lasts
 _PAUSES = (6.0, 12.0)
 _LASTS = (1.0, 12.0)
@@ -160,26 +164,31 @@ def soak(binaries: Binaries, directory: Path, *, seed: int, seconds: float) -> R
 def _soak(cluster: Cluster, audit: Audit, directory: Path, seed: int, seconds: float) -> Report:
     world, plan = World(cluster, "soak"), Plan(seed)
     world.begin()
-    workload = Workload(world, seed, gangs=30, size=20, nodes=60, room=10, dwell=10.0)
+    workload = Workload(world, seed, gangs=30, size=20, nodes=62, room=_ROOM, dwell=10.0)
+    hostile = Hostile(World(cluster, "hostile"), seed, cpus=20, room=_ROOM)
     replicas = [Replica(cluster, plan, directory, name) for name in ("one", "two")]
     try:
-        memory = _disturb(workload, replicas, Disturbances(replicas, seed, plan.injected), seconds)
+        memory = _disturb(workload, hostile, replicas, Disturbances(replicas, seed, plan.injected), seconds)
         plan.active = False
+        hostile.leave()
         rest = _settle(workload, replicas)
         idle = _idle(replicas)
     finally:
         for replica in replicas:
             replica.stop()
-    report = _judge(workload, plan, rest, idle, memory, audit)
+    report = _judge(workload, hostile, plan, rest, idle, memory, audit)
     report.rows["replicas that ended by themselves"] = str(dict(sum((r.exits for r in replicas), Counter())))
     return report
 
 
-def _disturb(workload: Workload, replicas: list[Replica], disturbances: Disturbances, seconds: float) -> list[float]:
+def _disturb(
+    workload: Workload, hostile: Hostile, replicas: list[Replica], disturbances: Disturbances, seconds: float
+) -> list[float]:
     """Returns the larger resident set of the two processes, in MiB, at each sixth of the time."""
     began, memory = time.monotonic(), [0.0]
     while (elapsed := time.monotonic() - began) < seconds:
         workload.step()
+        hostile.step([replica.service.url for replica in replicas])
         disturbances.step()
         for replica in replicas:
             replica.keep_running()
@@ -217,16 +226,20 @@ def _memory(replicas: list[Replica]) -> float:
     return max(rss(replica.service.pid) for replica in replicas if replica.service.running) / 2**20
 
 
-def _judge(workload: Workload, plan: Plan, rest: float, idle: float, memory: list[float], audit: Audit) -> Report:
+def _judge(
+    workload: Workload, hostile: Hostile, plan: Plan, rest: float, idle: float, memory: list[float], audit: Audit
+) -> Report:
     seen = workload.seen
-    accepted = max(audit.accepted("soak").values(), default=0)
+    accepted = max([*audit.accepted("soak").values(), *audit.accepted("hostile").values()], default=0)
     gang, partial = max(seen.partial.items(), key=lambda item: item[1], default=("none", 0.0))
     rows = {
         "gangs of 20 pods": f"{workload.gangs}",
         "bindings": f"{seen.bindings}",
         "bound twice": f"{max(0, accepted - 1)}",
         "pods that moved": f"{len(seen.moved)}",
-        "nodes over their allocatable": f"{len(seen.over)}",
+        "nodes over their allocatable": f"{len(seen.over) + len(hostile.over)}",
+        "times the hostile queue was above its capability": f"{len(hostile.above)}",
+        "what the hostile tenant did": ", ".join(f"{what}: {times}" for what, times in sorted(hostile.did.items())),
         "gangs seen in part": f"{len(seen.partial)}, for at most {partial:.1f} s ({gang})",
         "pods evicted": f"{seen.evicted}",
         "all bound after the last fault": f"{rest:.1f} s",
@@ -236,7 +249,8 @@ def _judge(workload: Workload, plan: Plan, rest: float, idle: float, memory: lis
     holds = {
         "everything that fits is bound": rest < _CALM,
         "nothing is bound twice": accepted <= 1 and not seen.moved,
-        "no node is over": not seen.over,
+        "no node is over": not seen.over and not hostile.over,
+        "no queue is above its capability": not hostile.above,
         "no gang is partial for longer than 10 s": partial <= 10.0,
         "memory is flat": memory[-1] <= 1.2 * memory[len(memory) // 2],
         "idle CPU is below 1 %": idle < 1.0,

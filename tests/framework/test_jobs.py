@@ -15,7 +15,7 @@ from stromboli.framework.plugin import Plugin
 from stromboli.framework.registry import Registry
 from stromboli.framework.view import View
 from stromboli.policy.document import DEFAULT_POLICY
-from stromboli.simulation.workload import write_statuses
+from stromboli.simulation.synthetic import write_statuses
 from tests.builders import NOON, node, pod, pod_group, policy, queue, state
 from tests.fuzz import tried
 
@@ -81,7 +81,7 @@ def decided(result: SessionResult) -> tuple[Any, ...]:
     return result.decisions, reasons, result.session.report.queue_conditions
 
 
-@tried(15)
+@tried(8)
 @given(clusters(), st.sampled_from(("strict", "volcano")), st.sampled_from(("proportion", "capacity", "fairshare")))
 def test_a_session_decides_the_same_whoever_asked_for_jobs(objs: list[Any], compatibility: str, shares: str) -> None:
     cluster = state(*objs)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from stromboli.api.resources import CPU, MEMORY, Mask, Vector, fits
 from stromboli.engine import Engine
-from stromboli.framework import kernel
+from stromboli.framework import boards, ranking
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.nodes import NodeLedger, NodeView
 from stromboli.framework.plugin import Filters, Plugin
 from stromboli.framework.points import Points
-from stromboli.policy.document import PluginOption
-from stromboli.simulation import workload
+from stromboli.policy.model import PluginOption
+from stromboli.simulation import synthetic
 from stromboli.state.cluster import ClusterState
 from stromboli.state.pods import PodRecord
 from tests import builders
@@ -223,7 +223,7 @@ def test_nodes_that_are_ranked_a_few_at_a_time_are_the_same(
 ) -> None:
     cluster = builders.state([builders.node(f"n{i}", cpu=str(c)) for i, c in enumerate(cpus)], builders.pod("p"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "_MOST_RANKED", 2)
+        patch.setattr(ranking, "MOST_RANKED", 2)
         one, other = placements(cluster, chosen, (one_at_a_time, in_turns), 60, others=others)
     assert one == other
 
@@ -307,19 +307,19 @@ def test_room_that_terminating_pods_leave_is_second_best() -> None:
 
 
 def test_boards_that_were_dropped_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = workload.cluster(16, 40, 8, workload.Shape.elastic)
-    policy = workload.policy(workload.Shape.elastic)
+    cluster = synthetic.cluster(16, 40, 8, synthetic.Shape.elastic)
+    policy = synthetic.policy(synthetic.Shape.elastic)
     kept = Engine(policy).decide(cluster.snapshot(), now=0.0).session
-    monkeypatch.setattr(kernel, "_MOST_KEPT", 40)
+    monkeypatch.setattr(boards, "MOST_KEPT", 40)
     dropped = Engine(policy).decide(cluster.snapshot(), now=0.0).session
     assert dropped.kernel.nodes_scored > kept.kernel.nodes_scored
     assert dropped.bound == kept.bound
 
 
 def test_pods_unlike_all_others_leave_no_boards_behind() -> None:
-    cluster = workload.cluster(200, 40, 4, workload.Shape.distinct)
+    cluster = synthetic.cluster(200, 40, 4, synthetic.Shape.distinct)
     session = Engine().decide(cluster.snapshot(), now=0.0).session
     assert len(session.bound) == 40
     assert session.kernel.boards_kept <= 1
-    elastic = workload.cluster(200, 40, 4, workload.Shape.elastic)
+    elastic = synthetic.cluster(200, 40, 4, synthetic.Shape.elastic)
     assert Engine().decide(elastic.snapshot(), now=0.0).session.kernel.boards_kept == 4

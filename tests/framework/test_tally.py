@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stromboli.api.pod_state import ALLOCATED_STATES, STATES, PodState
 from stromboli.framework.membership import Membership
-from stromboli.simulation.workload import Shape, cluster
+from stromboli.simulation.synthetic import Shape, cluster
 from stromboli.state.cluster import ClusterState
 from stromboli.state.snapshot import Snapshot
 from tests.builders import node, pod, pod_group, state
@@ -63,7 +63,7 @@ def counted_one_by_one(snapshot: Snapshot) -> tuple[list[list[int]], list[list[f
     return counts, allocated
 
 
-@tried(60)
+@tried(20)
 @given(st.lists(events, max_size=30))
 def test_counting_on_gives_what_counting_anew_gives(happened: list[Any]) -> None:
     known = state(node("n"), [pod_group(name) for name in _GROUPS])

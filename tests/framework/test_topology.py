@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api import crds
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.topology import NO_TIER, TOP_NAME, Topology, topology
 from tests import builders
+from tests.fuzz import tried
 
 NODES = [f"{rack}{i}" for rack in "abcd" for i in range(3)]
 
@@ -164,10 +165,10 @@ def test_an_expression_takes_time_in_proportion_to_names() -> None:
 
 
 def test_a_tree_may_be_deep() -> None:
-    chain = [hyper_node(f"h{at}", at + 1, exact(f"h{at - 1}", "HyperNode")) for at in range(1, 2_000)]
+    chain = [hyper_node(f"h{at}", at + 1, exact(f"h{at - 1}", "HyperNode")) for at in range(1, 64)]
     found = tree(hyper_node("h0", 1, regex("^a")), *chain)
-    assert nodes_of(found, "h1999") == NODES[:3]
-    assert len(found.ancestors(found.index["h0"])) == 2_001
+    assert nodes_of(found, "h63") == NODES[:3]
+    assert len(found.ancestors(found.index["h0"])) == 65
 
 
 def test_the_tree_is_kept_until_a_spec_or_a_node_changes() -> None:
@@ -205,7 +206,7 @@ def names(member: dict[str, Any], node: str, rack: str) -> bool:
     return rack == "a"
 
 
-@settings(max_examples=60, deadline=None)
+@tried(20)
 @given(st.lists(_CHANGES, min_size=1, max_size=12))
 def test_nodes_and_hyper_nodes_that_change_leave_the_tree_that_there_would_be_without(changes: list[Any]) -> None:
     top = hyper_node("top", 3, *(exact(name, "HyperNode") for name in "xyz"))
@@ -307,3 +308,16 @@ def test_a_job_is_where_its_groups_are_even_if_only_the_job_cares() -> None:
     )
     assert session_tree.name(found.allocated_hyper_node) == "ab"
     assert {s.allocated_hyper_node for s in found.sub_jobs.values()} == {NOWHERE}
+
+
+def test_a_tree_has_a_most_of_levels() -> None:
+    def hyper_node(at: int) -> crds.HyperNode:
+        below = {"type": "HyperNode", "selector": {"exactMatch": {"name": f"h{at - 1}"}}}
+        node = {"type": "Node", "selector": {"exactMatch": {"name": "n"}}}
+        return crds.HyperNode.parse(
+            {"metadata": {"name": f"h{at}"}, "spec": {"tier": at + 1, "members": [below if at else node]}}
+        )
+
+    cluster = builders.state(builders.node("n"), *map(hyper_node, range(70)), builders.queue("default"))
+    tree = builders.decide(cluster, builders.policy("gang")).session.view.topology
+    assert tree.problems == ["HyperNode h64: member h63: would be more than 64 levels"]

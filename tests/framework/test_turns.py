@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stromboli.api import objects
+from stromboli.api.decisions import SetPodGroupStatus
+from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.explain.rehearsal import advance
-from stromboli.framework.environment import Environment
+from stromboli.framework.environment import Admitted, Environment
 from stromboli.framework.explain import pending_reasons
+from stromboli.framework.job import Job
+from stromboli.framework.registry import Registry
+from stromboli.framework.turns import Beyond, Turns
+from stromboli.plugins.drf import Drf
 from stromboli.state.cluster import ClusterState
 from tests import builders
 
 ACTIONS = "enqueue, allocate, backfill"
 
 
-def engine(steps: int, compatibility: str = "strict") -> Engine:
-    text = builders.policy("priority gang", "drf predicates proportion nodeorder", actions=ACTIONS)
+def engine(steps: int, compatibility: str = "strict", actions: str = ACTIONS) -> Engine:
+    text = builders.policy("priority gang", "drf predicates proportion nodeorder", actions=actions)
     return Engine(f"{text}\ncompatibility: {compatibility}\nsession: {{steps: {steps}}}\n")
 
 
@@ -175,3 +184,167 @@ def test_sessions_decide_the_same_again() -> None:
         return [session(decide, cluster).decisions for _ in range(5)]
 
     assert decisions() == decisions()
+
+
+# -- what is lined up ------------------------------------------------------------------------------------------------
+
+
+def many(number: int, **fields: object) -> ClusterState:
+    """So many jobs, in two queues and three namespaces with several priorities."""
+    rank = objects.PriorityClass(metadata=objects.Metadata(name="high"), value=100)
+    objs: list[object] = [rank]
+    for at in range(number):
+        name, namespace = f"mass-{at:04}", f"team-{at % 3}"
+        more = {"priorityClassName": "high"} if at % 5 == 0 else {}
+        queue = "other" if at % 4 == 0 else "mass"
+        objs.append(builders.pod_group(name, 1, queue=queue, phase="Inqueue", namespace=namespace, **more))
+        objs.append(builders.pod(name, group=name, cpu=f"{5_000 + at}m", namespace=namespace))
+    return busy(*objs)
+
+
+def test_the_work_for_jobs_follows_from_the_budget_and_not_from_their_number() -> None:
+    few, more = (session(Successive(engine(STEPS), Environment()), many(number)) for number in (60, 240))
+    assert len(more.session.view.jobs.made) <= len(few.session.view.jobs.made)
+    assert len(pending_reasons(more.session)) == 240
+
+
+def test_plugins_answer_for_all_jobs_what_they_answer_for_each() -> None:
+    text = builders.policy("priority gang sla tdm", "drf predicates", actions=ACTIONS)
+    late = {"annotations": {"sla-waiting-time": "1h", "volcano.sh/preemptable": "true"}}
+    cluster = busy(*mass("mass", 4, 5_000), *mass("late", 3, 5_000, **late), *mass("grown", 2, 5_000, created=3))
+    cluster.upsert("Pod", builders.pod("grown-one", group="grown-0000", cpu="1", node="n0"))
+    result = Engine(text).decide(cluster.snapshot(), now=builders.NOON).session
+    jobs = result.view.jobs
+    everybody = np.arange(len(jobs))[::-1]
+    by_key = sorted(everybody.tolist(), key=lambda index: result.ask.job_key(jobs.at(index)))
+    assert result.ask.in_job_order(jobs, everybody).tolist() == by_key
+
+
+def test_a_plugin_that_only_answers_for_each_is_asked_about_all() -> None:
+    class Backwards(Drf):
+        """Another order than that of the class which answers for all at once."""
+
+        name = "backwards"
+
+        def job_order(self, job: Job) -> float:
+            return -job.created
+
+    known = discover()
+    registry = Registry(known.actions, {**known.plugins, Backwards.name: Backwards})
+    text = builders.policy("backwards", "predicates", actions=ACTIONS) + "\nsession: {steps: 100000}\n"
+    result = Engine(text, registry=registry).decide(many(60).snapshot(), now=builders.NOON).session
+    assert result.points.columns("job_orders", len(result.view.jobs)) is None
+
+
+def test_a_budget_that_is_enough_for_all_changes_nothing() -> None:
+    def decisions(steps: int) -> list[object]:
+        objs = [*mass("mass", 8, 300), *mass("other", 6, 5_000, "other"), *mass("third", 5, 4_000, "default")]
+        cluster, decide = busy(*objs), Successive(engine(steps), Environment())
+        return [session(decide, cluster).decisions for _ in range(3)]
+
+    assert decisions(10**9) == decisions(0)
+    # Three queues that are each given a third would use it up before the others.
+    assert decisions(19 * (5_000 + 4 * 2_004)) == decisions(0)
+
+
+def test_what_is_put_off_shows_what_its_last_turn_found() -> None:
+    cluster, decide = many(60), Successive(engine(STEPS), Environment())
+    for _ in range(12):
+        result = session(decide, cluster)
+        if not result.unfinished:
+            break
+    later = session(decide, cluster)
+    assert later.session.view.trace.not_reached
+    written = {each.key for each in later.decisions if isinstance(each, SetPodGroupStatus)}
+    assert not written & later.session.view.trace.not_reached
+    why = pending_reasons(later.session)
+    assert {why[key].reason for key in later.session.view.trace.not_reached} == {"TurnPending"}
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_admissions_share_a_budget_too(phase: str) -> None:
+    objs: list[object] = [builders.queue("mass"), builders.queue("other", created=1), builders.node("n0")]
+    objs += [
+        builders.pod_group(f"mass-{at:04}", 2, queue="mass", phase=phase, minResources={"cpu": "6"}) for at in range(60)
+    ]
+    objs += [builders.pod_group("late", 1, queue="other", phase=phase, minResources={"cpu": "1"}, created=9)]
+    decide = Successive(engine(STEPS), Environment(admitted=Admitted([], np.zeros(0, np.bool_))))
+    cluster = builders.state(*objs)
+    first = session(decide, cluster)
+    assert first.session.view.jobs["default/late"].phase == "Inqueue"
+    assert first.unfinished
+    assert len(first.session.view.jobs.made) < 60
+
+
+def test_jobs_that_cannot_be_tried_do_not_keep_their_place_in_the_line() -> None:
+    """Gangs whose pods are not there yet come first, and all others get their turns nevertheless."""
+    lacking = [
+        each
+        for at in range(60)
+        for each in (
+            builders.pod_group(f"early-{at}", 2, queue="mass", phase="Inqueue"),
+            builders.pod(f"early-{at}", group=f"early-{at}", cpu="1"),
+        )
+    ]
+    late = mass("late", 1, 1_000, created=9)
+    cluster, decide = busy(*lacking, *late), Successive(engine(STEPS), Environment())
+    assert any("default/late-0000" in session(decide, cluster).session.bound for _ in range(12))
+
+
+@pytest.mark.parametrize(("action", "cpu"), [("allocate", "5"), ("backfill", "")])
+def test_jobs_in_the_line_that_are_put_off_count_as_not_tried(action: str, cpu: str) -> None:
+    jobs = [
+        each
+        for at in range(60)
+        for each in (
+            builders.pod_group(f"lone-{at}", 1, queue="mass", phase="Inqueue"),
+            *(
+                builders.pod(f"{at}-{n}", group=f"lone-{at}", cpu=cpu, memory="", nodeSelector={"no": f"{at}-{n}"})
+                for n in range(5)
+            ),
+        )
+    ]
+    result = session(Successive(engine(STEPS, actions=action), Environment()), busy(*jobs))
+    had = result.environment.left[f"turns of {action}"]["had"]["mass"]
+    assert had
+    assert not had & result.session.view.trace.not_reached
+
+
+# -- accounts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Job]:
+    """Jobs of two queues and two namespaces, of two priorities."""
+    groups = [
+        builders.pod_group(f"job-{at}", 1, queue=("mass", "other")[at % 2], namespace=("a", "b")[at // 2 % 2])
+        for at in range(12)
+    ]
+    cluster = builders.state(builders.queue("mass"), builders.queue("other"), *groups)
+    found = Engine().decide(cluster.snapshot(), now=builders.NOON).session.view.jobs
+    return [found[f"{group.metadata.namespace}/{group.metadata.name}"] for group in groups]
+
+
+@settings(max_examples=60)
+@given(
+    limit=st.integers(1, 200_000),
+    owed=st.dictionaries(st.sampled_from(["mass", "other"]), st.integers(1, 50_000)),
+    taken=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 20_000)), max_size=30),
+    dropped=st.sets(st.integers(0, 11)),
+)
+def test_turns_that_are_noted_down_first_count_as_if_they_had_been_counted_at_once(
+    jobs: list[Job], limit: int, owed: dict[str, int], taken: list[tuple[int, int]], dropped: set[int]
+) -> None:
+    of = {name: [job for job in jobs if job.queue.name == name] for name in ("mass", "other")}
+    noted, counted = (Turns(limit, {"owed": owed}, of, Beyond(), divided=True) for _ in range(2))
+    counted.scarce = True
+    for at, steps in taken:
+        for turns in (noted, counted):
+            turns.had(jobs[at], steps)
+        assert noted.puts_off_queue(jobs[at].queue) == counted.puts_off_queue(jobs[at].queue)
+        assert [noted.puts_off(job) for job in jobs] == [counted.puts_off(job) for job in jobs]
+    for turns in (noted, counted):
+        turns.drop(jobs[at] for at in dropped)
+    assert noted.done == counted.done
+    assert noted.left() == counted.left()
+    assert noted.without() == counted.without()

@@ -8,9 +8,9 @@ from typing import Any
 
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.environment import Environment
-from stromboli.journal import Journal, RecordedSessions, RecordedState, Report, read, replay
+from stromboli.journal import Journal, RecordedSessions, Report, Tape, read, replay
 from stromboli.journal.wire import Entry
-from stromboli.state.cluster import object_key
+from stromboli.state.cluster import ClusterState, object_key
 from tests import builders
 
 
@@ -18,9 +18,10 @@ class Recording:
     """A state that follows lists of objects, sessions on it, and their journal."""
 
     def __init__(self, engine: Engine, environment: Environment | None = None, **options: Any) -> None:
-        self.state = RecordedState(("stromboli",), reads=builders.READS)
-        self.journal = Journal(self.state, options.pop("largest", 1 << 24), **options)
-        self.sessions = RecordedSessions(self.journal, self.state, engine, environment or Environment())
+        self.state = ClusterState(("stromboli",), reads=builders.READS)
+        self.tape = Tape(self.state)
+        self.journal = Journal(self.tape, options.pop("largest", 1 << 24), **options)
+        self.sessions = RecordedSessions(self.journal, self.tape, engine, environment or Environment())
         self._known: dict[tuple[str, str], Any] = {}
 
     def follow(self, objs: Iterable[Any]) -> None:

@@ -127,7 +127,7 @@ def test_what_is_over_several_segments_is_one_history(hogged: Path, tmp_path: Pa
         lived.state.upsert(type(each).__name__, each)
     for _ in range(3):
         lived.passes(5)
-        lived.state.wants_whole = True
+        lived.tape.wants_whole = True
     lived.ends("early-0", "early-1", "early-2", "early-3")
     lived.passes(5)
     fared = replayed(lived.file(tmp_path / "segments"), FIRST_COME)

@@ -52,7 +52,7 @@ class RecordedHistories(Histories):
 
     @rule()
     def a_segment_begins(self) -> None:
-        self.world.recording.state.wants_whole = True
+        self.world.recording.tape.wants_whole = True
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

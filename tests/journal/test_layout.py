@@ -16,7 +16,7 @@ from tests.journal.recording import Recording
 
 def made_again(recording: Recording) -> ClusterState:
     """The state as the journal has it at the beginning of its last segment."""
-    recording.state.wants_whole = True
+    recording.tape.wants_whole = True
     recording.session()
     entries = recording.entries()
     first = max(index for index, entry in enumerate(entries) if isinstance(entry, wire.Began))

@@ -14,11 +14,12 @@ from stromboli.engine import Engine
 from stromboli.extender import Standing
 from stromboli.framework.churn import Churn
 from stromboli.framework.environment import Environment
-from stromboli.http import make_app
+from stromboli.http import Probes, make_app
 from stromboli.http_api import LiveCluster, api_routes
-from stromboli.journal import Folder, Journal, RecordedSessions, RecordedState, read, replay, segments
+from stromboli.journal import Folder, Journal, RecordedSessions, Tape, read, replay, segments
 from stromboli.live import Service, Settings
 from stromboli.metrics import Metrics
+from stromboli.state.cluster import ClusterState
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import bare_cluster, cluster, definitions, options, until
 
@@ -40,9 +41,10 @@ class Recorded:
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         registry = discover()
-        self.state = RecordedState(reads=registry.reads)
-        self.journal = Journal(self.state, 1 << 24, Folder(folder, 1 << 24))
-        self.sessions = RecordedSessions(self.journal, self.state, Engine(POLICY), Environment(churn=Churn()))
+        self.state = ClusterState(reads=registry.reads)
+        tape = Tape(self.state)
+        self.journal = Journal(tape, 1 << 24, Folder(folder, 1 << 24))
+        self.sessions = RecordedSessions(self.journal, tape, Engine(POLICY), Environment(churn=Churn()))
         settings = Settings(kubeconfig=kubeconfig, schedule_period=0.25, status_patience=0.05)
         self.service = Service(settings, lambda _: self.sessions, reads=registry.reads, state=self.state)
 
@@ -144,7 +146,7 @@ async def test_it_is_read_over_http_by_whoever_may_read_pods_everywhere(cluster:
     routes = api_routes(
         LiveCluster(recorded.service, recorded.sessions, Engine, lambda: None), None, recorded.journal.content
     )
-    app = make_app(Standing(lambda: None), Metrics().registry, list, more=[routes])
+    app = make_app(Standing(lambda: None), Metrics().registry, Probes(), more=[routes])
 
     def asking(client: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app, client=(client, 4711))

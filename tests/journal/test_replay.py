@@ -72,6 +72,26 @@ def test_claims_that_were_made_for_a_pod_are_recorded() -> None:
     assert recording.replayed().difference is None
 
 
+def test_a_round_of_turns_is_replayed_from_its_middle() -> None:
+    """The journal begins when some jobs of each queue and namespace had their turns and others had not."""
+    text = f"{DEFAULT_POLICY}session: {{steps: 60_000}}\n"
+    recording = Recording(Engine(text), largest=1 << 16)
+    objs: list[object] = [node("n0", cpu="8"), queue("default"), queue("other"), pod_group("runs", phase="Running")]
+    objs.append(pod("runs-0", "runs", cpu="4", node="n0"))
+    for at in range(40):
+        name, namespace = f"mass-{at:02}", f"team-{at % 3}"
+        group = pod_group(name, queue=("default", "other")[at % 2], namespace=namespace, phase="Inqueue")
+        objs += [group, pod(name, name, cpu=f"{5_000 + at}m", namespace=namespace)]
+    recording.follow(objs)
+    unfinished = [recording.session(NOON + at).unfinished for at in range(9)]
+    assert sum(unfinished) > 4
+    told = recording.sessions.environment.left["turns of allocate"]
+    assert set(told["had"]) == {"default", "other"}
+    report = recording.replayed()
+    assert report.difference is None
+    assert report.sessions == len(unfinished)
+
+
 def test_what_is_known_of_volumes_is_recorded() -> None:
     """Also what the service alone says of a claim, and how much storage drivers publish."""
     recording = Recording(Engine())
@@ -283,7 +303,7 @@ def test_old_segments_go_and_the_rest_is_replayed(recording: Recording, tmp_path
     small = Recording(Engine(), largest=1, folder=Folder(tmp_path, 4_000))
     small.follow([node("a"), queue("default"), *(pod_group(f"group-{number}") for number in range(20))])
     for number in range(5):
-        small.state.wants_whole = True
+        small.tape.wants_whole = True
         small.session(NOON + number)
         small.session(NOON + number + 0.5)
     entries = small.entries()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.framework.nodes import part_requested
 from stromboli.kube import allocation
+from tests.fuzz import tried
 from tests.kube import oracle
 
 #: milli-cpu, bytes of memory and milli-gpu of a node, and what of it is used; sizes up to 64 TiB, 0 for none
 _AMOUNTS = st.tuples(st.integers(0, 2**46), st.integers(0, 2**46)).map(sorted)
 _FEW = st.tuples(st.integers(0, 20), st.integers(0, 20))
 _COLUMNS = st.lists(st.one_of(_AMOUNTS.map(tuple), _FEW), min_size=2, max_size=3)
-PLAIN = settings(max_examples=300, deadline=None, derandomize=True)
+PLAIN = tried(60)
 
 
 def column(values: list[int]) -> np.ndarray:

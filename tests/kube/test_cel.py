@@ -6,12 +6,13 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.kube.dra.cel import CelError, CostError, Run, compiled
 from stromboli.kube.dra.cel.run import MAX_COST
 from stromboli.kube.dra.cel.values import Domains, Quantity, Version
+from tests.fuzz import tried
 
 DRIVER = "gpu.example.com"
 A, C = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
@@ -108,11 +109,11 @@ def test_expressions(expression: str, expected: bool) -> None:
         ("1 / 0 == 1", "division by zero"),
         ("1 + 1.0 == 2", "[+] does not take int and double"),
         ("'a' * 3 == 'aaa'", "[*] does not take string and int"),
-        ("[1, true].max() == 1", "no order between"),
+        ("[1, true].max() == 1", "cannot be compared"),
         ("'abc'.substring(2, 9) == ''", "out of range"),
         ("true.all(x, x)", "bool has no elements"),
-        ("other.driver == 'x'", "there is no other"),
-        ("device.driver && true", "string is neither true nor false"),
+        ("other.driver == 'x'", "undeclared reference to other"),
+        ("device.driver && true", "string is not a bool"),
     ],
 )
 def test_expressions_without_an_answer(expression: str, problem: str) -> None:
@@ -179,7 +180,7 @@ NUMBERS = str(list(range(1_000)))
     ],
 )
 def test_what_costs_too_much_is_stopped(expression: str) -> None:
-    with pytest.raises(CostError, match="it costs too much"):
+    with pytest.raises(CostError, match="it exceeds the cost limit"):
         ran(expression)
 
 
@@ -229,13 +230,13 @@ def cost(expression: str) -> int:
         return 0
 
 
-@settings(max_examples=1_500, deadline=None, derandomize=True)
+@tried(300)
 @given(st.recursive(LEAVES, grown, max_leaves=12))
 def test_no_expression_raises_anything_else_or_costs_more(expression: str) -> None:
     assert 0 <= cost(expression) <= MAX_COST
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@tried(150)
 @given(st.text(alphabet="abx01.,'\"\\()[]{}&|!?:<>=+-*/% \n\u00e9\u0000", max_size=60))
 def test_no_text_raises_anything_else(text: str) -> None:
     assert 0 <= cost(text) <= MAX_COST

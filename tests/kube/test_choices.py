@@ -6,7 +6,7 @@ import copy
 from functools import cache
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.engine import Engine
@@ -15,6 +15,7 @@ from stromboli.plugin_kit.surroundings import registry_with
 from stromboli.simulation.manifests import decode
 from stromboli.state.pods import PodRecord
 from tests import builders
+from tests.fuzz import tried
 from tests.kube import clusters
 from tests.kube.oracle import World
 
@@ -55,7 +56,7 @@ RULES = st.one_of(clusters.pod_rules, clusters.spread_rules)
 GANGS = st.tuples(st.integers(1, 5), st.integers(1, 5)).map(lambda pair: (max(pair), min(pair)))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@tried(20)
 @given(clusters.worlds(RULES), st.lists(st.tuples(clusters.worlds(RULES).map(lambda each: each[1]), GANGS), max_size=3))
 def test_decisions_are_those_of_asking_all_nodes_anew_for_each_pod(
     case: tuple[World, dict[str, Any]], others: list[tuple[dict[str, Any], tuple[int, int]]]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.framework.session import Session
 from stromboli.state.cluster import ClusterState, object_key
 from tests import builders
+from tests.fuzz import tried
 from tests.kube.test_volumes import claim, named, nodes_for, place, storage_class, volume
 
 DRIVERS = ["ebs.csi.aws.com", "b.example.com"]
 IN_TREE = "kubernetes.io/aws-ebs"
 POLICY = builders.policy("predicates", actions="enqueue")
-PLAIN = settings(max_examples=60, deadline=None, derandomize=True)
+PLAIN = tried(15)
 Manifest = dict[str, Any]
 
 sizes = st.sampled_from(["1Gi", "5Gi", "10Gi"])

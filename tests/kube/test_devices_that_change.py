@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.kube.dra.holdings import holdings_of
@@ -15,6 +15,7 @@ from stromboli.kube.dra.inventory import devices_of, inventory
 from stromboli.kube.dra.objects import DeviceObjects
 from stromboli.kube.dra.pools import device_id
 from tests import builders
+from tests.fuzz import tried
 from tests.kube.test_dra import DRIVER, allocation, claim, device, resource_slice, taint_rule
 
 _NODES = ("n0", "n1", "n2")
@@ -51,7 +52,7 @@ def offered(slices: dict[str, dict[str, Any]]) -> list[tuple[str, str, str, str]
 
 
 @pytest.mark.parametrize("few", [0, 16])
-@settings(max_examples=60, deadline=None)
+@tried(20)
 @given(st.lists(_CHANGES, min_size=1, max_size=12))
 def test_devices_go_on_where_slices_change(few: int, changes: list[Any]) -> None:
     with patch("stromboli.kube.dra.inventory._FEW_NEW", few):

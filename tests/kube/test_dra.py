@@ -175,7 +175,7 @@ def test_a_gang_that_shares_a_claim_starts_where_the_devices_are() -> None:
     small = (device_class(), resource_slice("n0", A100))
     bound, session = run(*small, elsewhere, *gang)
     assert bound == {}
-    assert "too little room for all pods that share a resource claim" in why(session, "p0")
+    assert "insufficient resources for all pods that share a resource claim" in why(session, "p0")
 
 
 def test_a_gang_that_shares_a_claim_passes_over_nodes_that_are_too_small_for_it() -> None:
@@ -208,7 +208,7 @@ def test_a_placed_pod_whose_claim_has_no_status_yet_holds_devices() -> None:
 def test_a_claim_with_256_pods_is_full() -> None:
     reserved = [{"resource": "pods", "name": f"x{i}", "uid": f"x{i}"} for i in range(256)]
     full = claim("c", status={**allocation("n1", "gpu-1"), "reservedFor": reserved})
-    assert "as many pods as can share it" in why(run(*SLICES, full, pod("p", "c"))[1], "p")
+    assert "maximum number of consumers" in why(run(*SLICES, full, pod("p", "c"))[1], "p")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_claim_with_256_pods_is_full() -> None:
         ),
         (claim("c", request("r", f'{A}.serial == "x"')), "no such key: serial"),
         (claim("c", request(count=33)), "a claim can hold 32 devices, not 33"),
-        (claim("c", {"name": "r"}), "request r asks for nothing that is supported"),
+        (claim("c", {"name": "r"}), "request r is of an unsupported kind"),
         (claim("c", request(capacity={"requests": {"memory": "much"}})), "'much' is not a Kubernetes quantity"),
     ],
 )
@@ -328,7 +328,7 @@ def test_a_pods_status_names_the_claims_that_were_made_from_templates() -> None:
     named = templated(objects.PodResourceClaimStatus("gpus", "p-gpus-x7"))
     assert run(*SLICES, made("uid-p"), named)[0] == {"p": "n1"}
     assert run(*SLICES, templated(objects.PodResourceClaimStatus("gpus")))[0] == {"p": "n0"}, "none is needed"
-    assert "not made from its template yet" in why(run(*SLICES, made("uid-p"), templated())[1], "p")
+    assert "has not been created from its template yet" in why(run(*SLICES, made("uid-p"), templated())[1], "p")
     assert 'resourceclaim "p-gpus-x7" not found' in why(run(*SLICES, made("another"), named)[1], "p")
 
 
@@ -358,7 +358,7 @@ def test_a_queue_holds_as_many_devices_as_it_may() -> None:
     assert len(bound) == 2
     reason = pending_reasons(session)["default/p2"]
     assert reason.message == "queue default has no room in deviceclass/gpu"
-    assert reason.detail == "deviceclass/gpu: holds 2, may have 2, 1 more asked"
+    assert reason.detail == "deviceclass/gpu: uses 2, limit 2, 1 more requested"
 
 
 @pytest.mark.parametrize("limits", [{"deviceclass/fpga": "1"}, {"deviceclass/gpu": "0"}])

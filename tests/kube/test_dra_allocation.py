@@ -156,14 +156,14 @@ def consumer(name: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("now", "ours", "problem"),
     [
-        (claim("c", status=allocation("n0", "gpu-1")), True, "default/c was given other devices in the meantime"),
-        (claim("c"), False, "default/c lost its devices in the meantime"),
+        (claim("c", status=allocation("n0", "gpu-1")), True, "default/c was allocated other devices in the meantime"),
+        (claim("c"), False, "default/c was deallocated in the meantime"),
         (claim("c", metadata={"deletionTimestamp": "2024-01-01T00:00:00Z"}), True, "default/c is being deleted"),
         (claim("c", metadata={"uid": "another"}), True, "default/c is being deleted"),
         (
             claim("c", status={**allocation("n0", "gpu-0"), "reservedFor": [consumer(f"x{i}") for i in range(256)]}),
             True,
-            "default/c is in use by as many pods as can share it",
+            "default/c has the maximum number of consumers",
         ),
     ],
 )

@@ -180,9 +180,9 @@ LONG_AGO, JUST_NOW = "2023-11-14T22:03:19Z", "2023-11-14T22:03:21Z"
         (awaited(JUST_NOW), ""),
         (awaited(None), ""),
         (awaited(LONG_AGO, attached="True", broken="False"), ""),
-        (awaited(LONG_AGO), "its devices did not get ready in time"),
-        (awaited(JUST_NOW, broken="True"), "device n0/gpu-0 failed to get ready: broken"),
-        (awaited(None, attached="True", broken="True"), "device n0/gpu-0 failed to get ready: broken"),
+        (awaited(LONG_AGO), "its devices did not become ready in time"),
+        (awaited(JUST_NOW, broken="True"), "device n0/gpu-0 failed to become ready: broken"),
+        (awaited(None, attached="True", broken="True"), "device n0/gpu-0 failed to become ready: broken"),
     ],
 )
 def test_a_claim_whose_devices_do_not_get_ready_is_of_no_use(wanted: dict[str, Any], problem: str) -> None:

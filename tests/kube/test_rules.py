@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.framework.session import Session
 from stromboli.plugins.nodeorder import NodeOrder
 from stromboli.plugins.predicates import Predicates
 from stromboli.state.pods import PodRecord
+from tests.fuzz import tried
 from tests.kube import clusters
 from tests.kube.oracle import World
 
-PLAIN = settings(max_examples=200, deadline=None, derandomize=True)
+PLAIN = tried(30)
 
 
 def record(session: Session, pod: dict[str, Any]) -> PodRecord:
@@ -66,13 +68,58 @@ def test_filters_between_pods(case: tuple[World, dict[str, Any]]) -> None:
     assert passed(session, record(session, pod)) == expected
 
 
-@PLAIN
+@tried(60)
 @given(clusters.worlds(clusters.spread_rules, tainted=True))
 def test_filters_of_topology_spread(case: tuple[World, dict[str, Any]]) -> None:
     world, pod = case
     session = clusters.opened(world, pod)
     expected = [world.passes(pod, i) for i in range(len(world.nodes))]
     assert passed(session, record(session, pod)) == expected
+
+
+def two_zones(**spec: Any) -> tuple[Session, PodRecord]:
+    """Zones a and b with a node and a pod each, web in a and db in b; the pod that waits is another web."""
+    nodes = [
+        {
+            "metadata": {"name": f"n{zone}", "labels": {clusters.HOST: f"n{zone}", clusters.ZONE: zone}},
+            "spec": {},
+            "status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"}},
+        }
+        for zone in "ab"
+    ]
+
+    def pod(name: str, app: str, **more: Any) -> dict[str, Any]:
+        container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+        metadata = {"name": name, "namespace": "default", "labels": {"app": app, "tier": "1"}}
+        metadata["annotations"] = {"scheduling.k8s.io/group-name": "group"}
+        return {"metadata": metadata, "spec": {"schedulerName": "stromboli", "containers": [container], **more}}
+
+    placed = [(pod(app, app, nodeName=f"n{zone}"), at) for at, (app, zone) in enumerate((("web", "a"), ("db", "b")))]
+    for each, _ in placed:
+        each["status"] = {"phase": "Running"}
+    waiting = pod("new", "web", **spec)
+    session = clusters.opened(World(nodes, placed, clusters.NAMESPACES), waiting)
+    return session, record(session, waiting)
+
+
+@pytest.mark.parametrize(("wanted", "open_to"), [(2, [True, True]), (3, [False, False])])
+def test_as_many_domains_as_are_wanted_are_enough(wanted: int, open_to: list[bool]) -> None:
+    selector = {"matchLabels": {"tier": "1"}}
+    spread = {"maxSkew": 1, "minDomains": wanted, "topologyKey": clusters.ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    assert passed(*two_zones(topologySpreadConstraints=[spread | {"labelSelector": selector}])) == open_to
+
+
+def test_a_preference_counts_with_its_weight() -> None:
+    terms = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {"topologyKey": clusters.ZONE, "labelSelector": {"matchLabels": {"app": app}}},
+        }
+        for app, weight in (("web", 1), ("db", 10))
+    ]
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    near_web, near_db = scores(*two_zones(affinity=affinity), {"podaffinity.weight": 1}, [0, 1])
+    assert near_db > near_web
 
 
 @PLAIN

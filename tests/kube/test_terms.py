@@ -24,7 +24,7 @@ _selectors = st.lists(_requirements, max_size=4).map(lambda all_: Selector(tuple
 _labels = st.dictionaries(st.sampled_from(["app", "tier", ""]), st.sampled_from(_VALUES))
 
 
-@tried(100)
+@tried(40)
 @given(st.lists(_selectors, max_size=6), st.lists(_selectors, max_size=6), _labels)
 def test_selectors_that_select_labels(first: list[Selector], later: list[Selector], labels: dict[str, str]) -> None:
     index = SelectorIndex()
@@ -44,7 +44,7 @@ _terms = st.builds(
 )
 
 
-@tried(60)
+@tried(25)
 @given(st.lists(st.lists(_terms, max_size=3).map(tuple), max_size=6), _labels, st.sampled_from(sorted(_TEAMS)))
 def test_terms_that_select_a_pod_weigh_in_each_set_that_they_are_in(
     sets: list[Any], labels: dict[str, str], namespace: str

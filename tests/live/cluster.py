@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,13 @@ class Proxy:
             return response
 
 
+@cache
+def _read(path: Path) -> Object:
+    """The manifest of a file, shared by all that read it."""
+    manifest: Object = yaml.safe_load(path.read_text())
+    return manifest
+
+
 class Cluster:
     """A cluster to be seeded, disturbed and looked at from a test."""
 
@@ -136,7 +145,8 @@ class Cluster:
         self.proxy = Proxy(self.server.url)
         self._run(self.proxy.start())
         write_kubeconfig(kubeconfig, f"http://127.0.0.1:{self.proxy.port}")
-        self.http = httpx.Client(base_url=self.server.url)
+        # Without TLS no certificates have to be read.
+        self.http = httpx.Client(base_url=self.server.url, verify=False)
 
     def stop(self) -> None:
         self.http.close()
@@ -221,7 +231,7 @@ class Cluster:
     def define(self, *paths: Path, change: Callable[[Object], None] = lambda definition: None) -> None:
         """Create custom resource definitions from files."""
         for path in paths:
-            definition = yaml.safe_load(path.read_text())
+            definition = deepcopy(_read(path))
             change(definition)
             self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
 

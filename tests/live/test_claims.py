@@ -329,7 +329,9 @@ async def test_a_gang_waits_until_the_last_of_its_devices_is_ready(cluster: Clus
     await until(lambda: cluster.all_bound(3))
 
 
-@pytest.mark.parametrize(("said", "problem"), [("True", "failed to get ready"), ("", "did not get ready in time")])
+@pytest.mark.parametrize(
+    ("said", "problem"), [("True", "failed to become ready"), ("", "did not become ready in time")]
+)
 async def test_devices_that_fail_or_take_too_long_are_given_back(
     cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch, said: str, problem: str
 ) -> None:

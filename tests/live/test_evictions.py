@@ -200,8 +200,8 @@ async def test_neither_side_of_an_eviction_is_named_in_another_namespace(cluster
     await until(lambda: {"low-0", "urgent"} <= {*notes(cluster, "EvictionRefused")})
     cluster.delete(budget)
     await until(lambda: {"low", "urgent"} <= {*notes(cluster, "Evict"), *notes(cluster, "Preempting")})
-    rule = "because of preempt for a PodGroup of another namespace: a higher priority goes first in queue default"
-    assert notes(cluster, "Preempting")["urgent"].startswith("1 pod(s) of a PodGroup of another namespace evicted")
+    rule = "because of preempt for a PodGroup in another namespace: a higher priority goes first in queue default"
+    assert notes(cluster, "Preempting")["urgent"].startswith("1 pod(s) of a PodGroup in another namespace evicted")
     assert all(rule in note for note in notes(cluster, "Evict").values())
     for event in cluster.items("/apis/events.k8s.io/v1/events"):
         other = "low" if event["regarding"]["namespace"] == "research" else "urgent"

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from stromboli.engine import Engine, Successive
-from stromboli.extender import Published, answers
+from stromboli.extender import Published, extender
 from stromboli.framework.environment import Environment
-from stromboli.http import make_app
+from stromboli.http import Probes, make_app
 from stromboli.http_extender import LiveSessions
 from stromboli.live import Service
 from tests.live.cluster import Cluster, Object
@@ -32,7 +32,7 @@ class Asker:
         app = make_app(
             LiveSessions(service, lambda: self.published),
             CollectorRegistry(),
-            list,
+            Probes(),
             extender_scheduler_names=(SCHEDULER,),
         )
         self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stromboli")
@@ -52,14 +52,15 @@ async def asker(cluster: Cluster, start: StartService) -> Asker:
     service = await start(lambda _: Successive(Engine(), Environment()), extender_scheduler_names=(SCHEDULER,))
     asker = Asker(service)
     service.wake()
-    await until(lambda: asker.published is not None)
+    # The service creates the queue when it starts.
+    await until(lambda: asker.published is not None and "default" in asker.published.session.view.queues)
     return asker
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers wait for sessions as long as a busy machine takes for them."""
-    monkeypatch.setattr(answers, "_PATIENCE", 30.0)
+    monkeypatch.setattr(extender, "_PATIENCE", 30.0)
 
 
 @pytest.mark.usefixtures("patient")

@@ -78,7 +78,7 @@ def test_a_connection_that_the_server_closed_is_opened_again(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "message"),
-    [("fails", "HTTP status 500"), ("list", "no JSON object"), ("text", "no JSON object")],
+    [("fails", "HTTP status 500"), ("list", "not a JSON object"), ("text", "not a JSON object")],
 )
 def test_answers_that_cannot_be_used(url: str, verb: str, message: str) -> None:
     with pytest.raises(ExtenderError, match=message):

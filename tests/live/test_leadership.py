@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from stromboli.live import Settings
 from stromboli.live.client import Credentials, Kube, NotSentError
 from stromboli.live.fence import FencedKube
-from stromboli.live.leader import LeaderLease, LeadershipLostError
+from stromboli.live.leader import LeaderLease, LeadershipLostError, LeaseTimes
 from stromboli.live.leader_mark import LABEL
 from tests.live.cluster import Cluster, Fault
 from tests.live.conftest import StartService, until
@@ -113,8 +113,8 @@ async def kube(cluster: Cluster) -> AsyncIterator[Kube]:
 
 def candidate(kube: Kube, now: list[float]) -> LeaderLease:
     """Another replica, on a clock that stands unless it is told otherwise."""
-    times = {"duration": 6.0, "renew_deadline": 4.0, "retry_period": 0.01}
-    return LeaderLease(kube, "default", "stromboli", "candidate", **times, clock=lambda: now[0])
+    times = LeaseTimes(duration=6.0, renew_deadline=4.0, retry_period=0.01)
+    return LeaderLease(kube, "default", "stromboli", "candidate", times, clock=lambda: now[0])
 
 
 async def looks(cluster: Cluster, taking: asyncio.Task[None]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from stromboli.framework.environment import NodeUsage
 from stromboli.live import node_load
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 from tests.e2e.prometheus import Prometheus
 
 MINUTES = 20

@@ -83,7 +83,7 @@ STATES: dict[str, tuple[State, str, tuple[str, ...]]] = {
     "without the lease": (lambda cluster: cluster.held("POST", "/leases", 1_000), " synced ", _LEASE),
     "while definitions are missing": (definitions_missing, "kind=PodGroup", ()),
     "while a list hangs": (lambda cluster: cluster.held("GET", "/nodes?", 1_000), " listed ", ()),
-    "while everything hangs": (lambda cluster: cluster.held("GET", "/", 1_000), "API server is not ready", ()),
+    "while everything hangs": (lambda cluster: cluster.held("GET", "/", 1_000), "the API server is not ready", ()),
     "while watches hang": (lambda cluster: cluster.held("GET", "watch=true", 1_000), " synced ", ()),
     "while nobody listens": (nobody_listens, "list failed", ()),
 }  # fmt: skip
@@ -132,7 +132,7 @@ async def test_a_session_that_hangs_is_seen_and_does_not_hold_the_end(cluster: C
     process.send_signal(signal.SIGTERM)
     code, said = await ended(process)
     assert code == 1
-    assert any("ended by force" in line and "session_0" in line for line in said)
+    assert any("exit forced" in line and "session_0" in line for line in said)
 
 
 BLOCKED = """
@@ -198,4 +198,4 @@ async def test_the_next_leads_at_once_whatever_hangs(cluster: Cluster, spawn: Ru
         assert process.returncode is None
         code, said = await ended(process)
     assert code == 0
-    assert any("ended by force" in line and "session_0" in line for line in said)
+    assert any("exit forced" in line and "session_0" in line for line in said)

@@ -190,5 +190,5 @@ def test_the_command_line(cluster: Cluster) -> None:
     assert stromboli(at, "close", "dept") == (0, "queue dept is closed now")
     assert states(cluster)["dept"] == "Closing"
     assert stromboli(at, "close", "dept") == (0, "queue dept is closed already")
-    assert stromboli(at, "open", "team") == (2, "queue team: queue dept, above it, is closed")
+    assert stromboli(at, "open", "team") == (2, "queue team: its ancestor, queue dept, is closed")
     assert stromboli(at, "close", "gone") == (1, "there is no queue gone")

@@ -45,7 +45,7 @@ async def test_the_average_over_the_window_is_asked_for(
     address, queries = asked
     usage = await queue_usage.read({"type": "prometheus", "address": address}, 3_600.0)
     assert usage == {"a": {"cpu": 0.25, "memory": 0.5}}
-    assert "nan is no amount" in caplog.text
+    assert "nan is not a number" in caplog.text
     assert queries == ["avg by (queue, resource) (avg_over_time(stromboli_queue_cluster_part[3600s]))"]
 
 

@@ -44,10 +44,10 @@ async def test_plugins_that_fail_are_told_by_events_and_that_they_are_well_again
     cluster: Cluster, start: StartService
 ) -> None:
     service = await start(engine)
-    service.tell_of_plugins({("odd", "node_order"): "plugin odd failed in node_order: LookupError: no such team"})
+    service.report_plugins({("odd", "node_order"): "plugin odd failed in node_order: LookupError: no such team"})
     await until(lambda: "PluginFailed" in cluster.reasons())
     assert list(service.failing.values()) == ["plugin odd failed in node_order: LookupError: no such team"]
-    service.tell_of_plugins({})
+    service.report_plugins({})
     await until(lambda: "PluginRecovered" in cluster.reasons())
     assert not service.failing
     assert service.unready() == []
@@ -64,14 +64,14 @@ async def test_every_pod_that_waits_says_why_whatever_it_lacks(cluster: Cluster,
     await until(lambda: sum(map(bool, cluster.pods().values())) == 2)
     (waiting,) = (name for name, node in cluster.pods().items() if name.startswith("elastic") and not node)
     await until(lambda: said(cluster, waiting)[0] == "Unschedulable")
-    assert "cpu: holds 16, deserves 16, 8 more asked" in said(cluster, waiting)[1]
+    assert "cpu: holds 16, deserves 16, 8 more requested" in said(cluster, waiting)[1]
     await until(lambda: said(cluster, "lost-0")[0] == "QueueNotFound")
     await until(lambda: said(cluster, "orphan")[0] == "PodGroupNotFound")
     await until(lambda: condition(cluster, "lost").get("reason") == "QueueNotFound")
     cluster.pod("elastic-late", "elastic", cpu="8")
     await until(lambda: said(cluster, "elastic-late")[0] == "Unschedulable")
     notes = [event["note"] for event in cluster.items("/apis/events.k8s.io/v1/events")]
-    assert "QueueNotFound: there is no queue nowhere. The job has to change." in notes
+    assert "QueueNotFound: there is no queue nowhere. The job must be changed." in notes
 
 
 async def test_what_is_over_is_taken_back(cluster: Cluster, start: StartService) -> None:
@@ -89,9 +89,7 @@ async def test_what_is_over_is_taken_back(cluster: Cluster, start: StartService)
     await until(lambda: condition(cluster, "train").get("status") == "True")
     told = condition(cluster, "train")
     assert told["reason"] == "NotEnoughPods"
-    assert told["message"].startswith(
-        "NotEnoughPods: PodGroup default/train starts with 3 pods and has fewer (it has 2)"
-    )
+    assert told["message"].startswith("NotEnoughPods: PodGroup default/train lacks pods: minMember is 3 (it has 2)")
 
 
 async def test_the_events_of_a_group_name_what_changed(cluster: Cluster, start: StartService) -> None:

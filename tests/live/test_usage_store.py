@@ -114,6 +114,6 @@ async def test_what_cannot_be_read_is_told_and_usage_begins_anew(
         sessions = Sessions()
         await UsageStore(kube, "default", "stromboli-usage", sessions).restore()
         assert sessions.history is None, what
-        assert "begins anew" in caplog.text, what
+        assert "starting from zero" in caplog.text, what
         caplog.clear()
     await kube.close()

@@ -12,7 +12,7 @@ from stromboli.engine import Engine
 from stromboli.explain.jobs import explain_pod
 from stromboli.kube.storage import SELECTED_NODE
 from stromboli.kube.volume_reservation import BY_CONTROLLER
-from stromboli.live import reserving, volumes
+from stromboli.live import avoided_nodes, reserving, volumes
 from tests.kube.test_volumes import claim, storage_class, volume
 from tests.live.cluster import Cluster
 from tests.live.conftest import StartService, until
@@ -214,7 +214,7 @@ async def test_a_provisioner_that_refuses_sends_the_whole_gang_elsewhere(
 async def test_the_only_node_is_tried_again(
     cluster: Cluster, start: StartService, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volumes, "_REFUSED", (0.1, 0.2))
+    monkeypatch.setattr(avoided_nodes, "_REFUSED", (0.1, 0.2))
     controllers.refusing = {"n0"}
     await start(engine)
     claimed(cluster, "p", "made", **HELD_TO_NODE)

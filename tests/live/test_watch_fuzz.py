@@ -19,7 +19,8 @@ from stromboli.live.client import Credentials, Kube
 from stromboli.live.limits import Backoff
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
-from stromboli.live.reflector import SOURCES, Reflector
+from stromboli.live.reflector import Reflector
+from stromboli.live.sources import SOURCES
 from stromboli.state.cluster import ClusterState
 from tests.builders import READS
 from tests.fuzz import CHANGES, Change, changed, tried

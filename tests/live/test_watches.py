@@ -129,7 +129,7 @@ async def test_definitions_may_go_and_come_back(
     definition = cluster.get(f"{DEFINITIONS}/{name}")
     cluster.delete(f"{DEFINITIONS}/{name}")
     kind = KINDS[resource][0]
-    said = re.compile(f"{kind}: out of step for .*{resource} are defined by: kubectl apply -f ")
+    said = re.compile(f"{kind}: out of sync for .*install the CRD of {resource} with: kubectl apply -f ")
     await until(lambda: any(map(said.match, service.unready())))
     cluster.create(
         DEFINITIONS, {key: definition[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": name}}
@@ -174,7 +174,7 @@ async def test_readiness_says_what_is_out_of_step_and_that_nobody_answers(
     cluster.disconnect()
     cluster.reconnect()
     await until(lambda: len(service.unready()) == 1)
-    assert service.unready()[0].startswith("Pod: out of step for ")
+    assert service.unready()[0].startswith("Pod: out of sync for ")
     assert "500 Fault: told to" in service.unready()[0]
     cluster.disconnect()
     await until(lambda: any(line.startswith("API server: no answer for ") for line in service.unready()))
@@ -189,7 +189,7 @@ async def test_it_says_what_the_initial_lists_wait_for(cluster: Cluster, start: 
     service = await start(wait=False)
     await until(lambda: any("403" in line for line in service.unready()))
     line = next(line for line in service.unready() if line.startswith("PodGroup: not listed for "))
-    assert "the right to list and watch podgroups comes with: helm upgrade" in line
+    assert "grant the right to list and watch podgroups with: helm upgrade" in line
     assert service.stuck() == []
     cluster.proxy.faults.clear()
     await until(lambda: service.unready() == [])

@@ -28,9 +28,10 @@ from stromboli.api.decisions import Bind, SetPodGroupStatus, SetPodUnscheduled
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.environment import Environment
-from stromboli.journal import Journal, RecordedSessions, RecordedState
+from stromboli.journal import Journal, RecordedSessions, Tape
 from stromboli.journal.writer import largest_segment
-from stromboli.simulation import workload
+from stromboli.simulation import synthetic
+from stromboli.state.cluster import ClusterState
 
 #: sessions from one whose statuses are written to the next, for the service waits a second with most of them
 _PATIENCE = 10
@@ -147,9 +148,10 @@ class Cluster:
 
     def __init__(self, load: Load, engine: Engine) -> None:
         self._load = load
-        self.state = RecordedState(("stromboli",), reads=engine.registry.reads)
-        self.journal = Journal(self.state, _KEPT)
-        self._sessions = _Timed(self.journal, self.state, engine, Environment())
+        self.state = ClusterState(("stromboli",), reads=engine.registry.reads)
+        self.tape = Tape(self.state)
+        self.journal = Journal(self.tape, _KEPT)
+        self._sessions = _Timed(self.journal, self.tape, engine, Environment())
         #: CPU seconds of the events of each step with its snapshot, and of its session
         self.applied: list[float] = []
         self.decided: list[float] = []
@@ -164,9 +166,9 @@ class Cluster:
 
     def _fill(self) -> None:
         load, state = self._load, self.state
-        state.upsert("Queue", workload.queue("default"))
+        state.upsert("Queue", synthetic.queue("default"))
         for number, name in enumerate(self._nodes):
-            state.upsert("Node", workload.node(name, {"pool": str(number % 8)}))
+            state.upsert("Node", synthetic.node(name, {"pool": str(number % 8)}))
         place = 0
         for kind, count in (("run", load.running), ("stuck", load.stuck)):
             for number in range(count // load.gang):
@@ -303,10 +305,10 @@ def cost(load: Load, engine: Engine, turns: int) -> Cost:
     gc.freeze()
     off, on, begun = [], [], []
     for _ in range(turns):
-        cluster.state.rest()
+        cluster.tape.rest()
         _turn(cluster, _PAUSE)
         off.append(_turn(cluster, _STEPS))
-        cluster.state.wants_whole = True
+        cluster.tape.wants_whole = True
         begun.append(_turn(cluster, 1))
         _turn(cluster, _PAUSE - 1)
         on.append(_turn(cluster, _STEPS))

@@ -45,7 +45,8 @@ from stromboli.live.client import Credentials, Kube
 from stromboli.live.events import Events
 from stromboli.live.mirror import Mirror
 from stromboli.live.recall import Recall
-from stromboli.live.reflector import SOURCES, Reflector
+from stromboli.live.reflector import Reflector
+from stromboli.live.sources import SOURCES
 from stromboli.metrics import Metrics
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState
@@ -227,10 +228,7 @@ async def _bind(api: Running, count: int) -> tuple[float, float]:
         Recall(kube, mirror),
         [Claims(binding, mirror, lambda: "", workers=settings.bind_connections, rate=1e9)],
         observer,
-        workers=settings.bind_connections,
-        rate=1e9,
-        assume_timeout=settings.assume_timeout,
-        pod_events=settings.pod_events,
+        settings.model_copy(update={"binds_per_second": 1e9}),
     )
     running = asyncio.create_task(binder.run())
     used, began = time.process_time(), time.monotonic()

@@ -19,8 +19,8 @@ import numpy as np
 
 from stromboli.cli.bench import measurements
 from stromboli.engine import Engine
-from stromboli.simulation import workload
-from stromboli.simulation.workload import Shape
+from stromboli.simulation import synthetic
+from stromboli.simulation.synthetic import Shape
 from stromboli.state.cluster import ClusterState
 from tests.perf.plot import Line, log_log
 
@@ -44,35 +44,35 @@ AXES = (
         50,
         "1,000 pods in 10 jobs",
         Shape.gang,
-        lambda nodes: workload.cluster(nodes, 1_000, 10, Shape.gang),
+        lambda nodes: synthetic.cluster(nodes, 1_000, 10, Shape.gang),
     ),
     Axis(
         "pods",
         1_000,
         "100 jobs, 5,000 nodes",
         Shape.gang,
-        lambda pods: workload.cluster(5_000, pods, 100, Shape.gang),
+        lambda pods: synthetic.cluster(5_000, pods, 100, Shape.gang),
     ),
     Axis(
         "queues",
         10,
         "10,000 pods in 1,000 jobs, 5,000 nodes",
         Shape.queues,
-        lambda queues: workload.cluster(5_000, 10_000, 1_000, Shape.queues, leaves=queues),
+        lambda queues: synthetic.cluster(5_000, 10_000, 1_000, Shape.queues, leaves=queues),
     ),
     Axis(
         "jobs",
         10,
         "10,000 pods, 5,000 nodes",
         Shape.gang,
-        lambda jobs: workload.cluster(5_000, 10_000, jobs, Shape.gang),
+        lambda jobs: synthetic.cluster(5_000, 10_000, jobs, Shape.gang),
     ),
 )
 
 
 def sweep(axis: Axis, runs: int) -> list[float]:
     """CPU milliseconds of the best session at each size."""
-    engine = Engine(workload.policy(axis.shape))
+    engine = Engine(synthetic.policy(axis.shape))
     out = []
     for times in TIMES:
         state = axis.cluster(times * axis.base)

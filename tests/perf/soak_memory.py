@@ -83,7 +83,7 @@ def sizes(cluster: ClusterState) -> dict[str, int]:
         "classes": len(cluster.classes.classes),
         "jobs": len(cluster.jobs.pod_groups),
         "columns": len(cluster.dimensions) - 3,
-        "strays": len(cluster._strays),
+        "strays": cluster.occupancy.strays,
         "assumed": len(cluster.assumed),
     }
 

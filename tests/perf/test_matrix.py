@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from stromboli.bench import FEATURES, Cluster, Trial, measure
 from stromboli.cli import make_app
 from stromboli.discovery import discover
 from stromboli.engine import Engine
-from stromboli.simulation.matrix import FEATURES, Cluster, Trial, measure
 from tests.perf.test_work import RANGES, check
 
 
@@ -42,9 +42,12 @@ class Calls:
             gc.enable()
 
 
-def calls(trial: Trial, nodes: int) -> dict[str, int]:
-    """Calls of a session that places pods, of one in vain, and of one with a single pod; each is the second alike."""
-    cluster = Cluster(trial, nodes, Engine(trial.policy(), registry=discover()))
+def calls(trial: Trial, nodes: int, more: str = "") -> dict[str, int]:
+    """Calls of a session that places pods, of one in vain, and of one with a single pod; each is the second alike.
+
+    `more` is added to the policy.
+    """
+    cluster = Cluster(trial, nodes, Engine(f"{trial.policy()}\n{more}", registry=discover()))
     waves: dict[str, tuple[int, int, str]] = {
         "success": (trial.pods, trial.groups, ""),
         "vain": (trial.pods, trial.groups, "" if trial.always_vain else "64"),
@@ -94,6 +97,43 @@ def test_a_pod_unlike_all_others_takes_so_many_steps(feature: str) -> None:
     )
     more = RANGES["own"]["pods"][1] - RANGES["own"]["pods"][0]
     check(RANGES["own"]["calls"], {"success": (many - few) / more}, f"{feature}: {(many - few) / more:.0f} for a pod")
+
+
+@pytest.mark.parametrize("feature", RANGES["mass"]["features"])
+def test_a_pod_that_the_budget_does_not_reach_takes_so_many_steps(feature: str) -> None:
+    def vain(pods: int) -> int:
+        trial = replace(FEATURES[feature].trial, pods=pods)
+        text = f"{trial.policy()}\nsession: {{steps: {RANGES['mass']['steps']}}}\n"
+        cluster, counter = Cluster(trial, 16, Engine(text, registry=discover())), Calls()
+        with cluster.wave(pods, pods):
+            decide = cluster.successive()
+            decide()
+            with counter.counted():
+                decide()
+        return counter.made
+
+    least, most = RANGES["mass"]["pods"]
+    more = (vain(most) - vain(least)) / (most - least)
+    check(RANGES["mass"]["calls"], {"pod": more}, f"{feature}: {more:.0f} for a pod")
+
+
+@pytest.mark.parametrize("steps", [0, 10**12], ids=["no budget", "more than enough"])
+def test_a_turn_takes_no_steps_for_what_no_pod_uses(steps: int) -> None:
+    ranges, counts = RANGES["turns"], []
+    for pods in ranges["pods"]:
+        elastic = replace(FEATURES["default, elastic"].trial, pods=pods, groups=4)
+        alone = replace(elastic, groups=pods)
+        more = f"session: {{steps: {steps}}}"
+        counts.append(
+            {
+                "success": calls(elastic, ranges["nodes"], more)["success"],
+                "vain": calls(alone, ranges["nodes"], more)["vain"],
+            }
+        )
+    few, many = counts
+    number = ranges["pods"][1] - ranges["pods"][0]
+    of_turn = {wave: (many[wave] - few[wave]) / number for wave in few}
+    check(ranges["calls"], of_turn, f"{of_turn}")
 
 
 @pytest.mark.parametrize("feature", RANGES["on_node"]["features"])

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from stromboli.bench import FEATURES, Cluster, Trial
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.kube import storage
 from stromboli.kube.dra import objects
-from stromboli.simulation.matrix import FEATURES, Cluster, Trial
 from tests import builders
 from tests.perf.test_work import RANGES, check
 

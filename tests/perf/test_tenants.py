@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from stromboli import gate
-from stromboli.api import objects
+from stromboli.api import crds, objects
 from stromboli.engine import Engine
 from stromboli.state.cluster import ClusterState
 from tests import builders
@@ -66,6 +67,107 @@ SPECS: dict[str, tuple[Callable[[int], Fields], int]] = {
 }
 
 
+def _annotated(obj: Any, **annotations: str) -> Any:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+
+
+def _group(annotations: dict[str, str] | None = None, **spec: Any) -> list[Any]:
+    """A PodGroup in its queue, and one of its pods."""
+    group = builders.pod_group("g", **spec)
+    group.metadata.annotations.update(annotations or {})
+    return [builders.queue("default"), group, builders.pod("p", "g", cpu="1m", labels={"x": "1"})]
+
+
+def _roles(count: int) -> list[Any]:
+    """Roles that attract each other, and as many that repel each other."""
+    names = [f"r{at}" for at in range(count)]
+    halves = {
+        "volcano.sh/task-topology-affinity": ",".join(names[::2]),
+        "volcano.sh/task-topology-anti-affinity": ",".join(names[1::2]),
+    }
+    pods = [
+        builders.pod(f"p-{role}", "g", cpu="1m", memory="1Mi", annotations={"volcano.sh/task-spec": role})
+        for role in names
+    ]
+    return [builders.node("n"), *_group(halves), *pods]
+
+
+def _policies(count: int) -> list[Any]:
+    """Sub groups of many keys and conditions, for many pods."""
+    conditions = [{"key": f"k{at}", "operator": "DoesNotExist"} for at in range(count)]
+    policy = {"labelSelector": {"matchExpressions": conditions}, "matchLabelKeys": ["no"]}
+    policies = [{"name": f"s{at}", **policy} for at in range(5)]
+    return [builders.node("n"), *_group(subGroupPolicy=policies), *builders.gang("g", 20, cpu="1m")]
+
+
+_VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1"}
+
+
+def _cards(pods: int, listed: int) -> list[Any]:
+    """Nodes with cards, and pods that name the cards that they may have, each others."""
+    amounts = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "800")
+    register = "GPU-{}-{},10,32768,NVIDIA-A,true,hami-core:"
+    nodes = [
+        _annotated(
+            builders.node(f"n{at}", resources=amounts),
+            **{"volcano.sh/node-vgpu-register": "".join(register.format(at, card) for card in range(8))},
+        )
+        for at in range(10)
+    ]
+    names = [",".join([*(f"x{at}" for at in range(listed)), f"GPU-0-{pod % 8}"]) for pod in range(pods)]
+    container = {"name": "main", "resources": {"requests": {"cpu": "1m"}, "limits": _VGPU}}
+    wanting = [
+        builders.pod(
+            f"v{at}",
+            "g",
+            containers=[container],
+            annotations={"volcano.sh/vgpu-use-gpuuuid": name, "nvidia.com/use-gputype": f"NVIDIA,{name}"},
+        )
+        for at, name in enumerate(names)
+    ]
+    return [*nodes, *_group(), *wanting]
+
+
+def _chain(count: int) -> list[Any]:
+    """HyperNodes one below the other."""
+
+    def below(at: int) -> Fields:
+        kind, name = ("HyperNode", f"h{at - 1:05}") if at else ("Node", "n")
+        return {"type": kind, "selector": {"exactMatch": {"name": name}}}
+
+    chain = [
+        crds.HyperNode.parse({"metadata": {"name": f"h{at:05}"}, "spec": {"tier": at + 1, "members": [below(at)]}})
+        for at in range(count)
+    ]
+    return [builders.node("n"), *chain, *_group(networkTopology={"mode": "hard", "highestTierAllowed": 100_000})]
+
+
+def _amounts(count: int) -> Fields:
+    return {f"example.com/r{at}": "1" for at in range(count)}
+
+
+_DEVICES = "{name: deviceshare, arguments: {deviceshare.VGPUEnable: true}}"
+#: by what there is much of: the objects, the plugins that read them, and how many there are
+OBJECTS: dict[str, tuple[Callable[[int], list[Any]], str, int]] = {
+    "roles": (_roles, "task-topology", 40),
+    "sub groups": (_policies, "network-topology-aware", 50),
+    "roles with a least number": (
+        lambda n: [builders.node("n"), *_group(minTaskMember={f"r{at}": 1 for at in range(n)})],
+        "priority",
+        400,
+    ),
+    "least resources": (lambda n: [builders.node("n"), *_group(minResources=_amounts(n))], "proportion", 400),
+    "resources of queues": (
+        lambda n: [builders.node("n"), *_group(), builders.queue("q", deserved=_amounts(n), capability=_amounts(n))],
+        "capacity",
+        200,
+    ),
+    "pods with cards of their own": (lambda n: _cards(n, 1), _DEVICES, 20),
+    "cards that a pod names": (lambda n: _cards(1, n), _DEVICES, 400),
+    "levels of HyperNodes": (_chain, "network-topology-aware", 100),
+}
+
+
 def calls(work: Callable[[], object]) -> int:
     """How many functions some work calls, those of C as well."""
     count = 0
@@ -119,3 +221,46 @@ def test_a_gang_that_wants_more_pods_than_there_are() -> None:
         return calls(lambda: ENGINE.decide(state.snapshot(), now=builders.NOON))
 
     assert session(100_000) <= session(100) + 10
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_twice_as_much_costs_twice_the_calls(what: str) -> None:
+    make, plugin, count = OBJECTS[what]
+    engine = Engine(
+        builders.policy("gang", "predicates").rstrip() + f"\n  - {plugin if '{' in plugin else f'name: {plugin}'}"
+    )
+
+    def work(count: int) -> tuple[int, int]:
+        """The calls of all events with the first session, and of a session after an event that is about none of it."""
+        objects, state = make(count), builders.state()
+
+        def first() -> None:
+            for obj in objects:
+                state.upsert(type(obj).__name__, gate.read(type(obj).__name__, obj))
+            engine.decide(state.snapshot(), now=builders.NOON)
+
+        def again() -> None:
+            engine.decide(state.snapshot(), now=builders.NOON)
+
+        at_first = calls(first)
+        state.upsert("Pod", builders.pod("other"))
+        return at_first, calls(again)
+
+    work(2)
+    (first, again), (first_of_twice, again_of_twice) = work(count), work(2 * count)
+    assert first_of_twice <= 2.2 * first
+    assert again_of_twice <= 2.2 * again
+
+
+def test_what_a_pod_names_is_read_once() -> None:
+    """A session with pods that name thousands of cards costs no more than one with pods that name few."""
+
+    def session(listed: int) -> int:
+        state = builders.state(_cards(3, listed))
+        engine = Engine(builders.policy("predicates").rstrip() + f"\n  - {_DEVICES}")
+        engine.decide(state.snapshot(), now=builders.NOON)
+        state.upsert("Pod", builders.pod("other"))
+        return calls(lambda: engine.decide(state.snapshot(), now=builders.NOON))
+
+    session(1)
+    assert session(1_000) <= session(10) + 3 * 1_000

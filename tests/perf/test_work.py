@@ -15,8 +15,8 @@ import yaml
 from stromboli.cli.bench import measurements
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
-from stromboli.simulation import workload
-from stromboli.simulation.workload import Shape
+from stromboli.simulation import synthetic
+from stromboli.simulation.synthetic import Shape
 from tests import builders
 from tests.extender.questions import by_name, client, published
 from tests.live.cluster import SCHEDULING, Cluster
@@ -44,8 +44,8 @@ def test_a_session_looks_at_no_more_nodes_than_it_needs(name: str) -> None:
     ranges = dict(RANGES["sessions"][name])
     size = ranges.pop("cluster")
     shape = Shape(size.pop("shape"))
-    state = workload.cluster(**size, shape=shape)
-    check(ranges, next(measurements(Engine(workload.policy(shape)), state, 1)))
+    state = synthetic.cluster(**size, shape=shape)
+    check(ranges, next(measurements(Engine(synthetic.policy(shape)).unbounded(), state, 1)))
 
 
 @pytest.mark.parametrize("name", RANGES["extender"])
@@ -55,7 +55,7 @@ async def test_answers_to_kube_scheduler_are_short(name: str) -> None:
     group = builders.pod_group("train", 2 if name == "decided" else 3)
     cluster = builders.state([builders.node(each) for each in names], builders.queue("default"), group, pods)
     question, counts = by_name(pods[0], names), {}
-    async with client(published(cluster, workload.policy(Shape.gang))) as http:
+    async with client(published(cluster, synthetic.policy(Shape.gang))) as http:
         for verb in RANGES["extender"][name]:
             counts[verb] = len((await http.post(f"/{verb}", content=question)).content)
     check(RANGES["extender"][name], counts)

@@ -16,7 +16,6 @@ from stromboli.plugin_kit.package import PackageError, write_package
 @pytest.mark.parametrize(
     ("name", "action", "group", "entry"),
     [
-        ("team-nodes", False, "plugins", "stromboli_team_nodes:TeamNodesPlugin"),
         ("plugin", False, "plugins", "stromboli_plugin:PluginPlugin"),
         ("job", True, "actions", "stromboli_job:JobAction"),
     ],
@@ -33,9 +32,17 @@ def test_what_was_written_passes_its_own_test(tmp_path: Path, name: str, action:
     assert name in (found.actions if action else found.plugins)
 
 
+def test_a_name_of_several_words_is_one_in_camel_case(tmp_path: Path) -> None:
+    # The guide in CONTRIBUTING.md, whose commands are run, passes the test of this one.
+    package = write_package("team-nodes", tmp_path, action=False)
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"] == {"stromboli.plugins": {"team-nodes": "stromboli_team_nodes:TeamNodesPlugin"}}
+    assert "team-nodes" in discover(package).plugins
+
+
 @pytest.mark.parametrize("name", ["", "Team", "team_nodes", "1st", "-team", "team-", "a b", "../team", "tëam"])
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PackageError, match="is no name"):
+    with pytest.raises(PackageError, match="is not a valid name"):
         write_package(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,10 +12,7 @@ import yaml
 
 from stromboli.api.decisions import Bind
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework.plugin import Plugin
-from stromboli.plugin_kit.surroundings import registry_with
 from stromboli.plugins.deviceshare.plugin import DeviceShare
-from stromboli.state.pods import PodRecord
 from tests import builders
 from tests.plugins.test_deviceshare import (
     IDS,
@@ -33,15 +30,6 @@ from tests.plugins.test_numaaware import aligned, topology
 
 #: names and objects of nodes, and a pod of a job by number
 World = tuple[list[Any], list[dict[str, Any]], Callable[[str, str, int], Any]]
-
-
-class Anew(Plugin):
-    """Has all nodes asked anew for every pod."""
-
-    name = "anew"
-
-    def varies(self, pod: PodRecord) -> bool:
-        return True
 
 
 def gpus(chance: random.Random, resource: str, sizes: list[str]) -> World:
@@ -105,9 +93,9 @@ WORLDS: dict[str, tuple[str, dict[str, Any], Callable[[random.Random], World]]] 
 def engine(world: str, *, anew: bool) -> Engine:
     plugin, arguments, _ = WORLDS[world]
     below: list[dict[str, Any]] = [{"name": name} for name in ("predicates", "nodeorder", "binpack")]
-    below += [{"name": plugin, "arguments": arguments}, *([{"name": "anew"}] if anew else [])]
+    below.append({"name": plugin, "arguments": arguments})
     tiers = [{"plugins": [{"name": "priority"}, {"name": "gang"}]}, {"plugins": below}]
-    return Engine(yaml.safe_dump({"actions": "allocate", "tiers": tiers}), registry=registry_with(Anew))
+    return Engine(yaml.safe_dump({"actions": "allocate", "tiers": tiers}), plain=anew)
 
 
 def binds(world: str, seed: int, *, anew: bool = False) -> tuple[list[Any], list[Bind]]:

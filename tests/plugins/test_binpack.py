@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -14,6 +14,7 @@ from stromboli.engine import Engine
 from stromboli.framework.session import Session
 from stromboli.plugins.binpack import Binpack, BinpackArguments
 from tests import builders
+from tests.fuzz import tried
 
 GPU = "nvidia.com/gpu"
 
@@ -64,7 +65,7 @@ def expected(
 amounts = st.fixed_dictionaries({"cpu": st.integers(0, 9), "memory": st.integers(0, 9), GPU: st.integers(0, 3)})
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@tried(30)
 @given(
     st.lists(st.tuples(amounts, amounts), min_size=1, max_size=4),
     amounts,

@@ -62,7 +62,7 @@ def test_a_queue_stops_at_its_capability(compatibility: Any) -> None:
         "queue a has no room in cpu",
         "wait",
     )
-    assert reason.detail == "cpu: holds 5, may have 5, 1 more asked"
+    assert reason.detail == "cpu: holds 5, may have 5, 1 more requested"
 
 
 @BOTH
@@ -127,7 +127,7 @@ def test_jobs_are_admitted_up_to_the_capability(compatibility: Any) -> None:
     assert admitted(result) == ["x", "z"]
     reason = refused(result, "y")
     assert (reason.stage.name, reason.reason) == ("Admission", "QueueCapabilityExceeded")
-    assert reason.detail == "cpu: holds 0, 3 more claimed by admitted jobs, may have 4, 2 more asked"
+    assert reason.detail == "cpu: holds 0, 3 more claimed by admitted jobs, may have 4, 2 more requested"
 
 
 @BOTH

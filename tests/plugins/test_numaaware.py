@@ -104,7 +104,7 @@ def test_cores_are_taken_whole_where_possible() -> None:
 def test_lists_of_processors() -> None:
     assert parse_cpus("0-2,5") == {0, 1, 2, 5}
     assert parse_cpus("") == frozenset()
-    with pytest.raises(ValueError, match="'a' is not the number"):
+    with pytest.raises(ValueError, match="'a' is not a CPU number"):
         parse_cpus("a-b")
 
 

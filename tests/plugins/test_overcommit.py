@@ -38,7 +38,7 @@ def test_each_admission_leaves_less_for_the_next(compatibility: Any) -> None:
     assert admitted(result) == ["a", "c"]
     reason = refused(result, "b")
     assert (reason.stage.name, reason.reason, reason.actionable) == ("Admission", "ClusterOvercommitted", "wait")
-    assert reason.message == "running pods and jobs admitted before lay claim to the cluster's cpu"
+    assert reason.message == "running pods and admitted jobs claim all of the cluster's cpu"
 
 
 @BOTH

@@ -104,7 +104,7 @@ def selectors(draw: st.DrawFn) -> dict[str, Any]:
     return {"matchLabels": draw(LABELS), "matchExpressions": listed}
 
 
-@tried(50)
+@tried(20)
 @given(st.lists(selectors(), max_size=4), st.lists(LABELS, min_size=1, max_size=4))
 def test_the_budgets_of_a_pod_are_those_that_cover_it(chosen: list[Any], labels: list[Any]) -> None:
     made = {str(at): budget(1, str(at), selector) for at, selector in enumerate(chosen)}

@@ -62,7 +62,7 @@ def test_within_a_job_its_lesser_pods_give_way(compatibility: Any) -> None:
     for wanted, expected in ((2, ["job-1"]), (1, [])):
         extra = pod("job-9", "job", priority=wanted)
         result = decide(
-            node("n", cpu="2"), *job("job", "", *pods, extra, least=3), by=PREEMPT, compatibility=compatibility
+            node("n", cpu="2"), *job("job", "", *pods, extra, least=1), by=PREEMPT, compatibility=compatibility
         )
         assert sorted(key.partition("/")[2] for key in result.session.evicted) == expected
 

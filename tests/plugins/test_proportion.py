@@ -110,7 +110,7 @@ def test_a_pod_that_does_not_fit_into_the_share_waits(compatibility: Any) -> Non
         "queue a has no room in cpu",
         "wait",
     )
-    assert reason.detail == "cpu: holds 3, deserves 4, 3 more asked"
+    assert reason.detail == "cpu: holds 3, deserves 4, 3 more requested"
 
 
 @BOTH
@@ -151,7 +151,7 @@ def test_jobs_are_admitted_up_to_the_capability(compatibility: Any) -> None:
     assert admitted(result) == ["one", "three"]
     reason = refused(result, "two")
     assert (reason.stage.name, reason.reason) == ("Admission", "QueueCapabilityExceeded")
-    assert reason.detail == "cpu: holds 0, 3 more claimed by admitted jobs, may have 4, 2 more asked"
+    assert reason.detail == "cpu: holds 0, 3 more claimed by admitted jobs, may have 4, 2 more requested"
 
 
 @BOTH

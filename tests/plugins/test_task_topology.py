@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.operation import Operation
 from stromboli.framework.registry import Registry
-from stromboli.plugins.task_topology import Plan, TaskTopology
+from stromboli.plugins.task_topology import Bucket, Roles, TaskTopology
 from tests import builders
 from tests.builders import node, pod, pod_group
 from tests.plugins.sessions import bound, policy
@@ -82,12 +82,36 @@ def test_annotations_that_name_unknown_roles_mean_nothing() -> None:
     assert set(placed.values()) == {"n0"}
 
 
-class PlainPlan(Plan):
-    """Compares all buckets for each pod."""
+class PlainBuckets:
+    """Compares all buckets for each pod, role by role."""
 
-    def most_attractive(self, role: str) -> Any:
-        order = sorted(self.buckets, key=lambda b: (-self.roles.attraction(role, b.roles), b.load, b.index))
-        return order[0] if order and self.roles.attraction(role, order[0].roles) >= 0 else None
+    def __init__(self, roles: Roles, nodes: int) -> None:
+        self.buckets: list[Bucket] = []
+        self._roles = roles
+        self._nodes = nodes
+        self._of: list[Counter[str]] = []
+
+    def attraction(self, role: str, there: Counter[str]) -> int:
+        number = self._roles.number
+        return sum(count * int(self._roles.attraction[number[role], number[other]]) for other, count in there.items())
+
+    def add(self, pod: Any, where: int, request: Any) -> int:
+        """The index of the bucket that a pod belongs into."""
+        fitting = [at for at, bucket in enumerate(self.buckets) if bucket.nodes[where]]
+        if where < 0:
+            order = [(-self.attraction(_role(pod), of), self.buckets[at].load, at) for at, of in enumerate(self._of)]
+            fitting = [at for attraction, _, at in sorted(order) if attraction <= 0]
+        if not fitting:
+            fitting = [len(self.buckets)]
+            self.buckets.append(Bucket(fitting[0], np.zeros_like(request)))
+            self._of.append(Counter())
+        bucket = self.buckets[fitting[0]]
+        self._of[bucket.index][_role(pod)] += 1
+        if where < 0:
+            bucket.request += request
+        else:
+            bucket.nodes[where] += 1
+        return bucket.index
 
 
 class PlainTaskTopology(TaskTopology):
@@ -95,18 +119,19 @@ class PlainTaskTopology(TaskTopology):
 
     def open(self, view: Any) -> None:
         super().open(view)
-        for key, plan in self._plans.items():
-            self._plans[key] = plain = PlainPlan(plan.roles)
+        #: roles of the pods that were placed, by job and node
+        self._there: defaultdict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        for key in self._planned:
+            plan, _ = self._bucket(next(iter(view.members(view.jobs[key]))))
+            assert plan is not None
+            plain = PlainBuckets(plan.roles, len(view.nodes))
             for row, old in plan.bucket_of.items():
                 where = int(view.pods.node[row])
-                known = next((b for b in plain.buckets if where >= 0 and b.nodes[where]), None)
-                bucket = known if where >= 0 else plain.most_attractive(_role(view.record(row)))
-                bucket = bucket or plain.new_bucket(view.vector(None))
-                plain.add(bucket, view.record(row), where, view.request(view.record(row)))
-                assert bucket.index == old.index
+                assert plain.add(view.record(row), where, view.request(view.record(row))) == old.index
         #: the pods that wait, by job and bucket
         self._rows: dict[tuple[str, int], list[int]] = {}
         for job, plan in self._plans.items():
+            assert plan is not None
             for row, bucket in plan.bucket_of.items():
                 if view.pods.node[row] < 0:
                     self._rows.setdefault((job, bucket.index), []).append(row)
@@ -132,20 +157,28 @@ class PlainTaskTopology(TaskTopology):
                 if other != pod.row:
                     left -= self._view.request(self._view.record(other))
                     score -= 1
-            score += bucket.nodes[row] - plan.roles.repulsion(_role(pod), plan.placed.get(row, Counter()))
+            score += bucket.nodes[row]
+            number = plan.roles.number
+            score -= sum(
+                count * plan.roles.apart[number[_role(pod)], number[role]]
+                for role, count in self._there[pod.job, row].items()
+                if role in number
+            )
             scores.append(score * (self.arguments.weight * 100.0 / plan.largest))
         return np.array(scores)
 
     def on_allocate(self, operation: Operation) -> None:
         super().on_allocate(operation)
-        for member in operation.pods:
+        for member, where in zip(operation.pods, operation.nodes, strict=True):
+            self._there[member.job, where][_role(member)] += 1
             _, bucket = self._bucket(member)
             if bucket is not None:
                 self._rows[member.job, bucket.index].remove(member.row)
 
     def on_deallocate(self, operation: Operation) -> None:
         super().on_deallocate(operation)
-        for member in operation.pods:
+        for member, where in zip(operation.pods, operation.nodes, strict=True):
+            self._there[member.job, where][_role(member)] -= 1
             _, bucket = self._bucket(member)
             if bucket is not None:
                 self._rows[member.job, bucket.index].append(member.row)

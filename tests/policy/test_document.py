@@ -11,9 +11,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stromboli.api.errors import PolicyError
+from stromboli.framework.participants import WITHOUT_SWITCH, switched
 from stromboli.framework.plugin import POINTS
-from stromboli.framework.points import WITHOUT_SWITCH, switched
-from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, Policy, load_policy
+from stromboli.policy.document import DEFAULT_POLICY, ArgumentModels, load_policy
+from stromboli.policy.model import Policy
 from stromboli.policy.switches import SWITCH_OF_KEY, SWITCHES, WITHOUT_EFFECT
 
 
@@ -193,7 +194,7 @@ class TestSwitches:
     @pytest.mark.parametrize("key", sorted(key for key in SWITCH_OF_KEY if SWITCH_OF_KEY[key] in WITHOUT_EFFECT))
     def test_one_without_effect_is_accepted_and_named(self, key: str) -> None:
         policy = load(one_plugin(f"{{name: drf, {key}: true}}"))
-        assert policy.notes == (f"{PLUGIN}.{key} has no effect: Volcano knows it, nothing here reads it",)
+        assert policy.notes == (f"{PLUGIN}.{key} has no effect: it is accepted for compatibility with Volcano only",)
 
     def test_both_spellings_may_agree(self) -> None:
         text = one_plugin("{name: gang, enableJobReady: false, enabledJobReady: false}")
@@ -202,9 +203,9 @@ class TestSwitches:
 
 PLUGIN = "tiers[0].plugins[0]"
 MISTAKES = {
-    "empty": ("", [f"actions: names no action (allowed: {ALL_ACTIONS})"]),
-    "no actions": ("tiers: []", [f"actions: names no action (allowed: {ALL_ACTIONS})"]),
-    "empty actions": ("actions: ''", [f"actions: names no action (allowed: {ALL_ACTIONS})"]),
+    "empty": ("", [f"actions: names no actions (allowed: {ALL_ACTIONS})"]),
+    "no actions": ("tiers: []", [f"actions: names no actions (allowed: {ALL_ACTIONS})"]),
+    "empty actions": ("actions: ''", [f"actions: names no actions (allowed: {ALL_ACTIONS})"]),
     "actions in a list": (
         "actions: [allocate]",
         [f"actions: should be names separated by commas, not ['allocate'] (allowed: {ALL_ACTIONS})"],
@@ -222,7 +223,7 @@ MISTAKES = {
         "- actions",
         [
             f"should be a mapping, not ['actions'] (allowed: {TOP_KEYS})",
-            f"actions: names no action (allowed: {ALL_ACTIONS})",
+            f"actions: names no actions (allowed: {ALL_ACTIONS})",
         ],
     ),
     "unknown key": (
@@ -253,11 +254,11 @@ MISTAKES = {
     ),
     "plugin twice in a tier": (
         one_plugin("{name: gang}, {name: gang}"),
-        ["tiers[0]: plugin 'gang' is given twice in one tier"],
+        ["tiers[0]: plugin 'gang' is listed twice in one tier"],
     ),
     "proportion beside hierarchical drf": (
         one_plugin("{name: proportion}, {name: drf, enableHierarchy: true}"),
-        ["tiers[0]: 'proportion' cannot share a tier with 'drf' when drf has enableHierarchy"],
+        ["tiers[0]: 'proportion' cannot be in the same tier as 'drf' with enableHierarchy"],
     ),
     "too many actions": (
         f"actions: '{', '.join(['allocate'] * 101)}'\ntiers: []",
@@ -284,7 +285,7 @@ MISTAKES = {
     ),
     "spellings that contradict": (
         one_plugin("{name: gang, enableJobOrder: true, enabledJobOrder: false}"),
-        [f"{PLUGIN}.enabledJobOrder: contradicts the other spelling of the same switch"],
+        [f"{PLUGIN}.enabledJobOrder: contradicts another spelling of the same switch"],
     ),
     "arguments not a mapping": (
         one_plugin("{name: binpack, arguments: 5}"),
@@ -292,7 +293,7 @@ MISTAKES = {
     ),
     "arguments for a plugin without": (
         one_plugin("{name: gang, arguments: {a: 1, b: 2}}"),
-        [f"{PLUGIN}.arguments: 'gang' takes no arguments, but got a, b"],
+        [f"{PLUGIN}.arguments: 'gang' takes no arguments, but has a, b"],
     ),
     "argument of the wrong type": (
         one_plugin("{name: binpack, arguments: {binpack.weight: heavy, binpack.cpu: 1}}"),
@@ -325,7 +326,7 @@ MISTAKES = {
     ),
     "configuration twice": (
         "actions: allocate\nconfigurations: [{name: preempt}, {name: preempt}]",
-        ["configurations[1]: action 'preempt' is given twice"],
+        ["configurations[1]: action 'preempt' is listed twice"],
     ),
     "argument of an action": (
         "actions: allocate\nconfigurations: [{name: preempt, arguments: {predicateErrorCacheEnable: 1}}]",
@@ -348,7 +349,7 @@ MISTAKES = {
     ),
     "a key twice": (
         "actions: allocate\ntiers: []\nactions: backfill",
-        ["line 3, column 1: 'actions' is given twice"],
+        ["line 3, column 1: duplicate key 'actions'"],
     ),
     "no YAML": (
         "actions: allocate\ntiers: [",
@@ -383,7 +384,7 @@ MISTAKES = {
     ),
     "an alias bomb": (
         "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz")),
-        ["line 15, column 12: o[1]: aliases stand for more than 100,000 nodes"],
+        ["line 15, column 12: o[1]: aliases expand to more than 100,000 nodes"],
     ),
     "a list that contains itself": ("actions: &a [*a]", ["line 1, column 14: actions[0]: 'a' contains itself"]),
     "a number without end": (
@@ -396,10 +397,10 @@ MISTAKES = {
     ),
     "a ConfigMap": (
         "kind: ConfigMap\ndata: {volcano-scheduler.conf: ''}",
-        ["an object, ConfigMap, is no policy: its policy is what stands in its data"],
+        ["is a Kubernetes object of kind ConfigMap, not a policy; the policy is the text in its data"],
     ),
-    "a Node": ("apiVersion: v1\nkind: Node", ["an object, Node, is no policy"]),
-    "two documents": ("actions: allocate\n---\nactions: backfill", ["a policy is one document, not several"]),
+    "a Node": ("apiVersion: v1\nkind: Node", ["is a Kubernetes object of kind Node, not a policy"]),
+    "two documents": ("actions: allocate\n---\nactions: backfill", ["a policy is a single YAML document, not several"]),
 }
 
 
@@ -445,7 +446,7 @@ def _config(path: Path) -> str:
 def test_what_is_wrong_everywhere_is_told_a_hundred_times() -> None:
     found = problems("actions: allocate\nconfigurations: [" + "1, " * 50_000 + "]")
     assert len(found) == 101
-    assert found[-1] == "and more"
+    assert found[-1] == "further errors are not shown"
 
 
 def test_what_an_action_must_be_told_is_asked_for_where_it_is_used() -> None:

@@ -18,13 +18,13 @@ from tests.api.test_documents import BOMB
 
 POD = "kind: Pod\nmetadata: {name: a}\n"
 MISTAKES: dict[str, tuple[str | bytes, str]] = {
-    "alias bomb": (f"kind: Pod\n{BOMB}", "aliases stand for more than 100,000 nodes"),
+    "alias bomb": (f"kind: Pod\n{BOMB}", "aliases expand to more than 100,000 nodes"),
     "deep": ("kind: Pod\nmetadata: " + "[" * 20_000, "nested more than 100 deep"),
     "contains itself": ("kind: Pod\nmetadata: &m {name: a, labels: *m}", "metadata.labels: 'm' contains itself"),
     "binary": (bytes(range(256)), "not text: byte 128 is not UTF-8"),
     "null bytes": ("kind: \0", "not valid YAML: unacceptable character"),
     "UTF-16 without a mark": ("kind: Pod".encode("utf-16-le"), "not valid YAML"),
-    "duplicate key": ("kind: Pod\nkind: Pod", "line 2, column 1: Pod: 'kind' is given twice"),
+    "duplicate key": ("kind: Pod\nkind: Pod", "line 2, column 1: Pod: duplicate key 'kind'"),
     "tab": ("kind:\n\tPod", "line 2, column 1: not valid YAML"),
     "year 0": (
         "kind: Pod\nmetadata: {name: a, creationTimestamp: 0000-01-01T00:00:00Z}",
@@ -211,7 +211,7 @@ def test_a_plugins_folder_that_is_none_is_named(tmp_path: Path, name: str) -> No
     (tmp_path / "file").write_text("")
     result = invoke("simulate", "-", "--plugins-dir", str(tmp_path / name), stdin=NODE.encode())
     assert result.exit_code == 2
-    assert f"{tmp_path}/{name}: no folder of plugins: " in result.stderr
+    assert f"{tmp_path}/{name}: cannot be read as a plugins folder: " in result.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

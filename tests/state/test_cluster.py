@@ -197,8 +197,8 @@ def test_columns_of_many_objects_are_added_once() -> None:
     """What a state is fed with costs what is in it, and not that times the number of resources."""
     nodes = [("Node", node(f"n{number}", resources={f"example.com/r{number}": "1"})) for number in range(50)]
     state, fitted = ClusterState(["stromboli"]), []
-    fit = state._fit_columns
-    state._fit_columns = lambda: fitted.append(fit())  # type: ignore[method-assign]
+    fit = state.fit_columns
+    state.fit_columns = lambda: fitted.append(fit())  # type: ignore[method-assign]
     with state.expecting(nodes):
         for kind, obj in nodes:
             state.upsert(kind, obj)

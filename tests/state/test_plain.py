@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.state.plain import NO_OBJECTS, ObjectTable
 from tests import builders
+from tests.fuzz import tried
 
 CLAIM = "ResourceClaim"
 names = st.sampled_from("abcd")
@@ -44,7 +45,7 @@ def test_an_object_is_read_by_somebody_many_calls_deep() -> None:
         assert read(300)["name"] == "c"
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@tried(20)
 @given(changes, changes, st.booleans())
 def test_changes_are_those_that_comparing_all_objects_finds(first: Any, second: Any, apart: bool) -> None:
     table = ObjectTable(CLAIM)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.api import objects
@@ -15,6 +15,7 @@ from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState
 from stromboli.state.podgroups import min_resources
 from tests import builders
+from tests.fuzz import tried
 
 #: of each resource how an amount is written, and what an amount counts
 RESOURCES = {"cpu": ("m", 1), "memory": ("", 1), "hugepages-2Mi": ("", 1000), "example.com/gpu": ("", 1000)}
@@ -123,7 +124,7 @@ pods = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
+@tried(40)
 @given(st.lists(pods, min_size=1, max_size=3))
 def test_a_pod_counts_as_plain_code_says_whatever_it_was_before(history: list[Any]) -> None:
     state = ClusterState(["stromboli"])

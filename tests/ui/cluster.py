@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from msgspec.structs import replace
 from starlette.types import ASGIApp
 
-from stromboli.board.history import History
-from stromboli.board.routes import board_routes
+from stromboli.dashboard.history import History
+from stromboli.dashboard.routes import dashboard_routes
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import OFFLINE
@@ -90,7 +90,7 @@ class Ran:
         """Its API."""
         app = FastAPI()
         app.include_router(api_routes(self, None))
-        app.include_router(board_routes(self, None, "default"))
+        app.include_router(dashboard_routes(self, None, "default"))
         return app
 
 

@@ -46,7 +46,7 @@ def test_a_map_shows_each_node_once_and_how_full_it_is() -> None:
     squares = figures.node_map(nodes).squares
     assert [square.step for square in squares] == [0, 1, 4, 0]
     assert squares[1].title == "some: 1 of 8 cpu, 1 pod, 1 of this job"
-    assert squares[2].title.endswith("takes no new pods")
+    assert squares[2].title.endswith("cordoned")
     assert len({(square.x, square.y) for square in squares}) == 4
 
 

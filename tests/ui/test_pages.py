@@ -12,7 +12,7 @@ import trustme
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stromboli.board.routes import board_routes
+from stromboli.dashboard.routes import dashboard_routes
 from stromboli.http_api import api_routes
 from stromboli.live.access import User
 from stromboli.ui import Service, make_ui
@@ -141,7 +141,7 @@ def remote(ran: Ran) -> ASGIApp:
     """The API for those who bring tokens. It stands for one that is reached by HTTPS."""
     app = FastAPI()
     app.include_router(api_routes(ran, Names()))
-    app.include_router(board_routes(ran, Names(), "default"))
+    app.include_router(dashboard_routes(ran, Names(), "default"))
 
     async def secure(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope | {"scheme": "https", "client": ("10.0.0.1", 1)}, receive, send)
@@ -210,7 +210,7 @@ async def test_the_service_is_asked_by_https_with_the_certificate_of_its_name(ra
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(pem))
     authority.cert_pem.write_to_path(str(trusted))
     app = FastAPI()
-    app.include_router(board_routes(ran, Names(), "default"))
+    app.include_router(dashboard_routes(ran, Names(), "default"))
     with served(app, certificate=pem) as address:
         port = httpx.URL(address).port
         for name, token, expected in (("localhost", "ann", 200), ("localhost", "eve", 401), ("127.0.0.1", "ann", 503)):

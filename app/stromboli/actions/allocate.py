@@ -7,8 +7,8 @@ that elastic jobs grow in turns.
 A job whose pods must stay close together, or that has sub groups, looks for a HyperNode first: gradient by gradient it
 is tried in each HyperNode, its groups within that one, each group again in the HyperNodes below. The best solution of
 the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, or
-foretold by how the first trial went (`tactics/forecast.py`), so the search goes by falling score and stops when nothing
-better can come: the outcome is that of trying them all.
+predicted from how the first trial went (`placement/score_prediction.py`), so the search goes by falling score and
+stops when nothing better can come: the outcome is that of trying them all.
 """
 
 from __future__ import annotations
@@ -30,19 +30,16 @@ from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
-from stromboli.framework.topology import Topology
 from stromboli.framework.turns import Turns
-from stromboli.tactics import domains
-from stromboli.tactics.forecast import Turn, forecast
-from stromboli.tactics.group_placement import place_as_nominated, place_group
-from stromboli.tactics.kept_room import serve_kept
-from stromboli.tactics.lending import lend
-from stromboli.tactics.queue_gates import lift_gates, waits_for_queue
-from stromboli.tactics.worksheets import JobWorksheet, Worksheet, competing, worksheet
+from stromboli.placement import domains
+from stromboli.placement.borrowing import borrow_leftover
+from stromboli.placement.groups import place_as_nominated, place_group
+from stromboli.placement.pending import PendingGroup, PendingJob, competing, pending_job
+from stromboli.placement.queue_gates import lift_gates, waits_for_queue
+from stromboli.placement.reservations import place_reserved
+from stromboli.placement.score_prediction import Turn, predict_scores
 
 _PENDING = int(PodState.Pending)
-#: jobs of which so many wait are only looked into when their turns come
-_MANY = 500
 
 
 class Allocate(Action):
@@ -50,41 +47,35 @@ class Allocate(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
-        serve_kept(session)
-        worksheets: dict[str, JobWorksheet] = {}
+        place_reserved(session)
+        pending_jobs: dict[str, PendingJob] = {}
         waiting: dict[str, list[Job]] = {}
-        known = session.view.jobs
-        candidates = known.where((known.count(PodState.Pending) > 0) | known.in_phase("", "Pending"))
-        # Most of very many may not have a turn at all.
-        later = session.bounded and len(candidates) > _MANY
-        for job in candidates:
-            if not (job.counts[_PENDING] or job.pending_phase):
-                continue
-            unseen = later and not session.in_strict_order(job.queue)
-            if self._may_compete(session, job) if unseen else self._prepare(session, job, worksheets):
+        lined_up = session.line_up(self.name, self._waiting(session))
+        for job in lined_up:
+            if self._prepare(session, job, pending_jobs):
                 waiting.setdefault(job.queue.name, []).append(job)
         turns = session.turns(self.name, waiting)
-        jobs_of = {name: [(_job_key(session, turns, job), job) for job in jobs] for name, jobs in waiting.items()}
+        turns.need_none(job for job in lined_up if job.key not in pending_jobs)
+        job_key = turns.by(session.ask.job_key)
+        jobs_of = {name: [(job_key(job), job) for job in jobs] for name, jobs in waiting.items()}
         while jobs_of:
-            jobs_of = self._serve(session, worksheets, turns, jobs_of)
+            jobs_of = self._serve(session, pending_jobs, turns, jobs_of)
             if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
                 break
-        for job, had_one in session.end_turns(self.name, turns):
-            session.view.trace.not_reached.add(job.key)
-            session.view.trace.job(job.key, reasons.not_reached(job, again=had_one))
+        session.put_off(self.name, turns)
         waits = session.behind | session.view.trace.not_reached
-        left = [session.view.jobs[key] for key in worksheets if key not in waits]
-        lend(session, left, partial(self._lend, session))
+        left = [session.view.jobs[key] for key in pending_jobs if key not in waits]
+        borrow_leftover(session, left, partial(self._lend, session))
 
     def _serve(
         self,
         session: Session,
-        worksheets: dict[str, JobWorksheet],
+        pending_jobs: dict[str, PendingJob],
         turns: Turns,
         jobs_of: dict[str, list[tuple[Any, Job]]],
     ) -> dict[str, list[tuple[Any, Job]]]:
         """Let queues and their jobs take turns until none is left but those that are put off, which are returned."""
-        ask = session.ask
+        ask, job_key = session.ask, turns.by(session.ask.job_key)
         put_off: dict[str, list[tuple[Any, Job]]] = {}
         queues: list[tuple[Any, Queue]] = []
         for name, jobs in jobs_of.items():
@@ -96,47 +87,44 @@ class Allocate(Action):
             jobs = jobs_of[queue.name]
             overused = session.ask.overused(queue)
             if overused is not None:
-                waiting = [job for _, job in (*jobs, *put_off.pop(queue.name, ()))]
-                for job in waiting:
-                    session.view.trace.job(job.key, overused)
-                turns.drop(waiting)
+                waiting = [job.key for _, job in (*jobs, *put_off.pop(queue.name, ()))]
+                session.view.trace.all_jobs([*waiting, *turns.drop_queue(queue)], overused)
                 continue
             if not jobs:
                 continue
-            if turns.puts_off_queue(queue):
+            if turns.scarce and turns.puts_off_queue(queue):
                 put_off.setdefault(queue.name, []).extend(jobs)
                 continue
             key, job = heapq.heappop(jobs)
-            strict = session.in_strict_order(queue)
-            if not strict and turns.puts_off(job):
+            if turns.scarce and not session.in_strict_order(queue) and turns.puts_off(job):
                 put_off.setdefault(queue.name, []).append((key, job))
                 heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
                 continue
-            if session.take_turn(turns, job, partial(self._take_turn, session, job, worksheets), otherwise=False):
-                heapq.heappush(jobs, (_job_key(session, turns, job), job))
-            elif strict and ask.job_missing(job) > 0:
-                behind = [other for _, other in jobs]
-                session.hold_back(behind)
-                turns.drop(behind)
+            if session.take_turn(turns, job, partial(self._take_turn, session, job, pending_jobs), otherwise=False):
+                heapq.heappush(jobs, (job_key(job), job))
+            elif session.in_strict_order(queue) and ask.job_missing(job) > 0:
+                session.hold_back(queue, [*(other.key for _, other in jobs), *turns.drop_queue(queue)])
                 jobs.clear()
-            # Whoever is left alone stays so, and needs no place in an order.
+            # A queue that is the last one left needs no place in an order.
             heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
         return put_off
 
-    def _may_compete(self, session: Session, job: Job) -> bool:
-        """Whether a job may have pods to place; `_prepare` finds out."""
-        if job.pending_phase and ("enqueue" in session.policy.actions or job.key in session.view.never_fits):
-            return False
-        return job.counts[_PENDING] > job.pending_best_effort
+    def _waiting(self, session: Session) -> Mask:
+        """The jobs that may have pods to place, shape (jobs,); `_prepare` finds out."""
+        jobs = session.view.jobs
+        waiting: Mask = jobs.now(jobs.count(PodState.Pending), lambda job: job.counts[_PENDING]) > 0
+        if "enqueue" in session.policy.actions:
+            return waiting & ~jobs.now_in_phase("", "Pending")
+        return waiting | (jobs.now_in_phase("", "Pending") & ~jobs.aside)
 
-    def _prepare(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:
+    def _prepare(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         """Find out which pods of a job may be placed; whether there are any."""
-        sheet = session.attempt(job, partial(self._worksheet, session, job), otherwise=None)
+        sheet = session.attempt(job, partial(self._pending_job, session, job), otherwise=None)
         if sheet:
-            worksheets[job.key] = sheet
+            pending_jobs[job.key] = sheet
         return bool(sheet)
 
-    def _worksheet(self, session: Session, job: Job) -> JobWorksheet | None:
+    def _pending_job(self, session: Session, job: Job) -> PendingJob | None:
         """The pods of a job that may be placed; None when the job has to wait."""
         if job.pending_phase:
             if "enqueue" in session.policy.actions or job.key in session.view.never_fits:
@@ -155,17 +143,15 @@ class Allocate(Action):
             return None
         gated = [pod for pod in pods if pod.pod_class.gated]
         if not gated:
-            return worksheet(session, job, pods)
+            return pending_job(session, job, pods)
         for pod in gated:
             session.view.trace.pod(pod.row, reasons.gated(pod))
         lift_gates(session, job, [pod for pod in gated if waits_for_queue(pod)])
-        return worksheet(session, job, [pod for pod in pods if not pod.pod_class.gated])
+        return pending_job(session, job, [pod for pod in pods if not pod.pod_class.gated])
 
-    def _take_turn(self, session: Session, job: Job, worksheets: dict[str, JobWorksheet]) -> bool:
+    def _take_turn(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
-        if job.key not in worksheets and not self._prepare(session, job, worksheets):
-            return False
-        sheet = worksheets[job.key]
+        sheet = pending_jobs[job.key]
         if not needs_domain(job):
             return self._place_anywhere(session, sheet)
         solution = _Search(session, job).solve(sheet)
@@ -175,13 +161,13 @@ class Allocate(Action):
                 session.view.trace.job(job.key, domains.no_domain(session, job, tier))
             return False
         solution.apply()
-        worksheets[job.key] = solution.sheet
+        pending_jobs[job.key] = solution.sheet
         if session.ask.job_missing(job) > 0:
             return False
-        solution.commit(session.view.topology, job)
+        solution.commit(job)
         return bool(solution.sheet)
 
-    def _lend(self, session: Session, job: Job, sheet: JobWorksheet, spare: Mask) -> None:
+    def _lend(self, session: Session, job: Job, sheet: PendingJob, spare: Mask) -> None:
         """Try a job on spare nodes only; what is only promised a place gives it back."""
         if needs_domain(job):
             if spare.all():
@@ -195,7 +181,7 @@ class Allocate(Action):
         else:
             statement.commit()
 
-    def _place_anywhere(self, session: Session, sheet: JobWorksheet) -> bool:
+    def _place_anywhere(self, session: Session, sheet: PendingJob) -> bool:
         group = sheet.first
         statement = None
         if group.sub_job.nominated_hyper_node != NOWHERE:
@@ -208,11 +194,6 @@ class Allocate(Action):
         statement.commit()
         group.sub_job.nominated_hyper_node = NOWHERE
         return bool(sheet)
-
-
-def _job_key(session: Session, turns: Turns, job: Job) -> tuple[object, ...]:
-    """The place of a job in its queue."""
-    return turns.job_key(job, session.ask.job_key(job))
 
 
 def needs_domain(job: Job) -> bool:
@@ -228,9 +209,7 @@ class _Solution:
     score: float
     statement: Statement
     #: what is left to place
-    sheet: JobWorksheet
-    #: the HyperNode of each group that got places, by uid
-    of_groups: dict[str, int]
+    sheet: PendingJob
     #: how it came about; empty when a group got no places that might get some elsewhere
     turns: list[Turn]
     #: what to do again when it was withdrawn
@@ -252,14 +231,10 @@ class _Solution:
         self.statement.recover(self.withdrawn)
         self.withdrawn = ()
 
-    def commit(self, tree: Topology, job: Job) -> None:
+    def commit(self, job: Job) -> None:
         """Decide for it: from now on the job is where it is."""
+        self.statement.locate(job, self.hyper_node)
         self.statement.commit()
-        job.allocated_hyper_node = tree.lca(job.allocated_hyper_node, self.hyper_node)
-        for uid, hyper_node in self.of_groups.items():
-            sub_job = job.sub_jobs[uid]
-            sub_job.allocated_hyper_node = tree.lca(sub_job.allocated_hyper_node, hyper_node)
-            sub_job.nominated_hyper_node = NOWHERE
 
 
 @dataclass(slots=True)
@@ -286,7 +261,7 @@ class _Search:
         self._session = session
         self._job = job
 
-    def solve(self, sheet: JobWorksheet) -> _Solution | None:
+    def solve(self, sheet: PendingJob) -> _Solution | None:
         """The best solution of the first gradient that has one; it may have to be applied."""
         session, job = self._session, self._job
         if not any(map(self._may_start, sheet)):
@@ -305,7 +280,7 @@ class _Search:
                 return best
         return None
 
-    def _may_start(self, group: Worksheet) -> bool:
+    def _may_start(self, group: PendingGroup) -> bool:
         """Whether a group has as many pods as it needs; one that may lie anywhere is tried, to find out why not."""
         sub_job, tree = group.sub_job, self._session.view.topology
         if sub_job.nominated_hyper_node != NOWHERE or sub_job.highest_tier is None:
@@ -313,14 +288,14 @@ class _Search:
         anywhere = sub_job.highest_tier >= tree.tiers[tree.top]
         return bool(anywhere) or len(group.left()) >= domains.least_placements(self._session, sub_job)
 
-    def _nominated(self, sheet: JobWorksheet) -> int:
+    def _nominated(self, sheet: PendingJob) -> int:
         """The HyperNode around those that were nominated for groups."""
         found = NOWHERE
         for group in sheet:
             found = self._session.view.topology.lca(found, group.sub_job.nominated_hyper_node)
         return found
 
-    def _best(self, sheet: JobWorksheet, candidates: Rows) -> _Solution | None:
+    def _best(self, sheet: PendingJob, candidates: Rows) -> _Solution | None:
         """The solution with the highest score, of equals the one in the first HyperNode."""
         best: _Solution | None = None
         left = _by_promise(candidates, self._highest_scores(sheet, candidates))
@@ -346,9 +321,9 @@ class _Search:
         """HyperNodes that are left to try, by the score that they will have by the turns of a solution."""
         candidates = np.array([hyper_node for hyper_node, _ in left], np.intp)
         solution.withdraw()
-        return _by_promise(candidates, forecast(self._session, solution.turns, candidates))
+        return _by_promise(candidates, predict_scores(self._session, solution.turns, candidates))
 
-    def _highest_scores(self, sheet: JobWorksheet, candidates: Rows) -> Vector:
+    def _highest_scores(self, sheet: PendingJob, candidates: Rows) -> Vector:
         """Bounds of the score in each HyperNode, infinite where none is known.
 
         A job's score is the sum over the turns of its groups, and only a job without sub groups needs just one. In a
@@ -367,44 +342,39 @@ class _Search:
         of_all = session.ask.hyper_node_scores(sub_job, np.arange(len(tree)))
         return np.array([of_all[tree.below(hyper_node)].max() for hyper_node in candidates.tolist()])
 
-    def _try(self, sheet: JobWorksheet, hyper_node: int) -> _Solution | None:
+    def _try(self, sheet: PendingJob, hyper_node: int) -> _Solution | None:
         """Place groups below a HyperNode until the job is ready; None, and nothing done, when that is impossible."""
         session, job = self._session, self._job
-        before = {uid: sub_job.allocated_hyper_node for uid, sub_job in job.sub_jobs.items()}
-        statement, score, of_groups = session.statement(), 0.0, {}
+        statement, score = session.statement(), 0.0
         turns: list[Turn | None] = []
-        try:
-            while sheet:
-                group = sheet.pop()
-                placed = self._place_group(group, hyper_node)
-                if placed is None:
-                    if self._may_start(group):
-                        turns.append(None)
-                    continue
-                turns.append(placed.turn)
-                statement.merge(placed.statement)
-                score += placed.score
-                of_groups[group.sub_job.uid] = group.sub_job.allocated_hyper_node
-                sheet.push(group)
-                if session.ask.job_missing(job) <= 0:
-                    break
-        finally:
-            for uid, allocated in before.items():
-                job.sub_jobs[uid].allocated_hyper_node = allocated
+        while sheet:
+            group = sheet.pop()
+            placed = self._place_group(group, hyper_node)
+            if placed is None:
+                if self._may_start(group):
+                    turns.append(None)
+                continue
+            turns.append(placed.turn)
+            statement.merge(placed.statement)
+            score += placed.score
+            sheet.push(group)
+            if session.ask.job_missing(job) <= 0:
+                break
+        statement.end_attempt()
         if statement and (session.ask.job_missing(job) <= 0 or session.ask.job_pipelined(job)):
             smooth = [turn for turn in turns if turn is not None]
-            return _Solution(hyper_node, score, statement, sheet, of_groups, smooth if smooth == turns else [])
+            return _Solution(hyper_node, score, statement, sheet, smooth if smooth == turns else [])
         statement.discard()
         return None
 
-    def _place_group(self, group: Worksheet, root: int) -> _Placed | None:
+    def _place_group(self, group: PendingGroup, root: int) -> _Placed | None:
         """Place pods of a group in the best HyperNode of the first gradient below `root` that takes them."""
         session, sub_job = self._session, group.sub_job
         nominated = sub_job.nominated_hyper_node
         if root in session.view.topology.ancestors(nominated):
             statement = place_as_nominated(session, group)
             if statement:
-                sub_job.allocated_hyper_node = session.view.topology.lca(sub_job.allocated_hyper_node, nominated)
+                statement.locate(sub_job, nominated)
                 return _Placed(statement, 0.0, None)
         least = domains.least_placements(session, sub_job)
         for gradient in domains.gradients(session, sub_job, root):
@@ -418,7 +388,7 @@ class _Search:
                 if statement:
                     turn = Turn.of(statement, sub_job, least, tried=trial.at - group.at)
                     group.at = trial.at
-                    sub_job.allocated_hyper_node = session.view.topology.lca(sub_job.allocated_hyper_node, hyper_node)
+                    statement.locate(sub_job, hyper_node)
                     return _Placed(statement, float(scores[best]), turn)
                 candidates = np.delete(candidates, best)
         return None

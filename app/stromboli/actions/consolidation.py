@@ -1,8 +1,8 @@
 """consolidation: moves running pods so that a job fits which fits nowhere as things are.
 
-The room is there, but in pieces. Pods move only if each has another place, which is kept until its replacement comes:
-as the job's own places are. Nobody loses out but for the restart, so shares and priorities have no say; who must not be
-evicted stays where it is.
+The room is there, but in pieces. Pods move only if each has another place, which is kept until its replacement comes,
+as the job's own places are. A moved pod loses nothing but its progress, so shares and priorities have no say; pods that
+must not be evicted stay where they are.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
+from stromboli.eviction.eligibility import HELD
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.pod_index import PodIndex
+from stromboli.eviction.preemptors import starving
+from stromboli.eviction.relocation import MovePolicy, Relocation, kind
 from stromboli.framework.action import Action
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
-from stromboli.tactics.candidates import HELD, starving
-from stromboli.tactics.holders import Holders, Releasable
-from stromboli.tactics.relocation import MovingWay, Relocation, kind
 
 
 class ConsolidationArguments(Arguments):
@@ -45,9 +47,9 @@ class Consolidation(Action):
             return
         arguments = session.policy.action_arguments.get(self.name, ConsolidationArguments())
         assert isinstance(arguments, ConsolidationArguments)
-        way = MovingWay(self.name, arguments.most, arguments.keeping)
-        holders = Holders(session, HELD)
-        releasable = holders.releasable(np.ones(len(holders.rows), np.bool_))
+        policy = MovePolicy(self.name, arguments.most, session.rules.whole_gang_eviction, arguments.keeping)
+        pod_index = PodIndex(session, HELD)
+        held_amounts = HeldAmounts(session, pod_index, np.ones(len(pod_index.rows), np.bool_))
         hopeless: set[Hashable] = set()
         queues: list[tuple[Any, Queue]] = [
             (session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in waiting
@@ -60,18 +62,18 @@ class Consolidation(Action):
             if not jobs or session.ask.overused(queue) is not None:
                 continue
             job = jobs.pop()
-            session.attempt(job, partial(self._serve, session, way, job, releasable, hopeless), otherwise=None)
+            session.attempt(job, partial(self._serve, session, policy, job, held_amounts, hopeless), otherwise=None)
             heapq.heappush(queues, (session.ask.queue_key(queue), queue))
 
     def _serve(
-        self, session: Session, way: MovingWay, job: Job, releasable: Releasable, hopeless: set[Hashable]
+        self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts, hopeless: set[Hashable]
     ) -> None:
-        """Move pods for a job, unless room was made for it already or somebody like it found none."""
+        """Move pods for a job, unless room was made for it already or an equal job found none."""
         if has_topology(job) or job.key in session.keeper.kept:
             return
         if any(kind(session, job, pod) in hopeless for pod in session.view.pending(job)):
             return
-        relocation = Relocation(session, way, job, releasable)
+        relocation = Relocation(session, policy, job, held_amounts)
         if relocation.run():
             hopeless.clear()
         elif relocation.hopeless is not None:

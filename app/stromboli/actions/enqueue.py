@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from stromboli.api.pod_state import ALLOCATED_STATES
+from stromboli.api.resources import Mask
 from stromboli.framework.action import Action
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
@@ -22,13 +23,13 @@ class Enqueue(Action):
 
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Any, Job]]] = {}
-        anew, jobs = session.rules.admission, session.view.jobs
-        idle = jobs.in_phase("Running", "Unknown") & (jobs.count(*ALLOCATED_STATES) == 0)
-        for job in jobs.where(jobs.in_phase("", "Pending", "Inqueue") | idle):
-            if anew and job.phase in ("Running", "Unknown") and job.allocated_count == 0:
+        jobs_of: dict[str, list[Job]] = {}
+        for job in session.line_up(self.name, self._waiting(session)):
+            if not (job.pending_phase or _only_says_so(job)):
                 job.phase = "Pending"
-            if (job.pending_phase or _only_says_so(job)) and job.key not in session.view.never_fits:
-                waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
+            waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
+            jobs_of.setdefault(job.queue.name, []).append(job)
+        turns = session.turns(self.name, jobs_of)
         queues: list[tuple[Any, Queue]] = []
         for name in waiting:
             queue = session.view.queues[name]
@@ -39,12 +40,24 @@ class Enqueue(Action):
             _, queue = heapq.heappop(queues)
             of_queue = waiting[queue.name]
             _, job = heapq.heappop(of_queue)
-            session.attempt(job, partial(self._admit, session, job), otherwise=None)
+            session.take_turn(turns, job, partial(self._admit, session, job), otherwise=None)
             if job.pending_phase and session.in_strict_order(queue):
-                session.hold_back(behind for _, behind in of_queue)
+                session.hold_back(queue, [*(behind.key for _, behind in of_queue), *turns.drop_queue(queue)])
                 continue
             if of_queue:
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
+        session.put_off(self.name, turns)
+
+    def _waiting(self, session: Session) -> Mask:
+        """The jobs that are not admitted as they are, shape (jobs,)."""
+        jobs = session.view.jobs
+        waiting: Mask = jobs.now_in_phase("", "Pending")
+        if jobs.claims is not None:
+            waiting = waiting | (jobs.now_in_phase("Inqueue") & ~jobs.claims)
+        if session.rules.admission:
+            idle = jobs.now(jobs.count(*ALLOCATED_STATES), lambda job: job.allocated_count) == 0
+            waiting = waiting | (jobs.now_in_phase("Running", "Unknown") & idle)
+        return waiting & ~jobs.aside
 
     def _admit(self, session: Session, job: Job) -> None:
         reason = session.ask.closed(job.queue)

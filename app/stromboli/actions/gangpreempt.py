@@ -1,26 +1,31 @@
 """gangpreempt: a starving job evicts gangs of its own queue that are less important, to get all its places at once.
 
-Other than preempt it finds places for all pods together, in one HyperNode where the job asks for that, and evicts in
-bundles: first what gangs can lose and still run, then whole gangs. The HyperNode is remembered: allocate of the next
-session tries each pod first where room was made for it.
+Unlike preempt it finds places for all pods together, in one HyperNode where the job asks for that. Pods that gangs can
+spare are evicted before whole gangs. The HyperNode is remembered: allocate of the next session tries each pod first
+where room was made for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
 from pydantic import BaseModel
 
-from stromboli.api.resources import Rows, Vector
+from stromboli.api.resources import Mask, Vector
+from stromboli.eviction import first_fit
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.eligibility import HELD
+from stromboli.eviction.first_fit import Bundle, GangFirstFitPolicy
+from stromboli.eviction.gang_policy import GangEvictionArguments
+from stromboli.eviction.gang_search import evict_for_gang
+from stromboli.eviction.ordering import Reversed
+from stromboli.eviction.pod_index import PodIndex
+from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action
+from stromboli.framework.job import Job
 from stromboli.framework.session import Session
-from stromboli.tactics.bundles import Bundle
-from stromboli.tactics.candidates import HELD, Reversed, preempting
-from stromboli.tactics.cheapest import Market
-from stromboli.tactics.gang_victims import GangEvictionArguments, GangWay, serve_gang
-from stromboli.tactics.holders import Holders
 
 
 class GangPreempt(Action):
@@ -32,29 +37,26 @@ class GangPreempt(Action):
         if not waiting:
             return
 
-        holders = Holders(session, HELD)
-        market = Market(session, holders, self.name, "preemptable") if session.rules.evict_only_what_helps else None
-        way = GangWay(self.name, reclaiming=False, holders=holders, order=partial(LastJobFirst, session), market=market)
-        priorities = session.view.jobs.priority[holders.job]
-        turns = session.turns(self.name, waiting)
+        pod_index = PodIndex(session, HELD)
+        search = self._search(session, pod_index)
+        priorities = session.view.jobs.priority[pod_index.job]
+        turns = session.turns(self.name, waiting, search_steps(session))
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
-            in_queue = (holders.queue == queue.index) & holders.may_go_for(queue)
+            in_queue = (pod_index.queue == queue.index) & pod_index.may_go_for(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                serve_gang(session, way, turns, job, in_queue & (priorities < job.priority))
+                turn = partial(search, job, in_queue & (priorities < job.priority))
+                session.serve(turns, job, turn, search_steps(session))
         session.end_turns(self.name, turns)
 
+    def _search(self, session: Session, pod_index: PodIndex) -> Callable[[Job, Mask], None]:
+        """What evicts for a job, given the indexed pods that may be evicted."""
+        if session.rules.evict_only_what_helps:
+            return partial(evict_for_gang, PreemptionContext(session, pod_index, self.name, "preemptable"))
+        policy = GangFirstFitPolicy(self.name, "preemptable", pod_index, partial(_last_job_first, session))
+        return partial(first_fit.evict_for_gang, session, policy)
 
-class LastJobFirst:
-    """The order in which bundles go: those of the job that is served last first."""
 
-    def __init__(self, session: Session, need: Vector) -> None:
-        self._session = session
-
-    def key(self, bundle: Bundle) -> tuple[Reversed]:
-        """See `Order`."""
-        return (Reversed(self._session.ask.job_key(bundle.job)),)
-
-    def soonest(self, jobs: Rows, *, whole: bool) -> Iterator[tuple[tuple[()], int]]:
-        """See `Order`. It takes plugins to know."""
-        return (((), job) for job in jobs.tolist())
+def _last_job_first(session: Session, bundle: Bundle, need: Vector) -> tuple[Reversed]:
+    """The order in which Volcano evicts bundles: those of the job that is served last first."""
+    return (Reversed(session.ask.job_key(bundle.job)),)

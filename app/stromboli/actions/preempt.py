@@ -7,23 +7,26 @@ starves, which is kept when the job may then run. Then pods within each job that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
-from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Stage
+from stromboli.eviction import first_fit
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.eligibility import HELD
+from stromboli.eviction.first_fit import FirstFit, FirstFitPolicy, may_preempt_again
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.pod_eviction import evict_for_pods, evict_within
+from stromboli.eviction.pod_index import PodIndex
+from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
-from stromboli.framework.turns import Turns
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import HELD, preempting, search_steps
-from stromboli.tactics.cheapest import Market, serve_cheaply
-from stromboli.tactics.holders import Holders
-from stromboli.tactics.victims import CHOICES, Search, Way, serve
 
 
 class PreemptArguments(ErrorCacheArguments):
@@ -51,13 +54,14 @@ class Preempt(Action):
         waiting = self._starving(session)
         if not waiting:
             return
-        turns = session.turns(self.name, waiting)
-        holders = Holders(session, HELD)
-        for _, queue in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
-            jobs = waiting[queue]
-            self._between_jobs(session, holders, turns, session.view.queues[queue], jobs)
-            for job in jobs:
-                session.attempt(job, partial(self._within_job, session, holders, job), otherwise=None)
+        turns = session.turns(self.name, waiting, search_steps(session))
+        search = self._search(session)
+        for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
+            search.begin(session.view.queues[name])
+            for job in turns.in_order(waiting[name], session.ask.job_key):
+                session.serve(turns, job, partial(search.between_jobs, job), search_steps(session))
+            for job in waiting[name]:
+                session.attempt(job, partial(search.within_job, job), otherwise=None)
         session.end_turns(self.name, turns)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
@@ -65,59 +69,71 @@ class Preempt(Action):
         waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in preempting(session).items()}
         return {name: jobs for name, jobs in waiting.items() if jobs}
 
-    def _between_jobs(self, session: Session, holders: Holders, turns: Turns, queue: Queue, jobs: list[Job]) -> None:
+    def _search(self, session: Session) -> _AtMinCost | _FirstFit:
         if session.rules.evict_only_what_helps:
-            self._cheaply(session, Market(session, holders, self.name, "preemptable"), turns, jobs)
-            return
-        way = self._way(session)
-        releasable = holders.releasable((holders.queue == queue.index) & holders.may_go_for(queue))
-        for job in turns.in_order(jobs, session.ask.job_key):
-            turn = partial(serve, session, way, job, partial(self._preemptors, session, job), releasable)
-            session.serve(turns, job, turn, search_steps(session))
+            return _AtMinCost(session, self.name)
+        arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
+        assert isinstance(arguments, PreemptArguments)
+        compared = arguments.choices(len(session.view.nodes)) if arguments.compare_nodes else 0
+        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared))
 
-    def _cheaply(self, session: Session, market: Market, turns: Turns, jobs: list[Job]) -> None:
-        def turn(job: Job) -> None:
-            serve_cheaply(market, job, list(self._preemptors(session, job)))
 
-        for job in turns.in_order(jobs, session.ask.job_key):
-            session.serve(turns, job, partial(turn, job), search_steps(session))
+class _AtMinCost:
+    """Pods are evicted at the least cost, and only where the preemptors then fit."""
 
-    def _preemptors(self, session: Session, job: Job) -> Iterator[PodRecord]:
-        """The pods of a job that may evict others, in order."""
-        return (pod for pod in _in_order(session, job) if _eligible(session, pod))
+    def __init__(self, session: Session, action: str) -> None:
+        self._session = session
+        self._action = action
+        self._pod_index = PodIndex(session, HELD)
 
-    def _within_job(self, session: Session, holders: Holders, job: Job) -> None:
-        """Pods evict others of their own job, until one finds no place."""
-        if session.rules.evict_only_what_helps and not job.allocated_count:
-            return
+    def begin(self, queue: Queue) -> None:
+        self._context = PreemptionContext(self._session, self._pod_index, self._action, "preemptable")
+
+    def between_jobs(self, job: Job) -> None:
+        """Pods of a job evict less important ones of others."""
+        evict_for_pods(self._context, job, [pod for pod in _in_order(self._session, job) if _may_preempt(pod)])
+
+    def within_job(self, job: Job) -> None:
+        """Pods of a job evict less important ones of it."""
+        pods = _in_order(self._session, job) if job.allocated_count else []
+        evict_within(self._context, job, takewhile(_may_preempt, pods))
+
+
+class _FirstFit:
+    """Pods are evicted on the first node that works."""
+
+    def __init__(self, session: Session, policy: FirstFitPolicy) -> None:
+        self._session = session
+        self._policy = policy
+        self._pod_index = PodIndex(session, HELD)
+
+    def begin(self, queue: Queue) -> None:
+        index = self._pod_index
+        self._held = HeldAmounts(self._session, index, (index.queue == queue.index) & index.may_go_for(queue))
+
+    def between_jobs(self, job: Job) -> None:
+        """Pods of a job evict pods of others."""
+        first_fit.evict_for_pods(self._session, self._policy, job, partial(self._preemptors, job), self._held)
+
+    def within_job(self, job: Job) -> None:
+        """Pods of a job evict others of it, until one finds no place."""
+        session, index = self._session, self._pod_index
         pods = _in_order(session, job)
         if not pods:
             return
-        way, releasable = (
-            self._way(session, own_job=True),
-            holders.releasable((holders.job == job.index) & holders.may_go_for(job.queue)),
-        )
+        policy = replace(self._policy, own_job=True)
+        held = HeldAmounts(session, index, (index.job == job.index) & index.may_go_for(job.queue))
         for pod in pods:
             statement = session.statement()
-            if not _eligible(session, pod) or not Search(session, way, job, pod, releasable).place(statement):
+            if not self._eligible(pod) or not FirstFit(session, policy, job, pod, held).place(statement):
                 return
             session.promise(job, [statement])
 
-    def _way(self, session: Session, *, own_job: bool = False) -> Way:
-        strict = session.rules.evict_only_what_helps
-        arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
-        assert isinstance(arguments, PreemptArguments)
-        compared = arguments.compare_nodes
-        return Way(
-            action=self.name,
-            point="preemptable",
-            scored=True,
-            checked=True,
-            sparing=strict or compared,
-            choices=arguments.choices(len(session.view.nodes)) if compared else CHOICES if strict else 1,
-            own_job=own_job,
-            needs_victims=compared and not strict,
-        )
+    def _preemptors(self, job: Job) -> Iterator[PodRecord]:
+        return (pod for pod in _in_order(self._session, job) if self._eligible(pod))
+
+    def _eligible(self, pod: PodRecord) -> bool:
+        return _may_preempt(pod) and (not pod.nominated_node or may_preempt_again(self._session, pod))
 
 
 def _in_order(session: Session, job: Job) -> list[PodRecord]:
@@ -125,42 +141,6 @@ def _in_order(session: Session, job: Job) -> list[PodRecord]:
     return session.ask.in_task_order([pod for pod in session.view.pending(job) if not pod.pod_class.gated])
 
 
-def _eligible(session: Session, pod: PodRecord) -> bool:
-    """Whether a pod may evict others at all."""
-    if pod.pod_class.spec.preemption_policy == "Never":
-        return False
-    if session.rules.evict_only_what_helps or not pod.nominated_node:
-        # A place that others already left for the pod is found as one that nobody has to leave.
-        return True
-    return _may_preempt_again(session, pod)
-
-
-def _may_preempt_again(session: Session, pod: PodRecord) -> bool:
-    """Whether a pod that others were evicted for may evict more, as Volcano has it.
-
-    It may when its nominated node refuses it, room aside, and none of the victims is still on its way out there. A
-    pod that no action asked the predicates about yet counts as refused.
-    """
-    node = session.view.nodes.facts.index.get(pod.nominated_node)
-    if node is None:
-        return False
-    why = session.view.trace.pods.get(pod.row)
-    asked = pod.row in session.ledger.tried or (why is not None and why.stage is Stage.Placement)
-    if (asked or not session.kernel.filters) and session.kernel.feasible(pod)[node]:
-        return False
-    return not any(_leaves_for_another(other, pod) for other in _terminating(session, node))
-
-
-def _terminating(session: Session, node: int) -> list[PodRecord]:
-    pods = session.view.pods
-    return session.view.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
-
-
-def _leaves_for_another(pod: PodRecord, preemptor: PodRecord) -> bool:
-    """Whether a pod was evicted by a scheduler and is less important than a preemptor."""
-    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
-    return (
-        (pod.spec_priority or 0) < (preemptor.spec_priority or 0)
-        and target is not None
-        and (target.status, target.reason) == ("True", "PreemptionByScheduler")
-    )
+def _may_preempt(pod: PodRecord) -> bool:
+    """Whether a pod may evict others at all; a place that others left for it already is found as free."""
+    return pod.pod_class.spec.preemption_policy != "Never"

@@ -1,6 +1,6 @@
 """shuffle: evicts the pods that plugins want to see elsewhere, for the good of the cluster.
 
-Under strict rules nobody goes who must not be evicted, and no gang falls below its minimum.
+Under strict rules no protected pod is evicted, and no gang falls below its minimum.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.pod_state import PodState
+from stromboli.eviction.eligibility import agrees
 from stromboli.framework.action import Action
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import agrees
 
 
 class Shuffle(Action):

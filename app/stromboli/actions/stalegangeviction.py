@@ -2,7 +2,7 @@
 
 Such a gang does no work, but holds its places. It has a grace period to become complete again, which begins when a
 session first finds it short; a restart of the service begins it anew. The rest then goes as a whole, also the pods of
-jobs that are never evicted for others, but nobody whom the cluster itself needs.
+jobs that are never evicted for others, but no pods that the cluster itself needs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
 from stromboli.api.pod_state import ALLOCATED_STATES
+from stromboli.eviction.eligibility import HELD, critical
 from stromboli.framework.action import Action
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
-from stromboli.tactics.candidates import HELD, critical
 
 
 class StaleGangEvictionArguments(Arguments):

@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a CRD says besides the schema."""
+    """The parts of a CRD besides its schema."""
 
     model: type[crds.KubeObject]
     scope: str
@@ -78,7 +78,7 @@ DEFINITIONS = (
 
 
 def _at_most(smaller: str, larger: str, amounts: str, limits: str) -> dict[str, str]:
-    """A rule that no amount is above the limit of the same resource, where there is one."""
+    """A rule that no amount exceeds the limit of the same resource, if there is one."""
     above = f"quantity(string({amounts}[r])).isGreaterThan(quantity(string({limits}[r])))"
     guards = " || ".join(f"!has({part})" for part in _parents(amounts) + _parents(limits))
     return {
@@ -88,13 +88,13 @@ def _at_most(smaller: str, larger: str, amounts: str, limits: str) -> dict[str, 
 
 
 def _parents(path: str) -> list[str]:
-    """`self.a.b` -> `self.a`, `self.a.b`: what must be there before the path can be read."""
+    """`self.a.b` -> `self.a`, `self.a.b`: the paths that must exist before the last can be read."""
     parts = path.split(".")
     return [".".join(parts[:end]) for end in range(2, len(parts) + 1)]
 
 
 _GUARANTEE = "self.guarantee.resource"
-#: rules across fields, by the model that they are about
+#: validation rules across fields, by model
 RULES: Mapping[type[crds.KubeModel], tuple[dict[str, str], ...]] = {
     crds.Queue: (
         {
@@ -119,7 +119,7 @@ RULES: Mapping[type[crds.KubeModel], tuple[dict[str, str], ...]] = {
     ),
     crds.RegexMatch: (
         {
-            # an expression that does not compile is an error of the rule, which refuses the object
+            # an expression that does not compile is an error of the rule, which rejects the object
             "rule": "''.matches(self.pattern) in [true, false]",
             "message": "pattern must be a regular expression (RE2)",
         },
@@ -128,7 +128,7 @@ RULES: Mapping[type[crds.KubeModel], tuple[dict[str, str], ...]] = {
 
 
 class _StructuralSchema(GenerateJsonSchema):
-    """JSON schema as a CRD wants it: absent instead of null, defaults and bounds only as `crds.crd` says."""
+    """JSON schema as a CRD needs it: absent instead of null, with the defaults and bounds of `crds.crd` only."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -163,7 +163,7 @@ def open_api_schema(model: type[crds.KubeObject]) -> dict[str, Any]:
 
 
 def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
-    """The schema with every `$ref` replaced by what it points to; keys beside a reference win."""
+    """The schema with every `$ref` resolved; keys beside a reference take precedence."""
     if isinstance(node, list):
         return [_inline(item, definitions) for item in node]
     if not isinstance(node, dict):
@@ -222,7 +222,7 @@ def files() -> dict[str, str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without anchors: a rule or pattern that occurs twice is written twice."""
+    """YAML without anchors: repeated rules and patterns are written out."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What a session decides: instructions that a shell carries out, and nothing else leaves the core."""
+"""The decisions of a session: instructions for the service to carry out, and the only output of the core."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from msgspec import Struct
 
 from stromboli.api import keys
 from stromboli.api.crds import Condition, PodGroupStatus
+from stromboli.api.keys import namespace_of
+
+#: a PodGroup that may not be named
+FOREIGN_POD_GROUP = "a PodGroup in another namespace"
 
 
 class About(Struct, frozen=True):
-    """What is decided about one object in a namespace."""
+    """A decision about one namespaced object."""
 
     namespace: str
     name: str
@@ -24,26 +28,26 @@ class About(Struct, frozen=True):
 
 
 class ClaimUse(About, frozen=True):
-    """A resource claim that a pod needs, and what it has to hold before the pod is bound."""
+    """A resource claim of a pod, and its allocation before the pod is bound."""
 
     uid: str
-    #: its `status.allocation` as plain data
+    #: the claim's `status.allocation` as plain data
     allocation: Mapping[str, Any]
-    #: whether it is still to be written; else it was there when this was decided
+    #: whether the allocation is still to be written; otherwise the session found it
     new: bool
-    #: the claim as it is to be created, for the extended resources of the pod; None for one that is there
+    #: the claim to create, for a pod's extended resources; None for an existing claim
     manifest: Mapping[str, Any] | None = None
-    #: which containers have devices of which of its requests, for `status.extendedResourceClaimStatus` of the pod
+    #: which containers use which requests of the claim, for the pod's `status.extendedResourceClaimStatus`
     mappings: Sequence[Mapping[str, str]] = ()
 
 
 class VolumeUse(About, frozen=True):
-    """A PersistentVolumeClaim that is bound before its pod is."""
+    """A PersistentVolumeClaim that is bound before its pod."""
 
     uid: str
-    #: the PersistentVolume that it gets; empty when one is provisioned for the node of the pod
+    #: the PersistentVolume for it; empty if one is provisioned for the pod's node
     volume: str = ""
-    #: seconds that it may take from the decision on
+    #: timeout in seconds, from the decision on
     within: float = 600.0
 
 
@@ -52,59 +56,70 @@ class Bind(About, frozen=True):
 
     uid: str
     node: str
-    #: annotations that go on the pod with its binding
+    #: annotations to set on the pod with the binding
     annotations: Mapping[str, str] = {}
-    #: the resource claims that are reserved for the pod first
+    #: resource claims to reserve before the binding
     claims: Sequence[ClaimUse] = ()
-    #: the claims of its volumes that are bound first
+    #: claims of volumes to bind before the binding
     volumes: Sequence[VolumeUse] = ()
 
 
 class Evict(About, frozen=True):
-    """Evict a running pod to make room."""
+    """Evict a running pod."""
 
     uid: str
     node: str
     #: the action that evicts: preempt, reclaim, ...
     action: str
-    #: on whose behalf, `NAMESPACE/NAME` of a PodGroup
+    #: the preemptor, `NAMESPACE/NAME` of a PodGroup
     beneficiary: str = ""
-    #: the rule by which the pod goes, with the numbers that were compared
+    #: the rule that permits the eviction, with the numbers that were compared
     why: str = ""
+
+    def told(self, reader: str) -> str:
+        """`Pod is evicted, because of preempt for PodGroup default/train: ...`, which begins as Volcano's does.
+
+        It is told to readers of namespace `reader`, who do not learn the names of other namespaces' objects.
+        """
+        told = f"Pod is evicted, because of {self.action}"
+        if self.beneficiary:
+            known = namespace_of(self.beneficiary) == reader
+            told += f" for {f'PodGroup {self.beneficiary}' if known else FOREIGN_POD_GROUP}"
+        return f"{told}: {self.why}" if self.why else told
 
 
 class Nominate(About, frozen=True):
-    """Write `status.nominatedNodeName` of a pod for whom victims were evicted."""
+    """Write `status.nominatedNodeName` of a pod for which victims were evicted."""
 
     uid: str
     node: str
 
 
 class LiftGate(About, frozen=True):
-    """Take the last scheduling gate of a pod: its queue has room for it."""
+    """Remove the last scheduling gate of a pod, because its queue can allocate it."""
 
     uid: str
 
 
 class SetPodGroupStatus(About, frozen=True):
-    """Write the status of a PodGroup (only emitted when it differs from what the API server has)."""
+    """Write the status of a PodGroup (only emitted if it differs from the API server's)."""
 
     status: PodGroupStatus
-    #: whether no more than the numbers in the messages of conditions differ
+    #: whether only numbers in the messages of conditions differ
     minor: bool = False
 
 
 class SetQueueStatus(Struct, frozen=True):
-    """Write what the pods of a queue hold, as a Kubernetes resource list (only emitted when something differs)."""
+    """Write the amounts of a queue as a Kubernetes resource list (only emitted if something differs)."""
 
     name: str
     allocated: Mapping[str, str]
-    #: all conditions; None leaves them as they are
+    #: all conditions; None leaves them unchanged
     conditions: Sequence[Condition] | None = None
 
 
 class EmitEvent(About, frozen=True):
-    """Tell the user through a Kubernetes Event on an object."""
+    """Emit a Kubernetes Event on an object."""
 
     kind: str
     uid: str
@@ -114,13 +129,13 @@ class EmitEvent(About, frozen=True):
 
 
 class SetPodUnscheduled(About, frozen=True):
-    """Say in the condition PodScheduled of a pod why it has no node."""
+    """Write into the PodScheduled condition of a pod why it is not scheduled."""
 
     uid: str
-    #: `Unschedulable` when more nodes would help, which a cluster autoscaler looks for
+    #: `Unschedulable` if more nodes would help, which cluster autoscalers look for
     reason: str
     message: str
-    #: whether the pod says the same already, with other numbers
+    #: whether the pod has the same condition with other numbers
     minor: bool = False
 
 

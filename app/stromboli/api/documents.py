@@ -1,8 +1,8 @@
-"""YAML and JSON text as plain data: mappings with text for keys, lists, text, numbers, booleans and nulls.
+"""YAML and JSON text as plain data: mappings with text keys, lists, text, numbers, booleans and nulls.
 
-What a few bytes can blow up is bounded while it is read: nesting, aliases and numbers. YAML is built from the parser's
-events with a stack of its own, so that no depth of the text is a depth of calls; aliases share what they stand for and
-are counted as if they were copies, because whoever walks over the data sees copies.
+Everything that a few bytes can inflate is bounded while reading: nesting, aliases and numbers. YAML is built from the
+parser's events with an explicit stack, so nested text does not nest calls; aliases share their value and count as
+copies, because consumers traverse them as copies.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from stromboli.api.validation import describe, field_path, readable, shown
 
 Scalar: TypeAlias = str | int | float | bool | None
 
-#: containers within containers
+#: limit on nested containers
 _DEEPEST = 100
-#: nodes that the aliases of one document may stand for, all in all
+#: limit on the nodes that all aliases of one document stand for
 _MOST_ALIASED = 100_000
-#: digits of a number that is worth converting
+#: limit on the digits of a number
 _LONGEST_NUMBER = 64
 
 _FLOW_STYLE = re.compile(r"\s*[{\[]")
-#: what hardly anybody writes who does not mean JSON
+#: prefixes that are JSON in practice
 _QUOTED_KEY = re.compile(r'[\s\[]*{\s*"')
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -47,7 +47,7 @@ _INTEGER = re.compile(r"[-+]?(?:0b(?P<binary>[01_]+)|0x(?P<hex>[0-9a-fA-F_]+)|0(
 _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?")
 _ENDLESS = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _TAG = "tag:yaml.org,2002:"
-#: explicit tags of scalars but text, and the types of their values
+#: explicit tags of scalars other than text, and their types
 _TAGGED: Mapping[str, tuple[type, ...]] = {
     f"{_TAG}int": (int,),
     f"{_TAG}float": (float, int),
@@ -69,7 +69,7 @@ def read_json(text: str) -> Any:
     """The value of a JSON text. Raises DocumentError."""
     try:
         if "\\ud" in text or "\\uD" in text:
-            msgspec.json.decode(text)  # the other decoder lets halves of characters pass
+            msgspec.json.decode(text)  # # the other decoder accepts lone surrogates
         return _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise DocumentError(f"not valid JSON: {error.msg}", error.lineno, error.colno) from None
@@ -80,7 +80,7 @@ def read_json(text: str) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """The value of a JSON text. Of numbers that nobody can compute with YAML's reader says where they are.
+    """The value of a JSON text; errors about numbers are those of the YAML reader, with their position.
 
     Raises DocumentError.
     """
@@ -95,7 +95,7 @@ def read_value(text: str) -> Any:
 def read_yaml(text: str) -> Iterator[Any]:
     """The documents of a YAML stream, one by one; None for an empty one. Raises DocumentError.
 
-    Scalars mean what they mean to Kubernetes' tools: YAML 1.1 without dates and without numbers to base 60.
+    Scalars are read as by Kubernetes' tools: YAML 1.1 without dates and without sexagesimal numbers.
     """
     loader = _LOADER(text)
     try:
@@ -112,9 +112,9 @@ def read_yaml(text: str) -> Iterator[Any]:
 
 
 def read_either(text: str, *, json: bool = False, of_json: Callable[[str], Any] = read_value) -> Iterator[Any]:
-    """The documents of a text: of one in JSON what `of_json` makes of it, else those of a YAML stream.
+    """The documents of a text: `of_json` of a JSON document, or those of a YAML stream.
 
-    What is written in YAML's flow style may be either, unless it is said to be `json`. Raises DocumentError.
+    Text in YAML's flow style may be either, unless `json` says so. Raises DocumentError.
     """
     if not (json or _FLOW_STYLE.match(text)):
         yield from read_yaml(text)
@@ -141,21 +141,21 @@ class _Node:
 
     def __init__(self, value: dict[str, Any] | list[Any], at: int | str | None, anchor: str | None, begun: int) -> None:
         self.value = value
-        #: its key or index in the container around it
+        #: its key or index in the enclosing container
         self.at = at
         self.anchor = anchor
         #: number of nodes of the document before this one
         self.begun = begun
-        #: how many containers are within each other below this one
+        #: height of the tree of containers below this one
         self.height = 0
-        #: of a mapping: the key whose value comes next
+        #: in a mapping: the key of the next value
         self.key: str | None = None
-        #: of a mapping: those that `<<` merges into it
+        #: in a mapping: the mappings to merge by `<<`
         self.merged: list[Any] = []
 
 
 class _Document:
-    """One document on its way from events to data."""
+    """One document while it is built from events."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -168,7 +168,7 @@ class _Document:
         self._root: Any = None
 
     def value(self) -> Any:
-        """The data of the document, read up to its end."""
+        """The data of the complete document."""
         get_event = self._loader.get_event
         while True:
             event = self._event = get_event()
@@ -199,7 +199,7 @@ class _Document:
             self._anchors[event.anchor] = value, 1, 0
 
     def _meaning(self, event: Any) -> Scalar:
-        """The value of a scalar. Quoted ones are text, plain ones what they look like."""
+        """The value of a scalar: text if it is quoted, else by its spelling."""
         tag, text = event.tag, event.value
         if tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0]):
             return str(text)
@@ -210,7 +210,7 @@ class _Document:
         except ValueError as error:
             raise self._error(str(error)) from None
         if tag is not None and type(value) not in _TAGGED[tag]:
-            raise self._error(f"{shown(text)} is no {tag.removeprefix(_TAG)}")
+            raise self._error(f"{shown(text)} is not a valid {tag.removeprefix(_TAG)}")
         return value
 
     def _open(self, value: dict[str, Any] | list[Any], event: Any) -> None:
@@ -244,7 +244,7 @@ class _Document:
         self._aliased += nodes
         self._nodes += nodes
         if self._aliased > _MOST_ALIASED:
-            raise self._error(f"aliases stand for more than {_MOST_ALIASED:,} nodes")
+            raise self._error(f"aliases expand to more than {_MOST_ALIASED:,} nodes")
         if len(self._stack) + height > _DEEPEST:
             raise self._error(f"nested more than {_DEEPEST} deep")
         if self._stack:
@@ -252,7 +252,7 @@ class _Document:
         self._add(value)
 
     def _add(self, value: Any) -> None:
-        """Put a value where it belongs: into the innermost container, under the key that was read."""
+        """Put a value into the innermost container, under the current key."""
         if not self._stack:
             self._root = value
             return
@@ -270,13 +270,13 @@ class _Document:
 
     def _set_key(self, node: _Node, key: Any) -> None:
         if not isinstance(key, str):
-            raise self._error(f"a key should be text, not {shown(key)}")
+            raise self._error(f"a key should be a string, not {shown(key)}")
         if key in node.value:
-            raise self._error(f"{shown(key)} is given twice")
+            raise self._error(f"duplicate key {shown(key)}")
         node.key = key
 
     def _merge(self, node: _Node) -> None:
-        """Add what `<<` names, without replacing what is there."""
+        """Merge the mappings of `<<` without replacing existing keys."""
         for source in node.merged:
             for mapping in source if isinstance(source, list) else [source]:
                 if not isinstance(mapping, dict):
@@ -285,7 +285,7 @@ class _Document:
                     node.value.setdefault(key, value)  # type: ignore[union-attr]
 
     def _object(self) -> str:
-        """The object that is read, as far as it was: its kind and key, or nothing. Lists are none."""
+        """Kind and key of the object being read, as far as known, for messages; empty for lists."""
         for node in self._stack:
             value = node.value
             if isinstance(value, dict) and isinstance(value.get("kind"), str) and not value["kind"].endswith("List"):
@@ -293,14 +293,14 @@ class _Document:
         return ""
 
     def _position(self) -> int | str | None:
-        """Where in the innermost container the next value comes; None where a key does."""
+        """The key or index of the next value in the innermost container; None where a key comes next."""
         node = self._stack[-1] if self._stack else None
         if node is None:
             return None
         return len(node.value) if isinstance(node.value, list) else node.key
 
     def _error(self, problem: str) -> DocumentError:
-        """An error at the last event, with the path of what is read."""
+        """An error at the last event, with the current path."""
         keys = (*(node.at for node in self._stack[1:]), self._position())
         path = readable(field_path(key for key in keys if key is not None))
         parts = (self._object(), path, problem)
@@ -309,7 +309,7 @@ class _Document:
 
 @lru_cache(maxsize=1 << 14)
 def plain(text: str) -> Scalar:
-    """What a plain scalar means. Raises ValueError for numbers that nobody can compute with."""
+    """The value of a plain scalar. Raises ValueError for numbers that are too large."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
@@ -320,12 +320,12 @@ def plain(text: str) -> Scalar:
     if _FLOAT.fullmatch(text):
         return _finite(text)
     if _ENDLESS.fullmatch(text):
-        raise ValueError(f"{text} is not a number that can be computed with")
+        raise ValueError(f"{text} is out of the range of numbers")
     return text
 
 
 def _integer(text: str, match: re.Match[str] | None = None) -> int | float:
-    """A whole number; beyond 64 bits it is a float, which fields for whole numbers refuse and amounts take."""
+    """An integer; beyond 64 bits a float, which integer fields reject and amounts accept."""
     base, digits = 10, text
     if match:
         for name, of in (("binary", 2), ("hex", 16), ("octal", 8)):
@@ -350,12 +350,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen = set[str]()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"{shown(twice)} is given twice")
+        raise ValueError(f"duplicate key {shown(twice)}")
     return found
 
 
 def _endless(text: str) -> float:
-    raise ValueError(f"{text} is not a number that can be computed with")
+    raise ValueError(f"{text} is out of the range of numbers")
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_distinct, parse_int=_integer, parse_float=_finite, parse_constant=_endless)

@@ -1,4 +1,4 @@
-"""Durations as Go writes them, which is how policies and annotations of Volcano have them: `1h30m`, `200ms`."""
+"""Durations in Go's syntax, as in Volcano's policies and annotations: `1h30m`, `200ms`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNITS = {
 }
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)")
-#: by how much clocks are set back in small steps, in seconds
+#: tolerated clock adjustments, in seconds
 _STEP = 60.0
-#: longer ones are nobody's duration
+#: longer texts are rejected
 _LONGEST = 64
 
 
 def parse(text: str) -> float:
-    """The seconds of a duration. Raises ValueError for anything that is not one."""
+    """The seconds of a duration. Raises ValueError for an invalid one."""
     if len(text) > _LONGEST or _WHOLE.fullmatch(text) is None:
         raise ValueError(f"{text[:_LONGEST]!r} is not a duration (such as 30s, 1m30s or 2h)")
     seconds = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(text)), Fraction(0))
@@ -36,9 +36,8 @@ def parse(text: str) -> float:
 
 
 def since(then: float, now: float) -> float:
-    """The seconds from one remembered time to another; endless when it lies ahead by more than clocks are set back in
-    small steps: then the clock was wrong, and nobody knows.
-    """
+    """The seconds from one recorded time to another. Infinite if the start lies in the future by more than clock
+    adjustments, since the clock was then wrong and the time is unknown."""
     return now - then if then <= now + _STEP else math.inf
 
 

@@ -1,4 +1,4 @@
-"""Errors that name what is wrong: the object, the field and the offending value."""
+"""Errors that name the object, the field and the invalid value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InvalidQuantityError(StromboliError, ValueError):
 
 
 class DocumentError(StromboliError, ValueError):
-    """A text that is no YAML or JSON, or too much of it; `line` and `column` count from 1, 0 when not known."""
+    """A text that is not valid YAML or JSON, or exceeds a limit; `line` and `column` count from 1, 0 if unknown."""
 
     def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
         super().__init__(f"line {line}, column {column}: {problem}" if line else problem)
@@ -39,7 +39,7 @@ class InvalidObjectError(StromboliError):
 
 
 class MistakesError(StromboliError):
-    """A text that cannot be used; `problems` holds a line for each mistake."""
+    """A text that cannot be used; `problems` has one line per error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -51,6 +51,6 @@ class PolicyError(MistakesError):
 
 
 def misfit(error: msgspec.ValidationError, where: str) -> InvalidObjectError:
-    """The error that msgspec's about a value that is no struct of some type is."""
+    """The error of msgspec for a value that does not decode as a struct."""
     problem, _, path = str(error).partition(" - at `$.")
     return InvalidObjectError(where, path.rstrip("`"), problem)

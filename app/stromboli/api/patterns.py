@@ -1,4 +1,4 @@
-"""Regular expressions that others write: RE2's, as Kubernetes has them, which match in time linear in the text."""
+"""Regular expressions of users in RE2, as in Kubernetes, which match in time linear in the text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re2
 
 from stromboli.api.validation import shown
 
-#: memory of a compiled pattern in bytes, which bounds its size and the time to compile it
+#: memory of a compiled pattern in bytes, which bounds its size and compile time
 _MEMORY = 1 << 16
 
 
 def compiled(text: str) -> Any:
-    """A pattern with `search` and `fullmatch`. Raises ValueError when it is not valid or too large."""
+    """A pattern with `search` and `fullmatch`. Raises ValueError if it is invalid or too large."""
     options = re2.Options()
     options.log_errors, options.never_capture, options.max_mem = False, True, _MEMORY
     try:

@@ -1,4 +1,4 @@
-"""Where a pod stands, as the scheduler counts it."""
+"""The state of a pod in the scheduler."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from enum import IntEnum
 
 
 class PodState(IntEnum):
-    """The state of a pod in a session. `Allocated`, `Pipelined` and `Binding` exist only in the scheduler's mind."""
+    """The state of a pod in a session. `Allocated`, `Pipelined` and `Binding` exist in the scheduler only."""
 
     Pending = 0
-    #: has a place in this session, not committed yet
+    #: placed in this session, not committed yet
     Allocated = 1
-    #: gets a place when terminating pods have gone
+    #: placed where terminating pods still hold resources
     Pipelined = 2
-    #: committed; the API server has not confirmed it
+    #: committed; not confirmed by the API server yet
     Binding = 3
-    #: has a node, does not run yet
+    #: has a node, is not running yet
     Bound = 4
     Running = 5
-    #: terminating, still holds its place
+    #: terminating, still holds its resources
     Releasing = 6
     Succeeded = 7
     Failed = 8
     Unknown = 9
 
 
-#: how many states there are
+#: number of states
 STATES = len(PodState)
 
 #: states in which a pod counts for its queue and its gang
 ALLOCATED_STATES = (PodState.Allocated, PodState.Binding, PodState.Bound, PodState.Running)
-#: the same, and pods that are done
+#: those states, and those of succeeded pods
 READY_STATES = (*ALLOCATED_STATES, PodState.Succeeded)
-#: states in which a pod occupies its node
+#: states in which a pod holds resources of its node
 ON_NODE_STATES = (*ALLOCATED_STATES, PodState.Releasing, PodState.Unknown)

@@ -19,22 +19,22 @@ _PATTERN = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
     r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
 )
-#: longer ones are nobody's quantity, and slow to compute with
+#: longer texts are rejected, since they are slow to compute with
 _LONGEST = 64
 _SUFFIXES = {
     **{s: Fraction(10) ** e for s, e in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
     **{f"{s}i": Fraction(2) ** (10 * (i + 1)) for i, s in enumerate("KMGTPE")},
 }
 _BINARY = ("", *(suffix for suffix in _SUFFIXES if suffix.endswith("i")))
-#: digits after the point of what people read: milli-CPU are exact, and MiB can be told apart in GiB
+#: digits after the decimal point in messages: milli-CPU are exact, and MiB are visible in GiB
 _DIGITS = 3
 
 
 @lru_cache(maxsize=4096, typed=True)
 def parse(text: str | int | float) -> Fraction:
-    """Return the exact value of a quantity.
+    """The exact value of a quantity.
 
-    Raises InvalidQuantityError for anything that is not one.
+    Raises InvalidQuantityError if it is invalid.
     """
     if isinstance(text, int) and abs(text) > INT64:
         raise InvalidQuantityError(text)
@@ -79,7 +79,7 @@ def format_bytes(value: float) -> str:
 
 
 def in_words(value: float, *, binary: bool = False) -> str:
-    """A number for people, `27.2` or `12,345`; `binary` ones, such as bytes, with a suffix: `1.5Gi`."""
+    """A number for messages, `27.2` or `12,345`; with `binary`, such as for bytes, a suffix: `1.5Gi`."""
     if not isfinite(value):
         return "unlimited"
     power = 0

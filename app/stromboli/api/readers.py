@@ -1,6 +1,6 @@
-"""Readers of what people write into annotations and statuses: total, so that nobody's text raises.
+"""Tolerant readers of users' annotations and statuses, which never raise.
 
-Each returns None for what it cannot read: too long, out of bounds, not finite, not ASCII digits, nested too deep.
+Each returns None for an invalid text: too long, out of bounds, not finite, not ASCII digits, nested too deeply.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Integer = Annotated[int, msgspec.Meta(ge=-INT64, le=INT64)]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-#: longer ones are nobody's number
+#: longer texts are rejected
 _LONGEST = 64
-#: digits that are an integer without a closer look
+#: texts of at most this many digits are certainly within bounds
 _SHORT = 10
-#: the Gregorian calendar repeats itself after 400 years of so many seconds
+#: seconds of 400 years, the period of the Gregorian calendar
 _CYCLE = 146_097 * 86_400.0
 
 
@@ -39,7 +39,7 @@ def integer(text: str | None, least: int = -INT64, most: int = INT64) -> int | N
 
 
 def count(text: str | None) -> int | None:
-    """A number of things, 0 to 2^31 - 1."""
+    """A count, 0 to 2^31 - 1."""
     return integer(text, 0, INT32)
 
 
@@ -52,19 +52,19 @@ def number(text: str | None) -> float | None:
 
 
 def surplus(text: str | None) -> float | None:
-    """An amount of something that comes on top: what is negative is none."""
+    """An additional amount; negative ones count as 0."""
     value = number(text)
     return value if value is not None and 0 <= value <= INT64 else None
 
 
 def seconds(timestamp: str) -> float | None:
-    """An RFC 3339 time as seconds since the epoch. The year 0, which API servers accept, is one before the year 1."""
+    """An RFC 3339 time as seconds since the epoch. The year 0, which API servers accept, precedes the year 1."""
     return _seconds(timestamp) if len(timestamp) <= _LONGEST else _seconds.__wrapped__(timestamp)
 
 
 @lru_cache(maxsize=8192)
 def _seconds(timestamp: str) -> float | None:
-    # Many objects have the same time, and what is read of one it has in the next event, too.
+    # Many objects have equal times, and repeat them in every event.
     shift = 0.0
     if timestamp.startswith("0000-"):
         timestamp, shift = f"0400-{timestamp[5:]}", _CYCLE

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum, StrEnum
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+T = TypeVar("T")
+
 
 class Stage(IntEnum):
-    """Where scheduling stopped, in order of precedence: the first stage that blocks is the one to report."""
+    """Where scheduling stopped, in order of precedence: the first stage that blocks is reported."""
 
     Admission = 1
     QueueShare = 2
@@ -29,54 +32,54 @@ class Actionable(StrEnum):
 
     @property
     def told(self) -> str:
-        """A sentence about it."""
+        """A sentence for users."""
         return _WHO[self]
 
 
 _WHO = {
-    Actionable.Wait: "This resolves as others finish.",
-    Actionable.User: "The job has to change.",
-    Actionable.Admin: "An administrator can change that.",
+    Actionable.Wait: "This resolves when other workloads finish.",
+    Actionable.User: "The job must be changed.",
+    Actionable.Admin: "An administrator can change this.",
 }
 
 
 class Passage(Struct, frozen=True):
-    """A part of a text that names objects of namespaces, or tells their numbers, for those who may read them all."""
+    """A part of a message that names objects of other namespaces, or their numbers."""
 
-    #: with "" among them, for readers of everything only
+    #: the namespaces concerned; "" restricts it to readers of all namespaces
     namespaces: tuple[str, ...]
     words: str
-    #: the same for everyone else
+    #: the replacement for other readers
     instead: str
 
     def to(self, readable: Collection[str] | None) -> str:
-        """What a reader of some namespaces is told; None for a reader of everything."""
+        """The text for a reader of some namespaces; None for a reader of all."""
         return self.words if readable is None or set(self.namespaces) <= set(readable) else self.instead
 
 
 class Reason(Struct, frozen=True):
-    """One reason, about an object of one namespace.
+    """A reason about an object of one namespace.
 
-    The message holds no number that changes by itself: an unchanged situation reads the same. Neither it nor the detail
-    names objects of other namespaces, as they end up in conditions and Events; `saying` takes what does.
+    The message has no volatile numbers: it stays the same while the situation does. Neither message nor detail names
+    objects of other namespaces, since both end up in conditions and Events; that belongs into `saying`.
     """
 
     stage: Stage
-    #: one word in PascalCase, from the list in docs/reasons.md
+    #: one CamelCase word from the list in docs/reasons.md
     reason: str
     message: str
     actionable: Actionable
-    #: the numbers that were compared; they may change while the reason stays
+    #: the compared numbers, which may change while the reason stays
     detail: str = ""
-    #: for placement: how many nodes each cause rules out
+    #: for placement: cause -> number of nodes that it rules out
     nodes: dict[str, int] = {}
-    #: whether more nodes would do away with it, which cluster autoscalers look for
+    #: whether more nodes would help, which cluster autoscalers look for
     scalable: bool = False
-    #: more of the detail, about objects of other namespaces
+    #: further details, about objects of other namespaces
     passages: tuple[Passage, ...] = ()
 
     def saying(self, namespace: str, passages: Iterable[Passage]) -> Reason:
-        """The reason with more in its detail; it is about an object of `namespace`, which its readers may read."""
+        """The reason with a longer detail; it is about an object of `namespace`."""
         own, others = [self.detail] if self.detail else [], list(self.passages)
         for each in passages:
             if set(each.namespaces) <= {namespace}:
@@ -103,16 +106,33 @@ class Reason(Struct, frozen=True):
             counts = ", ".join(f"{count} {cause}" for cause, count in sorted(self.nodes.items()))
             message = message.removesuffix(f": {self.causes}")
             message += f": 0/{sum(self.nodes.values())} nodes are available: {counts}"
-        detail = detailed(self.detail, self.passages, ())
+        detail = detailed(self.detail, self.passages, ()) if self.passages else self.detail
         return f"{message} ({detail})" if detail else message
 
     @property
     def told(self) -> str:
-        """All of it for people: the word, why, the numbers, who can act."""
+        """The complete text for users: reason, message, numbers, and who can act."""
         return f"{self.reason}: {self.numbered}. {self.actionable.told}"
 
 
 def detailed(detail: str, passages: Iterable[Passage], readable: Collection[str] | None) -> str:
-    """A detail with what a reader may know of others; see `Passage.to`."""
-    # Several may have the same words instead.
+    """A detail as a reader may see it; see `Passage.to`."""
+    # Several passages may have the same replacement.
     return "; ".join(dict.fromkeys(filter(None, (detail, *(each.to(readable) for each in passages)))))
+
+
+class OncePerReason(Generic[T]):
+    """What follows from a reason, found once for the thousands of jobs or pods that share the same object."""
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, find: Callable[[Reason], T]) -> None:
+        self._find = find
+        #: by identity, with the reason, or a later one could get the identity of one that is gone
+        self._found: dict[int, tuple[Reason, T]] = {}
+
+    def __getitem__(self, reason: Reason) -> T:
+        known = self._found.get(id(reason))
+        if known is None:
+            known = self._found[id(reason)] = reason, self._find(reason)
+        return known[1]

@@ -1,9 +1,9 @@
-"""What a pod asks for, as kube-scheduler counts it.
+"""The resource requests of a pod, as kube-scheduler computes them.
 
-Containers run together, and init containers before them, one after the other; a sidecar, an init container that is
-restarted always, runs from its turn on. So a pod asks for the larger of all containers with all sidecars, and of each
-init container with the sidecars before it. What the pod asks for as a whole (`spec.resources`) stands in place of that,
-and overhead comes on top.
+Containers run concurrently, and init containers before them, one after the other; a sidecar, an init container with
+restartPolicy Always, keeps running. So the request of a pod is the maximum of the sum of containers and sidecars, and
+of each init container with the sidecars before it. Pod-level resources (`spec.resources`) replace this, and overhead is
+added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stromboli.api.quantity import parse
 Amount = TypeVar("Amount", int, Fraction)
 What = Literal["requests", "limits"]
 
-#: of a resource list the amounts by name
+#: the amounts of a resource list by name
 Reader = Callable[[objects.ResourceList | None], dict[str, Amount]]
 
 _RESIZE_PENDING: Final = "PodResizePending"
@@ -29,12 +29,12 @@ _INFEASIBLE: Final = "Infeasible"
 
 
 def is_pod_level(resource: str) -> bool:
-    """Whether a pod can ask for a resource as a whole; of others what containers ask for counts."""
+    """Whether a resource is supported in pod-level requests; for others the containers' requests count."""
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
 def pod_level(spec: objects.PodSpec, what: What) -> objects.ResourceList:
-    """What a pod asks for as a whole, resources left out for which it cannot."""
+    """The pod-level requests, without unsupported resources."""
     listed = getattr(spec.resources, what) if spec.resources is not None else None
     return {name: value for name, value in (listed or {}).items() if is_pod_level(name)}
 
@@ -42,9 +42,9 @@ def pod_level(spec: objects.PodSpec, what: What) -> objects.ResourceList:
 def total(
     spec: objects.PodSpec, what: What, read: Reader[Amount], unset: Mapping[str, Amount] | None = None
 ) -> dict[str, Amount]:
-    """What a pod asks for of each resource that it names, overhead included; of limits only where there is one.
+    """The requests of a pod for each resource that it names, including overhead; limits only where set.
 
-    A container that does not name a resource asks for `unset` of it.
+    A container that does not name a resource requests `unset` of it.
     """
     out = {**of_containers(spec, what, read, unset), **read(pod_level(spec, what))}
     for name, amount in (read(spec.overhead) if spec.overhead else {}).items():
@@ -56,7 +56,7 @@ def total(
 def of_containers(
     spec: objects.PodSpec, what: What, read: Reader[Amount], unset: Mapping[str, Amount] | None = None
 ) -> dict[str, Amount]:
-    """What the containers of a pod ask for in all; see `total`."""
+    """The sum over the containers of a pod; see `total`."""
     out: dict[str, Amount] = {}
     sidecars: dict[str, Amount] = {}
     peaks: list[dict[str, Amount]] = []
@@ -93,11 +93,11 @@ def _add(to: dict[str, Amount], amounts: Mapping[str, Amount]) -> None:
 
 
 def counted(pod: objects.Pod) -> objects.Pod:
-    """A pod with the requests by which it counts in its spec; the same object where those are the spec's.
+    """A pod whose spec has its effective requests; the same object if nothing differs.
 
-    While a pod on a node is resized, each container counts with the largest of what the spec requests, what the node
-    allocated and what is in force; where the node can never grant what the spec requests, with that left out. The same
-    goes for what the pod requests as a whole.
+    While a pod on a node is resized in place, each container counts with the maximum of the requests in the spec, those
+    allocated by the node and those in effect; a request that the node reports as infeasible is ignored. The same
+    applies to pod-level requests.
     """
     spec, status = pod.spec, pod.status
     if not spec.node_name:
@@ -120,7 +120,7 @@ def counted(pod: objects.Pod) -> objects.Pod:
 def _resized(
     pod: objects.Pod, containers: list[objects.Container] | None, statuses: list[objects.ContainerStatus] | None
 ) -> list[objects.Container] | None:
-    """Containers with the requests by which they count; the same list where those are the spec's."""
+    """Containers with their effective requests; the same list if nothing differs."""
     if not statuses or not containers:
         return containers
     known = {status.name: status for status in statuses if status.resources is not None}
@@ -146,7 +146,7 @@ def _effective(
     actual: objects.ResourceList | None,
     allocated: objects.ResourceList | None,
 ) -> objects.ResourceList:
-    """The requests that count, as the spec writes them where it requests as much."""
+    """The effective requests, spelled as in the spec where they are equal."""
     if (actual or {}) == spec and (allocated or spec) == spec:
         return spec
     out: objects.ResourceList = {} if _is_infeasible(pod.status.conditions or ()) else dict(spec)
@@ -159,13 +159,13 @@ def _effective(
 
 
 def _is_infeasible(conditions: Iterable[objects.PodCondition]) -> bool:
-    """Whether the node can never grant what the spec requests."""
+    """Whether the node has reported the request as infeasible."""
     pending = next((each for each in conditions if each.type == _RESIZE_PENDING), None)
     return pending is not None and pending.reason == _INFEASIBLE
 
 
 def _exact(value: objects.Quantity) -> Fraction:
-    """A quantity; what is none is less than all."""
+    """A quantity; an invalid one is less than all."""
     try:
         return parse(value)
     except InvalidQuantityError:

@@ -1,7 +1,7 @@
-"""Resource vectors: amounts of every dimension that the cluster knows, in one float64 array.
+"""Resource vectors: amounts of every resource dimension of the cluster, in one float64 array.
 
-Units: milli for cpu and for every extended resource (one GPU is 1000), bytes for memory, plain numbers for pods.
-All amounts are integers, which float64 holds exactly up to 2**53; only shares and deserved amounts are fractions.
+Units: milli for cpu and every extended resource (one GPU is 1000), bytes for memory, plain numbers for pods. All
+amounts are integers, which float64 represents exactly up to 2**53; only shares and deserved amounts are fractions.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Rows: TypeAlias = npt.NDArray[np.intp]
 ResourceAmounts: TypeAlias = Mapping[str, str | int | float]
 
 CPU, MEMORY, PODS = 0, 1, 2
-#: the dimension of whatever pods ask for and nobody offers; no node has any of it
+#: dimension of all requested resources that no node has
 UNKNOWN: Final = "unoffered-resources"
 _NATIVE = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
-#: those whose unit is one, and not a thousandth
+#: resources whose unit is one instead of a thousandth
 _WHOLE = frozenset(("memory", "pods"))
 _BYTES = frozenset(("memory", "ephemeral-storage", "storage"))
 
-#: up to so many nodes plain Python is faster than NumPy
+#: up to this many nodes plain Python is faster than NumPy
 FEW = 8
-#: Two amounts closer than this count as equal: a tenth of the smallest unit.
+#: Two amounts closer than this are equal: a tenth of the smallest unit.
 TOLERANCE = 0.1
-#: whole numbers from here on are not exact in float64
+#: integers from here on are not exact in float64
 EXACT = 2.0**53
 
 
 def amount(resource: str, value: str | int | float) -> int:
-    """An amount in the unit of its dimension, 2^63 - 1 at most as in Kubernetes. Raises InvalidQuantityError."""
+    """An amount in the unit of its dimension, at most 2^63 - 1 as in Kubernetes. Raises InvalidQuantityError."""
     read = quantity.units if resource in _WHOLE else quantity.milli
     return min(read(value), INT64)
 
@@ -63,12 +63,12 @@ def exact(resource: str, value: float) -> str:
 
 
 def told(resource: str, value: float) -> str:
-    """An amount in the unit of its dimension for people."""
+    """An amount in the unit of its dimension, for messages."""
     return quantity.in_words(value if resource in _WHOLE else value / 1000, binary=in_bytes(resource))
 
 
 def told_quantity(resource: str, written: str | int | float) -> str:
-    """A quantity for people; what is none is left as it is."""
+    """A quantity for messages; an invalid one is unchanged."""
     try:
         return quantity.in_words(float(quantity.parse(written)), binary=in_bytes(resource))
     except InvalidQuantityError:
@@ -81,7 +81,7 @@ def listed(some: ResourceAmounts) -> str:
 
 
 def is_scheduled(resource: str) -> bool:
-    """Whether a name in a resource list is something that nodes have, and not a quota of counts or limits."""
+    """Whether a name in a resource list is a resource of nodes, not a quota of counts or limits."""
     return resource in _NATIVE or (
         not resource.startswith(("requests.", "limits.", "count/"))
         and ("/" in resource or resource.startswith(("hugepages-", "attachable-volumes-")))
@@ -91,7 +91,7 @@ def is_scheduled(resource: str) -> bool:
 def amounts(listed: ResourceAmounts | None) -> dict[str, int]:
     """A Kubernetes resource list in the units of the dimensions, by name.
 
-    Left out is what is no amount, which `api.gate` reports, and what nodes never have.
+    Invalid amounts, which `gate` reports, are ignored, and names that are no resources of nodes.
     """
     out = {}
     for name, value in (listed or {}).items():
@@ -105,9 +105,9 @@ def amounts(listed: ResourceAmounts | None) -> dict[str, int]:
 
 
 class Dimensions:
-    """The names of the dimensions, in column order: cpu, memory and pods, and then those that it is given.
+    """The names of the dimensions, in column order: cpu, memory and pods, followed by the given ones.
 
-    If UNKNOWN is one of them, it stands for all resources that have no column of their own.
+    UNKNOWN among them stands for all resources without a column of their own.
     """
 
     __slots__ = ("index", "names")
@@ -124,7 +124,7 @@ class Dimensions:
         return UNKNOWN in self.index or all(name in self.index for name in resources)
 
     def vector(self, amounts: Mapping[str, float]) -> Vector:
-        """Amounts by name as a vector; what has no column is left out."""
+        """Amounts by name as a vector, without resources that have no column."""
         vector = np.zeros(len(self.names))
         unknown = self.index.get(UNKNOWN)
         for name, value in amounts.items():
@@ -134,9 +134,9 @@ class Dimensions:
         return vector
 
     def quantities(self, vector: Vector) -> dict[str, str]:
-        """A vector as a Kubernetes resource list, dimensions of zero left out except cpu and memory.
+        """A vector as a Kubernetes resource list, without zeros except cpu and memory.
 
-        What is held of resources that nobody offers any longer is left out, too.
+        Resources that no node has any longer are omitted too.
         """
         out = {}
         for name, value in zip(self.names, vector.tolist(), strict=False):
@@ -148,8 +148,8 @@ class Dimensions:
 def fits(request: Vector, room: npt.NDArray[np.float64], always: Collection[int] = ()) -> Mask:
     """Whether `request` (R,) fits into `room` (R,) or (R, n), in every dimension, within the tolerance.
 
-    A dimension of which nothing is requested is not compared, unless it is one of `always`: then a node that is
-    overcommitted in it has no room for any request.
+    Dimensions with a request of zero are not compared, unless they are in `always`: there an overcommitted node has no
+    room for any request.
     """
     if room.ndim == 1:
         return np.bool_(_fits_one(request.tolist(), room.tolist(), always))  # type: ignore[return-value]
@@ -167,13 +167,14 @@ def fits(request: Vector, room: npt.NDArray[np.float64], always: Collection[int]
 def _copies_on_one(wanted: Sequence[tuple[int, float]], idle: Sequence[float], always: Collection[int]) -> float:
     if not wanted:
         return math.inf
-    if any(idle[column] <= -TOLERANCE for column in always):
-        return 0.0
+    for column in always:
+        if idle[column] <= -TOLERANCE:
+            return 0.0
     return float(min(math.ceil((idle[column] + TOLERANCE) / want) for column, want in wanted) - 1)
 
 
 def copies_that_fit(request: Vector, idle: Vector, always: Collection[int] = ()) -> Vector:
-    """How many copies of a request each node has room for, shape (nodes,), by the same comparison as `fits`."""
+    """How many copies of a request fit on each node, shape (nodes,), compared as in `fits`."""
     if idle.shape[1] <= FEW:
         wanted = [(column, want) for column, want in enumerate(request.tolist()) if want > 0]
         return np.array([_copies_on_one(wanted, node, always) for node in idle.T.tolist()])
@@ -188,7 +189,7 @@ def copies_that_fit(request: Vector, idle: Vector, always: Collection[int] = ())
 
 
 def compared(request: Vector, always: Collection[int] = ()) -> Mask:
-    """The dimensions in which `fits` compares, shape (R,)."""
+    """The dimensions that `fits` compares, shape (R,)."""
     out: Mask = request > 0
     for column in always:
         out[column] = True

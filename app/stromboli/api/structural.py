@@ -1,7 +1,6 @@
-"""Structural schemas of custom resources: unknown fields are pruned, defaults filled in, values checked.
+"""Structural schemas of custom resources: unknown fields are pruned, defaults filled in, values validated.
 
-Covers what the schemas of schedulers and operators use. CEL rules, formats and `oneOf`/`anyOf` are not
-evaluated.
+Supports what the schemas of schedulers and operators use. CEL rules, formats and `oneOf`/`anyOf` are not evaluated.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
-#: keywords that say nothing of the value itself
+#: keywords that do not constrain the value itself
 _STRUCTURE = frozenset({"properties", "additionalProperties", "items", "required"})
 _UNTYPED_ROOT = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def conform(body: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """`body` without the fields unknown to the schema and with its defaults; the argument is not changed."""
+    """`body` without fields unknown to the schema and with its defaults; the argument is not changed."""
     shaped: dict[str, Any] = _shape({k: v for k, v in body.items() if k not in _UNTYPED_ROOT}, schema)
     return {**{k: body[k] for k in _UNTYPED_ROOT if k in body}, **shaped}
 
 
 def problems(body: dict[str, Any], schema: Schema, *, nulls: bool = True) -> list[tuple[str, str]]:
-    """(field path, what is wrong) of each value of `body` that breaks the schema.
+    """(field path, problem) for each value of `body` that violates the schema.
 
-    `nulls` says whether null is a value, or as good as absent.
+    `nulls` says whether null is a value, or means absent.
     """
     return list(_check({k: v for k, v in body.items() if k not in _UNTYPED_ROOT}, schema, "", nulls))
 
@@ -60,7 +59,7 @@ def _shape_object(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
     for name, item in value.items():
         inner = known.get(name, others if isinstance(others, dict) else None)
         if inner is not None:
-            # A null is as good as absent where the schema has a default and does not allow null.
+            # A null means absent where the schema has a default and does not allow null.
             if item is not None or inner.get("nullable") or "default" not in inner:
                 shaped[name] = _shape(item, inner)
         elif keep_unknown or (schema.get("x-kubernetes-embedded-resource") and name in _UNTYPED_ROOT):
@@ -130,7 +129,7 @@ def _json_type(value: Any) -> str:
 
 
 def _value_problems(value: Any, schema: Schema) -> Iterator[str]:
-    """What is wrong with a value of the right type; `{path}` stands for its field path."""
+    """The problem of a value of the right type; `{path}` stands for its field path."""
     if "enum" in schema and value not in schema["enum"]:
         listed = ", ".join(f'"{choice}"' for choice in schema["enum"])
         yield f'Unsupported value: "{_shown(value)}": supported values: {listed}'

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, told in one line: where it is, what was expected and what was found."""
+"""Errors of pydantic in one line: the field, what was expected and what was found."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def field_path(keys: Iterable[int | str], prefix: str = "") -> str:
 
 
 def readable(name: object) -> str:
-    """A name as it is written, as far as it fits into a line; one that would break the line is quoted."""
+    """A name for a message, shortened, and quoted if it contains line breaks."""
     if not (isinstance(name, str) and name.isprintable()):
         return shown(name)
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def describe(kind: str, manifest: Mapping[str, Any]) -> str:
-    """An object for messages: its kind and key."""
+    """Kind and key of an object, for messages."""
     metadata = manifest.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     key = "/".join(readable(metadata[k]) for k in ("namespace", "name") if metadata.get(k))
@@ -44,13 +44,13 @@ def describe(kind: str, manifest: Mapping[str, Any]) -> str:
 
 
 def listed(names: Collection[object]) -> str:
-    """Names as a message lists them: the first few, and how many more there are."""
+    """The first few names, and the number of the others."""
     shown_names, more = ", ".join(map(readable, islice(names, _LISTED))), len(names) - _LISTED
     return f"{shown_names} and {more} more" if more > 0 else shown_names
 
 
 class _Quoting(reprlib.Repr):
-    """Looks at as much of a value as a message can quote, and no further."""
+    """A bounded repr of a value, which reads no more of it than a message can quote."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,16 +65,16 @@ _QUOTING = _Quoting()
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: its repr in one line, cut when it is long.
+    """The repr of a value in one line, shortened for an error message.
 
-    However large the value is, a bounded part of it is looked at.
+    However large the value is, a bounded part of it is read.
     """
     text = _QUOTING.repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def problem(error: ErrorDetails) -> str:
-    """What is wrong with the value that one validation error is about."""
+    """The problem that a validation error describes."""
     kind, message, found = error["type"], error["msg"], error["input"]
     if kind == "missing":
         return "is required"
@@ -86,13 +86,13 @@ def problem(error: ErrorDetails) -> str:
 
 
 def did_you_mean(found: object, known: Collection[str]) -> str:
-    """`, did you mean 'minMember'?`, or nothing when no known name is near."""
+    """`, did you mean 'minMember'?`, or nothing without a similar name."""
     near = nearest(found, known)
     return f", did you mean {near!r}?" if near else ""
 
 
 def nearest(found: object, known: Collection[str]) -> str:
-    """The known name that is most like one that is not, empty when none is near."""
+    """The known name that is most similar to an unknown one, empty if none is."""
     folded = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(found[:_SHOWN].casefold(), folded, n=1) if isinstance(found, str) else ()
     return folded[near[0]] if near else ""

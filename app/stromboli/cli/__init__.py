@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 import typer
@@ -104,6 +104,7 @@ class _Command(TyperCommand):
             raise
 
 
+@cache
 def _command(name: str, function: Callable[..., None]) -> Any:
     app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     # The service ends the process itself, and its log tells why.

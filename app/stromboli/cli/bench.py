@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from stromboli.cli.options import AsJson, policy_option
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
-from stromboli.simulation import workload
+from stromboli.simulation import synthetic
 from stromboli.simulation.files import LARGEST_POLICY, read_text
-from stromboli.simulation.workload import Shape
+from stromboli.simulation.synthetic import Shape
 from stromboli.state.cluster import ClusterState
 
 
@@ -25,21 +26,21 @@ def engine(
     pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods, pending unless the shape is idle.")] = 10_000,
     gangs: Annotated[int, typer.Option(min=1, max=1_000_000, help="PodGroups that the pods are divided into.")] = 100,
     shape: Annotated[Shape, typer.Option(help="What the pods of a workload have in common.")] = Shape.gang,
-    policy: Annotated[
-        Path | None, typer.Option(help="Policy file; by default the built-in one as the shape needs it.")
-    ] = None,
+    policy: Annotated[Path | None, policy_option("; by default the built-in one as the shape needs it")] = None,
     runs: Annotated[
         int, typer.Option(min=1, max=1_000, help="Sessions from the same state; the best is reported.")
     ] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time one session: CPU and wall seconds in all, by action and for each pod.
 
     Example: stromboli bench engine --nodes 5000 --pods 10000 --shape gang
     """
-    text = read_text(policy, LARGEST_POLICY) if policy else workload.policy(shape)
+    text = read_text(policy, LARGEST_POLICY) if policy else synthetic.policy(shape)
     scheduler = Engine(text, registry=discover(), source=str(policy or ""))
-    state = workload.cluster(nodes, pods, gangs, shape, reads=scheduler.registry.reads)
+    if policy is None:
+        scheduler = scheduler.unbounded()
+    state = synthetic.cluster(nodes, pods, gangs, shape, reads=scheduler.registry.reads)
     best = min(measurements(scheduler, state, runs), key=lambda run: run["session_cpu_s"])
     best |= {"nodes": nodes, "pods": pods, "gangs": gangs, "shape": shape.value}
     if as_json:
@@ -57,7 +58,7 @@ def measurements(scheduler: Engine, state: ClusterState, runs: int) -> Iterator[
 
 def _measure(scheduler: Engine, state: ClusterState) -> tuple[dict[str, Any], SessionResult]:
     """Snapshot and decide once."""
-    with workload.undisturbed():
+    with synthetic.undisturbed():
         began = time.process_time()
         snapshot = state.snapshot()
         cpu, wall = time.process_time(), time.perf_counter()

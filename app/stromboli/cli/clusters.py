@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
-import typer
 
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import StromboliError
+from stromboli.cli.options import DEFAULT_URL
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import NotFoundError
 from stromboli.discovery import discover
@@ -39,24 +39,9 @@ from stromboli.state.cluster import ClusterState
 if TYPE_CHECKING:
     from stromboli.live.client import Kube
 
-DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_NAMESPACE = "default"
 #: seconds for an answer of the service
 _PATIENCE = 60.0
-
-Files = Annotated[
-    list[str] | None, typer.Option("-f", "--filename", help="Files, folders or - for stdin instead of a service.")
-]
-Url = Annotated[str, typer.Option(envvar="STROMBOLI_URL", help="The service's port.")]
-Token = Annotated[str, typer.Option(envvar="STROMBOLI_TOKEN", help="A token of the cluster, for a service elsewhere.")]
-CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Authorities (PEM) of the service.")]
-Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster that is read instead of a service.")]
-Context = Annotated[str | None, typer.Option(help="The same, by a context of the kubeconfig.")]
-PolicyFile = Annotated[Path | None, typer.Option(help="Policy file, for files and clusters that are read.")]
-Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
-]
-SchedulerNames = Annotated[list[str] | None, typer.Option(help="Names in spec.schedulerName of pods to schedule.")]
 
 
 class RemoteError(StromboliError):
@@ -183,7 +168,7 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
 async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[str, int], None]) -> bytes:
     """All that sessions look at, as a list in JSON, read with one's own rights. Raises StromboliError."""
     from stromboli.live.client import ApiError
-    from stromboli.live.reflector import SOURCES
+    from stromboli.live.sources import SOURCES
 
     lists: list[dict[str, Any]] = []
     async with connected(kubeconfig, context) as kube:

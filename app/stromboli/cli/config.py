@@ -10,9 +10,7 @@ import yaml
 
 from stromboli.api.errors import PolicyError
 from stromboli.cli import clusters
-from stromboli.cli.clusters import CaFile, Token
-from stromboli.cli.options import Compatible, PluginsDir
-from stromboli.cli.output import Output
+from stromboli.cli.options import CaFile, Compatible, Output, PluginsDir, Token
 from stromboli.cli.output import show as show_answer
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with

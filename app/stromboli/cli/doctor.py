@@ -13,8 +13,9 @@ import typer
 
 from stromboli.api.crds import SCHEDULING
 from stromboli.cli import clusters
-from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
-from stromboli.cli.output import Format, Output, show
+from stromboli.cli.clusters import Known
+from stromboli.cli.options import Context, Files, Format, Kubeconfig, Output, PolicyFile, SchedulerNames
+from stromboli.cli.output import show
 from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings, scheduler_findings
 from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import load

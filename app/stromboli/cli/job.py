@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from stromboli.cli import clusters
-from stromboli.cli.clusters import Context, Files, Kubeconfig, Namespace, PolicyFile, SchedulerNames
-from stromboli.cli.output import Format, Output, columns, show
+from stromboli.cli.options import Context, Files, Format, Kubeconfig, Namespace, Output, PolicyFile, SchedulerNames
+from stromboli.cli.output import columns, show
 from stromboli.explain.answers import Answer
 from stromboli.explain.jobs import outline
 from stromboli.explain.redaction import redacted

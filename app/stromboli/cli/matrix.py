@@ -13,7 +13,8 @@ import typer
 
 from stromboli.api.errors import StromboliError
 from stromboli.api.validation import did_you_mean
-from stromboli.simulation.matrix import FEATURES, Figures, measure
+from stromboli.bench import FEATURES, Figures, measure
+from stromboli.cli.options import AsJson
 
 #: the figures of the table: field, head, and unit
 _COLUMNS = (
@@ -35,7 +36,7 @@ def matrix(
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of 32 CPUs, 256 Gi and 110 pods.")] = 5_000,
     runs: Annotated[int, typer.Option(min=1, max=1_000, help="Sessions of each kind; the best is reported.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a feature.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a Markdown table of CPU milliseconds, and peak memory, a process for each feature.
 

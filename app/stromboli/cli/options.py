@@ -1,12 +1,14 @@
-"""Options that several commands have; those that name a cluster are in `clusters`."""
+"""Options that several commands have, each defined once."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class Mode(StrEnum):
@@ -16,5 +18,56 @@ class Mode(StrEnum):
     strict = "strict"
 
 
+class Output(StrEnum):
+    """Forms of output."""
+
+    text = "text"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+def policy_option(words: str) -> Any:
+    """`--policy`, with what it is for or what holds without it."""
+    return typer.Option("--policy", help=f"Policy file{words}.")
+
+
+def scheduler_name_option(words: str) -> Any:
+    """`--scheduler-name`, with whose pods are meant."""
+    return typer.Option("--scheduler-name", help=f"Names in spec.schedulerName of {words}. May be repeated.")
+
+
+# -- policies and plugins --------------------------------------------------------------------------------------------
+
 Compatible = Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")]
 PluginsDir = Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")]
+PolicyFile = Annotated[Path | None, policy_option(" for files and clusters that are read")]
+
+# -- the cluster that a command is about -----------------------------------------------------------------------------
+
+Files = Annotated[
+    list[str] | None, typer.Option("-f", "--filename", help="Files, folders or - for stdin instead of a service.")
+]
+Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster that is read instead of a service.")]
+Context = Annotated[str | None, typer.Option(help="The same, by a context of the kubeconfig.")]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
+]
+SchedulerNames = Annotated[list[str] | None, scheduler_name_option("pods to schedule")]
+Now = Annotated[str | None, typer.Option(help="When plain manifests are scheduled, as 2026-11-23T20:38:00Z; else now.")]
+
+# -- a service, as a client ------------------------------------------------------------------------------------------
+
+Url = Annotated[str, typer.Option(envvar="STROMBOLI_URL", help="The service's port.")]
+Token = Annotated[str, typer.Option(envvar="STROMBOLI_TOKEN", help="A token of the cluster, for a service elsewhere.")]
+CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Authorities (PEM) of the service.")]
+
+# -- a port that a command serves ------------------------------------------------------------------------------------
+
+CertFile = Annotated[Path | None, typer.Option(help="Certificate (PEM); the port then speaks HTTPS.")]
+KeyFile = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+
+# -- output ----------------------------------------------------------------------------------------------------------
+
+Format = Annotated[Output, typer.Option("-o", "--output", help="text, wide, json or yaml.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON objects, one a line.")]

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 import yaml
 
-
-class Output(StrEnum):
-    """Forms of output."""
-
-    text = "text"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
-
-
-Format = Annotated[Output, typer.Option("-o", "--output", help="text, wide, json or yaml.")]
+from stromboli.cli.options import Output
 
 
 def columns(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

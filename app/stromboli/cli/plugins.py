@@ -14,22 +14,37 @@ from pydantic import BaseModel
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import PolicyError
 from stromboli.api.validation import did_you_mean
-from stromboli.cli.options import PluginsDir
+from stromboli.cli.options import PluginsDir, policy_option
 from stromboli.cli.references.tables import code, table
 from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.framework.action import Action
-from stromboli.framework.plugin import Plugin, extension_points
+from stromboli.framework.hints import FLAGS
+from stromboli.framework.plugin import DECLARED, HINTS, Plugin, extension_points
 from stromboli.framework.registry import Registry
 from stromboli.plugin_kit.package import write_package
 from stromboli.plugin_kit.trial import try_plugin
+from stromboli.policy.switches import SWITCHES
 from stromboli.simulation.files import LARGEST_POLICY, read_text
 
 _HEADER = """\
 # Plugins
 
-Every plugin with the extension points that it takes part in and the arguments that a policy can give it, and below them
-every [action](#actions). `stromboli plugins` prints the same, with `--plugins-dir` also of your own.
+Every plugin with the extension points that it takes part in, the hints that it gives and the arguments that a policy
+can give it, and below them every [action](#actions), how [answers of several plugins](#extension-points) become one,
+and what [hints](#hints) there are. `stromboli plugins` prints the same, with `--plugins-dir` also of your own.
+"""
+_POINTS = """\
+# Extension points
+
+How the answers of several plugins become one, and the switch of a policy that turns a plugin's part off. Plugins are
+asked tier by tier, in the order of the policy.
+"""
+_HINTS = """\
+# Hints
+
+What a plugin says about its own answers, so that they are kept instead of asked for again. Hints change no decision.
+Those about methods are lost in a subclass that overrides these methods and does not give the hint anew.
 """
 
 
@@ -69,7 +84,7 @@ def check(
     name: Annotated[str, typer.Argument(help="The plugin's name in a policy.")],
     plugins_dir: PluginsDir = None,
     policy: Annotated[
-        Path | None, typer.Option(help="Policy that uses it, with its arguments; by default the usual plugins and it.")
+        Path | None, policy_option(" that uses it, with its arguments; by default the usual plugins and it")
     ] = None,
     clusters: Annotated[int, typer.Option(min=1, max=10_000, help="Random clusters to try it on.")] = 30,
     nodes: Annotated[
@@ -97,7 +112,28 @@ def markdown(found: Registry) -> str:
     """The page of all plugins and actions."""
     plugins = (line for name in sorted(found.plugins) for line in _plugin(found.plugins[name]))
     actions = (line for name in sorted(found.actions) for line in _section(found.actions[name]))
-    return "\n".join([_HEADER, *plugins, "# Actions\n", *actions])
+    return "\n".join([_HEADER, *plugins, "# Actions\n", *actions, _POINTS, _points(), _HINTS, _hints()])
+
+
+def _points() -> str:
+    """A table of what is declared of each extension point."""
+    rows = (
+        (code(name), declared.combination.value, code(SWITCHES[declared.switch]) if declared.switch else "")
+        for name, declared in DECLARED.items()
+        if name not in HINTS
+    )
+    return table(("point", "how answers become one", "switch"), rows)
+
+
+def _hints() -> str:
+    """A table of what is declared of each hint."""
+    flags = ((code(name), "", "Yes or no, for the plugin as a whole.") for name in FLAGS)
+    methods = (
+        (code(name), code(*declared.about), declared.combination.value)
+        for name, declared in DECLARED.items()
+        if name in HINTS
+    )
+    return table(("hint", "about methods", "how answers become one"), (*methods, *flags))
 
 
 def _named(name: str, registry: Registry) -> type[Plugin]:
@@ -118,8 +154,11 @@ def _document(path: Path, plugin: str, registry: Registry) -> dict[str, Any]:
 
 
 def _plugin(plugin: type[Plugin]) -> Iterator[str]:
-    taken = ", ".join(f"`{point}`" for point in extension_points(plugin))
-    return _section(plugin, f"Extension points: {taken or 'none'}.\n")
+    points = extension_points(plugin)
+    taken = [point for point in points if point not in HINTS]
+    hints = [point for point in points if point in HINTS] + [flag for flag in FLAGS if getattr(plugin, flag)]
+    line = f"Extension points: {code(*taken) or 'none'}."
+    return _section(plugin, f"{line} Hints: {code(*hints)}.\n" if hints else f"{line}\n")
 
 
 def _section(found: type[Plugin] | type[Action], *more: str) -> Iterator[str]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from stromboli.api.resources import told_quantity
 from stromboli.cli import clusters
-from stromboli.cli.clusters import Context, Files, Known, Kubeconfig, PolicyFile, SchedulerNames
-from stromboli.cli.output import Format, Output, columns, show
+from stromboli.cli.clusters import Known
+from stromboli.cli.options import Context, Files, Format, Kubeconfig, Output, PolicyFile, SchedulerNames
+from stromboli.cli.output import columns, show
 from stromboli.explain.answers import QueueAnswer
 from stromboli.explain.queues import explain_queue, in_tree
 

@@ -10,7 +10,8 @@ import typer
 
 from stromboli.api.crds import SCHEDULING, Queue, QueueState
 from stromboli.api.errors import StromboliError
-from stromboli.cli.clusters import Context, Kubeconfig, connected
+from stromboli.cli.clusters import connected
+from stromboli.cli.options import Context, Kubeconfig
 from stromboli.cli.problems import NotFoundError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
-from stromboli.cli.clusters import CaFile, Token, Url
+from stromboli.cli.options import DEFAULT_URL, CaFile, Token, Url
 from stromboli.journal import private, segments
 
 
@@ -22,7 +22,7 @@ def record(
     folder: Annotated[
         Path | None, typer.Option("-f", "--filename", help="A --journal-dir to read instead of asking the service.")
     ] = None,
-    url: Url = clusters.DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     token: Token = "",
     certificate_authority: CaFile = None,
 ) -> None:

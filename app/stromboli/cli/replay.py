@@ -13,8 +13,8 @@ import typer
 from stromboli.api.validation import shown
 from stromboli.api.version import version
 from stromboli.cli.memory import in_proportion
-from stromboli.cli.options import PluginsDir
-from stromboli.cli.output import Format, Output, columns, show
+from stromboli.cli.options import Format, Output, PluginsDir, policy_option
+from stromboli.cli.output import columns, show
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.cli.record import files_of
@@ -33,7 +33,7 @@ DIFFERENT = 1
 
 def replay(
     journal: Annotated[Path, typer.Argument(help="What `stromboli record` wrote, or a --journal-dir; - for stdin.")],
-    policy: Annotated[Path | None, typer.Option(help="Another policy: how queues would have fared under it.")] = None,
+    policy: Annotated[Path | None, policy_option(" to try instead: how queues would have fared under it")] = None,
     diff: Annotated[bool, typer.Option("--diff", help="With --policy: beside the recorded policy.")] = False,
     output: Format = Output.text,
     plugins_dir: PluginsDir = None,

@@ -17,10 +17,10 @@ import typer
 from pydantic import ValidationError
 
 from stromboli.api.errors import StromboliError
-from stromboli.board.history import History
-from stromboli.board.routes import board_routes
-from stromboli.cli.options import Compatible, PluginsDir
+from stromboli.cli.options import CertFile, Compatible, KeyFile, PluginsDir, SchedulerNames, policy_option
 from stromboli.cli.problems import misset
+from stromboli.dashboard.history import History
+from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published
@@ -30,11 +30,11 @@ from stromboli.framework.failures import summaries
 from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
+from stromboli.http import Probes, make_app, serve
 from stromboli.http import listen as open_socket
-from stromboli.http import make_app, serve
 from stromboli.http_api import LiveCluster, api_routes
 from stromboli.http_extender import LiveSessions
-from stromboli.journal import Folder, Journal, RecordedSessions, RecordedState
+from stromboli.journal import Folder, Journal, RecordedSessions, Tape
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
 from stromboli.live.client import Credentials, Kube
@@ -47,7 +47,8 @@ from stromboli.live.watchdog import end_within, watch_loop
 from stromboli.metrics import Metrics
 from stromboli.plugins.fairshare import FairShare
 from stromboli.plugins.fairshare.usage import UsageHistory
-from stromboli.policy.document import DEFAULT_POLICY, Policy
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.policy.model import Policy
 from stromboli.policy.rules import Compatibility
 from stromboli.state.cluster import ClusterState
 from stromboli.tracing import from_environment
@@ -70,9 +71,7 @@ _SWITCH = 0.001
 def run(
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig; by default the usual places.")] = None,
     context: Annotated[str | None, typer.Option(help="Context in it; by default the current one.")] = None,
-    scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="spec.schedulerName of pods that are ours. May be repeated.")
-    ] = None,
+    scheduler_name: SchedulerNames = None,
     extender_scheduler_name: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,7 +79,7 @@ def run(
             "default-scheduler. Empty for none."
         ),
     ] = None,
-    policy: Annotated[Path | None, typer.Option(help="Policy file (volcano-scheduler.conf), followed.")] = None,
+    policy: Annotated[Path | None, policy_option(" (volcano-scheduler.conf), followed")] = None,
     state_dir: Annotated[
         Path | None, typer.Option(help="Folder in which the last good policy is kept, for a start with a bad one.")
     ] = None,
@@ -92,8 +91,8 @@ def run(
     compatibility: Compatible = None,
     plugins_dir: PluginsDir = None,
     listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
-    tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate (PEM); the port then speaks HTTPS.")] = None,
-    tls_private_key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_cert_file: CertFile = None,
+    tls_private_key_file: KeyFile = None,
     client_ca_file: Annotated[
         Path | None, typer.Option(help="Authorities (PEM): clients of the extender need a certificate of one of them.")
     ] = None,
@@ -202,7 +201,7 @@ class _Watcher(Metrics):
                 of = {"plugin": failure.plugin, "point": failure.point, "where": failure.where}
                 log.exception("plugin failed", failure.error, **of)  # noqa: LOG004
         self._failures = {(*failure.key, error_told(failure.error)) for failure in found}
-        self.service.tell_of_plugins(summaries(found))
+        self.service.report_plugins(summaries(found))
         self.history.session(result.session, now, seconds)
 
     def session_failed(self, error: BaseException) -> None:
@@ -260,11 +259,12 @@ def _recorded(
     if not settings.journal_memory and settings.journal_dir is None:
         return None, None, Successive(engine, environment, time.perf_counter)
     folder = Folder(settings.journal_dir, settings.journal_disk) if settings.journal_dir else None
-    state = RecordedState(settings.scheduler_names, settings.extender_scheduler_names, engine.registry.reads)
+    state = ClusterState(settings.scheduler_names, settings.extender_scheduler_names, engine.registry.reads)
+    tape = Tape(state)
     journal = Journal(
-        state, settings.journal_memory, folder, lambda error: log.recurring("journal not written", error, traced=True)
+        tape, settings.journal_memory, folder, lambda error: log.recurring("journal not written", error, traced=True)
     )
-    return journal, state, RecordedSessions(journal, state, engine, environment)
+    return journal, state, RecordedSessions(journal, tape, engine, environment)
 
 
 class _Scheduler:
@@ -293,9 +293,7 @@ class _Scheduler:
         self._app = make_app(
             LiveSessions(self._service, lambda: watcher.published),
             watcher.registry,
-            watcher.missing,
-            notes=watcher.notes,
-            stuck=self._service.stuck,
+            Probes(watcher.missing, self._service.stuck, watcher.notes),
             scheduler_names=settings.scheduler_names,
             extender_scheduler_names=settings.extender_scheduler_names,
             more=[
@@ -304,7 +302,7 @@ class _Scheduler:
                     reviews,
                     self._journal.content if self._journal else None,
                 ),
-                board_routes(watcher, reviews, settings.lease_namespace),
+                dashboard_routes(watcher, reviews, settings.lease_namespace),
             ],
         )
 

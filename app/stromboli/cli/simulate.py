@@ -15,7 +15,7 @@ from stromboli.api import readers
 from stromboli.api.errors import PolicyError, StromboliError
 from stromboli.api.validation import shown
 from stromboli.cli.clusters import scheduler_names
-from stromboli.cli.options import Compatible, PluginsDir
+from stromboli.cli.options import Compatible, Now, PluginsDir, SchedulerNames, policy_option
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
 from stromboli.discovery import discover
@@ -43,18 +43,14 @@ class Format(StrEnum):
 
 def simulate(
     paths: Annotated[list[str], typer.Argument(help="Files, folders, or - for standard input.", metavar="PATH...")],
-    policy: Annotated[Path | None, typer.Option(help="Policy file, for plain manifests.")] = None,
+    policy: Annotated[Path | None, policy_option(" for plain manifests")] = None,
     format_: Annotated[Format, typer.Option("--format", help="Table for people, outcome for programs.")] = Format.table,
     compatibility: Compatible = None,
     plugins_dir: PluginsDir = None,
     cycles: Annotated[int | None, typer.Option(min=1, max=MOST_CYCLES, help="Number of sessions in a row.")] = None,
-    now: Annotated[
-        str | None, typer.Option(help="When plain manifests are scheduled, as 2026-11-23T20:38:00Z; else now.")
-    ] = None,
+    now: Now = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
-    scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Names in spec.schedulerName of plain manifests to schedule.")
-    ] = None,
+    scheduler_name: SchedulerNames = None,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Let fields and kinds pass that are not known, as in dumps of clusters.")
     ] = False,
@@ -135,5 +131,5 @@ def _print(name: str, result: Run, format_: Format, explain: bool) -> None:
         console.print(summary.fair_shares(result.session))
     console.print(summary.pod_groups(result))
     if explain:
-        for paragraph in summary.explanations(result.session):
+        for paragraph in (*summary.explanations(result.session), *summary.told_warnings(result.session)):
             console.print(paragraph)

@@ -22,11 +22,23 @@ from rich.console import Console
 from rich.live import Live
 
 from stromboli.api.errors import StromboliError
-from stromboli.board.board import Board
 from stromboli.cli import clusters
-from stromboli.cli.clusters import CaFile, Context, Files, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
-from stromboli.cli.output import Format, Output, show
+from stromboli.cli.options import (
+    DEFAULT_URL,
+    CaFile,
+    Context,
+    Files,
+    Format,
+    Kubeconfig,
+    Output,
+    PolicyFile,
+    SchedulerNames,
+    Token,
+    Url,
+)
+from stromboli.cli.output import show
 from stromboli.cli.top_screen import Glance, resources, screen
+from stromboli.dashboard.report import SessionReport
 from stromboli.explain.board import JobPage, Nodes, Overview, QueuePage
 
 T = TypeVar("T")
@@ -51,7 +63,7 @@ def top(
     resource: Annotated[str, typer.Option(help="The resource that is shown first.")] = "cpu",
     output: Format = Output.text,
     files: Files = None,
-    url: Url = clusters.DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     token: Token = "",
     certificate_authority: CaFile = None,
     kubeconfig: Kubeconfig = None,
@@ -107,13 +119,13 @@ def _here(
 ) -> Glance:
     """What a session on files, or on a cluster that is read, finds. Raises StromboliError."""
     session = clusters.known_here(files, kubeconfig, context, policy, names).rehearsal().session()
-    board = Board(session, time.time(), sum(session.timings.actions.values()))
+    report = SessionReport(session, time.time(), sum(session.timings.actions.values()))
     return Glance(
         source=", ".join(files or ()) or str(context or kubeconfig),
-        overview=board.overview(),
-        queues=board.queues(0, _QUEUES).items,
-        jobs=board.jobs(0, _JOBS).items,
-        nodes=board.nodes(0, _NODES, resource=resource),
+        overview=report.overview(),
+        queues=report.queues(0, _QUEUES).items,
+        jobs=report.jobs(0, _JOBS).items,
+        nodes=report.nodes(0, _NODES, resource=resource),
     )
 
 

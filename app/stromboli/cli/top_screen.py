@@ -1,4 +1,4 @@
-"""What `stromboli top` shows, drawn from what the board tells."""
+"""What `stromboli top` shows, drawn from what the dashboard reports."""
 
 from __future__ import annotations
 

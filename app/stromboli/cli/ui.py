@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stromboli.api.errors import StromboliError
-from stromboli.cli import clusters
-from stromboli.cli.clusters import CaFile, Url
+from stromboli.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, Url
 from stromboli.cli.problems import misset
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _LARGEST_FORM = 16 << 20
 
 
 def ui(
-    url: Url = clusters.DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     listen: Annotated[str, typer.Option(help="Where the page is served.")] = "127.0.0.1:8081",
     host: Annotated[
         list[str] | None, typer.Option(help="A name by which others ask for the page. May be repeated.")
@@ -38,8 +37,8 @@ def ui(
         typer.Option(help="A token of the cluster, with whose rights everybody reads who brings no token of his own."),
     ] = None,
     certificate_authority: CaFile = None,
-    tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate (PEM); the page then speaks HTTPS.")] = None,
-    tls_private_key_file: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_cert_file: CertFile = None,
+    tls_private_key_file: KeyFile = None,
     refresh: Annotated[
         float, typer.Option(min=1, max=86_400, help="Seconds after which an open page renews itself.")
     ] = 5.0,

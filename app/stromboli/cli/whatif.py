@@ -14,8 +14,19 @@ import typer
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, StromboliError
 from stromboli.cli import clusters
-from stromboli.cli.clusters import CaFile, Context, Kubeconfig, PolicyFile, SchedulerNames, Token, Url
-from stromboli.cli.output import Format, Output, show
+from stromboli.cli.options import (
+    DEFAULT_URL,
+    CaFile,
+    Context,
+    Format,
+    Kubeconfig,
+    Output,
+    PolicyFile,
+    SchedulerNames,
+    Token,
+    Url,
+)
+from stromboli.cli.output import show
 from stromboli.cli.problems import quit_with
 from stromboli.engine import Engine
 from stromboli.explain.whatif import WhatIf, lines
@@ -34,7 +45,7 @@ def whatif(
     on: Annotated[
         list[str] | None, typer.Option("--on", help="Files or folders with the cluster, instead of a service.")
     ] = None,
-    url: Url = clusters.DEFAULT_URL,
+    url: Url = DEFAULT_URL,
     token: Token = "",
     certificate_authority: CaFile = None,
     kubeconfig: Kubeconfig = None,

@@ -59,6 +59,53 @@ class Remedy(Part, frozen=True, kw_only=True):
     jobs: list[str] = field(default_factory=list)
 
 
+class Eviction(Part, frozen=True, kw_only=True):
+    """Why an action of the policy evicts no pod for a job."""
+
+    action: str
+    #: why, in one word
+    reason: str
+    #: why, without numbers that change by themselves
+    message: str
+    #: the numbers that were compared
+    detail: str = ""
+    #: more of the detail, as of the answer
+    passages: list[Passage] = field(default_factory=list)
+    #: who can change it: wait, user or admin
+    who: str
+
+
+class NodeScore(Part, frozen=True, kw_only=True):
+    """What was said of a node when a place for a pod was chosen."""
+
+    node: str
+    #: the plugin that ruled it out, empty where none did
+    plugin: str = ""
+    #: why it was ruled out, or what it lacked; empty where the pod could have been placed there
+    cause: str = ""
+    #: what each plugin scored it with, its weight included
+    scores: dict[str, float] = field(default_factory=dict)
+    #: their sum; the highest wins
+    total: float = 0.0
+
+
+class Happening(Part, frozen=True, kw_only=True):
+    """One thing that happened to a pod in a session."""
+
+    #: the action that ran
+    action: str
+    #: assumed, promised, given back, bound, evicted, restored, refused, or job refused
+    what: str
+    #: the node that it got or lost
+    node: str = ""
+    #: why, where it was refused
+    reason: str = ""
+    #: all nodes or, of many, the one that was chosen, those that were asked for, and those that came closest
+    nodes: list[NodeScore] = field(default_factory=list)
+    #: how many nodes there were
+    node_count: int = 0
+
+
 class Answer(Part, frozen=True, kw_only=True):
     """Why a job, or one of its pods, waits."""
 
@@ -104,6 +151,14 @@ class Answer(Part, frozen=True, kw_only=True):
     ahead_count: int = 0
     #: jobs that hold what is missing, the largest first
     holders: list[Holding] = field(default_factory=list)
+    #: why nothing is evicted for it, by the actions of the policy that evict
+    evictions: list[Eviction] = field(default_factory=list)
+    #: fields of the PodGroup's spec that the policy does not read, and what would
+    ignored: dict[str, str] = field(default_factory=dict)
+    #: what happened to a pod in a session, in order, where that was asked for
+    history: list[Happening] = field(default_factory=list)
+    #: whether the pod has a place, and the history is of a session in which it had none
+    hypothetical: bool = False
     #: what would help
     remedies: list[Remedy] = field(default_factory=list)
     #: whether changes were tried
@@ -157,7 +212,7 @@ class QueueAnswer(Part, frozen=True, kw_only=True):
     levels: list[Level]
     #: how its share was found
     rounds: list[Round]
-    #: fields of the spec that the policy does not heed, and why
+    #: fields of the spec that the policy does not read, and what would
     ignored: dict[str, str]
     #: jobs by phase
     jobs: dict[str, int]

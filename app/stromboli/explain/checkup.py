@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.validation import did_you_mean
+from stromboli.eviction.diagnosis import PREEMPTING, RECLAIMING
 from stromboli.explain.jobs import counted
-from stromboli.explain.preemption import PREEMPTING, RECLAIMING
-from stromboli.explain.queues import ignored
+from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.session import Session
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 from stromboli.state.pods import GROUP_ANNOTATION
 
 #: objects of a kind that are named
@@ -72,8 +72,9 @@ def queue_findings(session: Session) -> Iterator[Finding]:
     """Queues that are not what they seem, and jobs in queues that are not there."""
     queues = session.view.queues
     for queue in queues.values():
-        for name, why in ignored(session, queue).items():
-            yield Finding("queues", f"queue {queue.name}: spec.{name} is ignored", why)
+        for name, why in ignored_of_queue(session, queue).items():
+            advice = "clear it, or change the policy"
+            yield Finding("queues", f"queue {queue.name}: spec.{name} {why}", advice)
         if queue.has_jobs and not queue.open:
             state = queue.state or "not set"
             advice = f"stromboli queue open {queue.name}, or move its jobs"

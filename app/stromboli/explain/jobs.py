@@ -8,14 +8,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroup
-from stromboli.api.pod_state import READY_STATES, STATES, PodState
+from stromboli.api.decisions import Evict
+from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import PODS, Vector, listed, told
-from stromboli.explain import preemption
-from stromboli.explain.answers import Answer, Holding, Step
+from stromboli.eviction.diagnosis import PREEMPTING, RECLAIMING, why_no_evictions
+from stromboli.explain.answers import Answer, Eviction, Holding, Step
 from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, limited, places, would_fit
+from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework import reasons
-from stromboli.framework.explain import why, why_promised
+from stromboli.framework.explain import why, why_job, why_moved, without_place
+from stromboli.framework.ignored import ignored_of_job
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.session import Session
 from stromboli.kube.pod_claims import claims_of
@@ -27,8 +30,6 @@ _MOST_AHEAD = 5
 #: states of a pod between a decision and a running container
 _BINDING = (PodState.Allocated, PodState.Binding, PodState.Bound)
 _PENDING = int(PodState.Pending)
-#: by state, whether a pod has no place, or one that others still hold
-_WAITS = np.isin(np.arange(STATES), (PodState.Pending, PodState.Pipelined))
 
 
 def explain_pod(session: Session, pod: PodRecord) -> Answer:
@@ -43,15 +44,16 @@ def explain_pod(session: Session, pod: PodRecord) -> Answer:
         queue=job.queue.name if job else "",
     )
     if pod.key in session.evicted:
-        return replace(said, phase="Releasing", message="it is evicted to make room")
+        evicted = replace(said, phase="Releasing")
+        return _told(evicted, why_moved(session, pod), _evicted(session, pod))
     if state is PodState.Pipelined and job is not None:
-        return _answer(session, said, job, [pod], why_promised(session.view, pod))
+        return _answer(session, said, job, [pod], why(session, pod, job))
     if state is not PodState.Pending:
         return replace(said, phase=state.name, message=_placed(session, pod, state))
     if job is None:
         return _unseen(session, said, pod.job, [pod])
     # It goes with its gang: what the others lack keeps it waiting, too.
-    others = [each for each in _waiting(session, job) if each is not pod]
+    others = [each for each in without_place(session, job) if each is not pod]
     return _answer(session, said, job, [pod, *others], why(session, pod, job, session.view.reason(job)))
 
 
@@ -62,8 +64,8 @@ def explain_job(session: Session, key: str) -> Answer | None:
     said = Answer(kind="Job", namespace=namespace, name=name)
     job = view.jobs.get(key)
     if job is not None:
-        waiting = _waiting(session, job)
-        return _answer(session, said, job, waiting, _blocking(session, job, waiting))
+        waiting = without_place(session, job)
+        return _answer(session, said, job, waiting, why_job(session, job))
     pods = _pods_of(session, key)
     if not pods and _lost(session, key) is None:
         return None
@@ -76,10 +78,10 @@ def outline(session: Session, key: str) -> Answer | None:
     if job is None:
         return explain_job(session, key)
     said = Answer(kind="Job", namespace=job.namespace, name=job.name)
-    return _outlined(said, job, _blocking(session, job, _waiting(session, job)))
+    return _outlined(session, said, job, why_job(session, job))
 
 
-def _outlined(said: Answer, job: Job, reason: Reason | None) -> Answer:
+def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -> Answer:
     """An answer with what a job says of itself, and why it waits."""
     return replace(
         _told(said, reason, _have_places(job.ready_count, job.size)),
@@ -88,30 +90,14 @@ def _outlined(said: Answer, job: Job, reason: Reason | None) -> Answer:
         pods=job.size,
         placed=job.ready_count,
         min_member=job.min_available,
+        ignored=ignored_of_job(session, job),
     )
 
 
-def _waiting(session: Session, job: Job) -> list[PodRecord]:
-    """The pods of a job that have no place, or one that others still hold."""
-    view = session.view
-    rows = view.membership.rows(job.index)
-    return view.records(rows[_WAITS[view.pods.state[rows]]])
-
-
-def _blocking(session: Session, job: Job, waiting: Sequence[PodRecord]) -> Reason | None:
-    """The reason of the first stage that blocks a job; None when nothing does."""
-    view = session.view
-    found = view.reason(job) if len(view.nodes) else None
-    pending = [pod for pod in waiting if view.pods.state[pod.row] == _PENDING]
-    if pending:
-        found = found or why(session, pending[0], job, None)
-        gated = [pod for pod in pending if pod.pod_class.gated]
-        return reasons.gated(gated[0]) if len(gated) == len(pending) else found
-    if waiting:
-        return why_promised(view, waiting[0])
-    if job.phase == "Completed" or (job.size and job.ready_count >= job.min_available):
-        return None
-    return found or session.ask.job_valid(job)
+def _evicted(session: Session, pod: PodRecord) -> str:
+    """What the Event about an eviction says."""
+    decided = (each for each in session.decisions if isinstance(each, Evict) and each.key == pod.key)
+    return next((each.told(pod.namespace) for each in decided), "Pod is evicted")
 
 
 def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
@@ -153,16 +139,29 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
     ahead = _ahead(session, job) if reason else []
+    evictions = [_eviction(action, why) for action, why in why_no_evictions(session, job)]
     return replace(
-        _outlined(said, job, reason),
+        _outlined(session, said, job, reason),
         would_fit=fitting,
         request=_request(session, sample),
-        steps=_steps(session, job, waiting, sample, reason, fitting, found),
+        steps=_steps(session, job, waiting, reason, fitting, found, evictions),
         nodes=found.causes if at_nodes else [],
         nearest=found.nearest if at_nodes else "",
         ahead=[_waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
         ahead_count=len(ahead),
         holders=_holders(session, job, sample, reason, found),
+        evictions=evictions,
+    )
+
+
+def _eviction(action: str, why: Reason) -> Eviction:
+    return Eviction(
+        action=action,
+        reason=why.reason,
+        message=why.message,
+        detail=why.detail,
+        passages=list(why.passages),
+        who=str(why.actionable),
     )
 
 
@@ -233,10 +232,10 @@ def _steps(
     session: Session,
     job: Job,
     waiting: Sequence[PodRecord],
-    sample: PodRecord | None,
     reason: Reason | None,
     fitting: int,
     found: Places,
+    evictions: Sequence[Eviction],
 ) -> list[Step]:
     """Each stage with what it says, up to and beyond the one that blocks."""
     texts = {
@@ -244,7 +243,7 @@ def _steps(
         Stage.QueueShare: queue_share(session, job.queue),
         Stage.Gang: _gang(job, waiting, fitting),
         Stage.Placement: "; ".join(f"{counted(cause.nodes, 'node')}: {cause.cause}" for cause in found.causes),
-        Stage.Preemption: "",
+        Stage.Preemption: "; ".join(f"{each.action}: {each.reason}" for each in evictions),
         Stage.Binding: _binding(session, job),
     }
     verdicts = {stage: "passed" if reason is None or stage < reason.stage else "open" for stage in Stage}
@@ -253,8 +252,10 @@ def _steps(
         said = f"{reason.message}{f' ({reason.detail})' if reason.detail else ''}"
         if not (reason.stage is Stage.Placement and reason.nodes):
             texts[reason.stage] = f"{said}; {texts[reason.stage]}" if texts[reason.stage] else said
-        if reason.stage is Stage.Placement and sample is not None:
-            verdicts[Stage.Preemption], texts[Stage.Preemption] = preemption.look(session, job, sample, found.willing)
+        if reason.stage is Stage.Placement and waiting:
+            verdicts[Stage.Preemption] = "blocks"
+            if not any(action in session.policy.actions for action in (*PREEMPTING, *RECLAIMING)):
+                texts[Stage.Preemption] = "no action of the policy evicts others: there is neither preempt nor reclaim"
         if reason.stage is Stage.Admission:
             texts[Stage.Admission] += claims(session, job.queue)
     return [Step(stage=stage.name, verdict=verdicts[stage], text=texts[stage]) for stage in Stage if texts[stage]]
@@ -374,7 +375,9 @@ def limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:
 def jobs_below(session: Session, queue: Queue) -> list[Job]:
     """The jobs of a queue and of all queues below it."""
     queues = session.view.queues
-    return [job for each in queues.values() if queue in lineage(each, queues) for job in each.jobs]
+    tree = QueueTree.of({each.name: each.parent for each in queues.values()})
+    below = {tree.names[row] for row in tree.below(tree.names.index(queue.name))}
+    return [job for each in queues.values() if each.name in below for job in each.jobs]
 
 
 def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, claimed: bool = False) -> list[Holding]:

@@ -22,7 +22,7 @@ from stromboli.api.resources import (
     told,
 )
 from stromboli.explain.answers import Amounts, Holding, NodeCause
-from stromboli.framework.reasons import resource_name
+from stromboli.framework.reasons import insufficient, resource_name
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -121,8 +121,9 @@ def _lacking(session: Session, pod: PodRecord, short: Matrix) -> list[NodeCause]
         at = np.flatnonzero(number.reshape(-1) == index)
         if pattern.any():
             nearest = at[np.argmin(relative[at])]
-            amounts = _named(session, pod, short[:, nearest])
-            out.append(NodeCause(cause=f"lacking {'at least ' if len(at) > 1 else ''}{amounts}", nodes=len(at)))
+            lacks_of = insufficient(session.view.dimensions, pod, np.flatnonzero(pattern).tolist())
+            short_of = f"{'at least ' if len(at) > 1 else ''}{_named(session, pod, short[:, nearest])} short"
+            out.append(NodeCause(cause=f"{lacks_of}: {short_of}", nodes=len(at)))
     return sorted(out, key=lambda cause: (-cause.nodes, cause.cause))
 
 

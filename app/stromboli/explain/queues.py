@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector, exact, listed, told, told_quantity
 from stromboli.explain.answers import Level, QueueAnswer, Round
 from stromboli.explain.jobs import in_jobs, jobs_below
 from stromboli.explain.places import amounts, limited, share
-from stromboli.explain.preemption import RECLAIMING
-from stromboli.framework.explain import why
-from stromboli.framework.ignored import heeded_fields
+from stromboli.explain.warnings import of_queue
+from stromboli.fairness.queue_tree import QueueTree
+from stromboli.framework.explain import may_wait, why_job
+from stromboli.framework.ignored import CONDITION as FIELD_IGNORED
+from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.job import Queue, lineage
-from stromboli.framework.reasons import not_open
+from stromboli.framework.reasons import queue_not_open
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 
@@ -32,7 +33,7 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
     gauges = session.report.gauges.get(name, QueueGauges())
     jobs = jobs_below(session, queue)
     columns = [c for c in range(len(session.view.dimensions)) if c != PODS or session.view.counts_pods]
-    waiting = [job for job in jobs if job.counts[PodState.Pending]]
+    waiting = [job for job in jobs if may_wait(job)]
     return QueueAnswer(
         name=name,
         state=queue.state,
@@ -40,21 +41,15 @@ def explain_queue(session: Session, name: str) -> QueueAnswer | None:
         divided_by=gauges.plugin,
         weight=queue.spec.weight,
         share=gauges.share,
-        overused=_used_up(gauges),
+        overused=gauges.gets_nothing_more,
         words=list(_words(session, queue, gauges)),
         levels=[level for each in lineage(queue, session.view.queues) for level in _levels(session, each)],
         rounds=_rounds(session, gauges),
-        ignored=ignored(session, queue),
+        ignored=ignored_of_queue(session, queue),
         jobs=dict(sorted(Counter(job.phase or "Pending" for job in jobs).items())),
-        waiting=dict(Counter(_reason(session, job.key) for job in waiting).most_common()),
+        waiting=dict(Counter(why.reason for job in waiting if (why := why_job(session, job))).most_common()),
         holders=in_jobs(session, jobs, columns),
     )
-
-
-def _reason(session: Session, key: str) -> str:
-    job = session.view.jobs[key]
-    reason = session.view.reason(job) or why(session, session.view.pending(job)[0], job, None)
-    return reason.reason
 
 
 def _levels(session: Session, queue: Queue) -> Iterator[Level]:
@@ -90,14 +85,6 @@ def _share(resource: str, column: int, vector: Vector | None) -> str:
     return "" if vector is None else share(resource, vector[column])
 
 
-def _used_up(gauges: QueueGauges) -> bool:
-    """Whether a queue holds all that it deserves, in every resource."""
-    held, deserved = gauges.amounts.get("allocated"), gauges.amounts.get("deserved")
-    if held is None or deserved is None:
-        return False
-    return bool((np.delete(deserved, PODS) < np.delete(held, PODS) + TOLERANCE).all())
-
-
 def _rounds(session: Session, gauges: QueueGauges) -> list[Round]:
     told = [(step, amounts(session, np.floor(share))) for step, share in (gauges.steps() if gauges.steps else ())]
     steps = [step for at, step in enumerate(told) if not at or step[1] != told[at - 1][1]]
@@ -109,7 +96,8 @@ def _rounds(session: Session, gauges: QueueGauges) -> list[Round]:
 def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]:
     """How the share was found, and what follows from it, in sentences."""
     if not queue.open:
-        yield f"takes nothing new: {not_open(queue)}"
+        yield queue_not_open(queue).message
+    yield from (message for word, message in of_queue(session, queue).items() if word != FIELD_IGNORED)
     guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), _kept(session, queue)
     if gauges.kept is not None and (kept < guaranteed - TOLERANCE).any():
         told = ", ".join(f"{amount} {name}" for name, amount in amounts(session, kept).items())
@@ -127,7 +115,7 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
         return
     if deserved is not None and not np.delete(deserved, PODS).any():
         yield "deserves nothing, so it counts as overused though its share is 0: nothing is placed in it"
-    elif _used_up(gauges):
+    elif gauges.gets_nothing_more:
         yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
 
 
@@ -171,50 +159,10 @@ def _kept(session: Session, queue: Queue) -> Vector:
     return session.view.vector(None) if gauges is None or gauges.kept is None else gauges.kept
 
 
-def ignored(session: Session, queue: Queue) -> dict[str, str]:
-    """The fields of a queue's spec that are set and that no plugin or action of the policy heeds."""
-    heeded = heeded_fields(session)
-    if any(action in session.policy.actions for action in RECLAIMING):
-        heeded |= {"reclaimable"}
-    plugins = ", ".join(plugin.name for plugin in session.plugins if plugin.queue_fields) or "none"
-    spec = queue.spec
-    set_fields = {
-        "weight": spec.weight not in (0, 1),
-        "capability": bool(spec.capability),
-        "deserved": bool(spec.deserved),
-        "guarantee": bool(spec.guarantee.resource),
-        "parent": spec.parent not in ("", "root"),
-        "priority": bool(spec.priority),
-        "reclaimable": spec.reclaimable is False and queue.name != "root",
-        "affinity": bool(spec.affinity.node_group_affinity or spec.affinity.node_group_anti_affinity),
-    }
-    why = {
-        "deserved": "is read by the plugins capacity and fairshare",
-        "parent": "is read by capacity with enableHierarchy and by fairshare",
-        "reclaimable": "matters for the actions reclaim and gangreclaim",
-        "affinity": "is read by the plugin nodegroup",
-        "weight": "is read by the plugins proportion and fairshare",
-    }
-    return {
-        name: f"{why.get(name, 'is read by no plugin of the policy')}; the policy has {plugins}"
-        for name, is_set in set_fields.items()
-        if is_set and name not in heeded
-    }
-
-
 def in_tree(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Each queue below its parent, with the number of queues above it; those whose parents lead in a circle come last.
 
     `parents` has the name of each queue's parent, empty or that of no queue for those at the top.
     """
-    below: dict[str, list[str]] = {}
-    for name, parent in parents.items():
-        below.setdefault(parent if parent in parents else "", []).append(name)
-    shown: set[str] = set()
-    left = [(name, 0) for name in reversed(below.get("", ()))]
-    while left:
-        name, depth = left.pop()
-        shown.add(name)
-        yield name, depth
-        left += ((each, depth + 1) for each in reversed(below.get(name, ())))
-    yield from ((name, 0) for name in parents if name not in shown)
+    tree = QueueTree.of(parents)
+    return ((tree.names[row], depth) for row, depth in tree.in_order())

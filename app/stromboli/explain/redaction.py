@@ -17,7 +17,8 @@ def namespaces(answer: Answer | QueueAnswer) -> set[str]:
     named = {each.namespace for each in others}
     if isinstance(answer, Answer):
         named |= {key.partition("/")[0] for remedy in answer.remedies for key in remedy.jobs} | {answer.namespace}
-        named |= {each for passage in answer.passages for each in passage.namespaces}
+        passages = [*answer.passages, *(passage for each in answer.evictions for passage in each.passages)]
+        named |= {each for passage in passages for each in passage.namespaces}
     return named - {""}
 
 
@@ -51,6 +52,10 @@ def redacted(answer: Answer | QueueAnswer, readable: Collection[str] | None) -> 
         answer,
         detail=detailed(answer.detail, answer.passages, readable),
         passages=[],
+        evictions=[
+            replace(each, detail=detailed(each.detail, each.passages, readable), passages=[])
+            for each in answer.evictions
+        ],
         holders=kept(answer.holders),
         ahead=kept(answer.ahead),
         remedies=[each for each in answer.remedies if may(*(key.partition("/")[0] for key in each.jobs))],

@@ -15,6 +15,7 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment, ExtenderError
+from stromboli.framework.pod_trace import PodTrace
 from stromboli.framework.session import Session
 from stromboli.kube.dra.extended import special_prefix
 from stromboli.kube.dra.holdings import claim_keys
@@ -189,11 +190,29 @@ class AbandonedError(StromboliError):
         super().__init__("given up: nobody waits for the answer")
 
 
+class TooManyStepsError(StromboliError):
+    """What was tried is more work than an answer may take."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"trying it takes more than {most:,} steps, a node looked at being about one: ask about less")
+
+
 class Rehearsal:
     """Tries changes on forks of a state. Nothing outside of it is touched, and no extender is asked."""
 
-    def __init__(self, engine: Engine, state: ClusterState, environment: Environment, now: float) -> None:
-        """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told."""
+    def __init__(
+        self,
+        engine: Engine,
+        state: ClusterState,
+        environment: Environment,
+        now: float,
+        *,
+        most_steps: int | None = None,
+    ) -> None:
+        """`state` belongs to the rehearsal from now on; `environment` is what the next session would be told.
+
+        All its sessions together take `most_steps`, of which a node looked at is about one; None sets no bound.
+        """
         self.engine = engine
         self.state = state
         self._extender = _Unasked()
@@ -201,11 +220,21 @@ class Rehearsal:
         self._now = now
         #: sessions that were run, for whoever counts work
         self.sessions = 0
+        #: steps of these sessions
+        self.steps = 0
+        self._most_steps = most_steps
         self._abandoned = False
 
     def abandon(self) -> None:
-        """Run no further session; may be called from another thread."""
+        """End the session that runs, and run no further one; may be called from another thread."""
         self._abandoned = True
+
+    def _step(self, steps: int) -> None:
+        self.steps += steps
+        if self._abandoned:
+            raise AbandonedError
+        if self._most_steps is not None and self.steps > self._most_steps:
+            raise TooManyStepsError(self._most_steps)
 
     @property
     def misses_extender(self) -> bool:
@@ -218,6 +247,16 @@ class Rehearsal:
         assert session is not None
         return session
 
+    def follow(self, trace: PodTrace, change: Change | None = None) -> Session:
+        """A session on the cluster as it is, or after a change, that traces a pod."""
+        state = self.state.fork()
+        if change is not None:
+            change(state)
+        self.sessions += 1
+        engine = self.engine.unbounded()
+        result = engine.decide(state.snapshot(), now=self._now, environment=self._environment, follow=trace)
+        return result.session
+
     def run(
         self,
         change: Change | None = None,
@@ -228,12 +267,15 @@ class Rehearsal:
     ) -> Future:
         """What would be decided after a change, until nothing is, it is `enough`, or `cycles` sessions are over.
 
-        Raises AbandonedError.
+        Raises AbandonedError and TooManyStepsError.
         """
         state = self.state.fork()
         if change is not None:
             change(state)
-        future, sessions = Future(), Successive((engine or self.engine).unbounded(), self._environment)
+        future, sessions = (
+            Future(),
+            Successive((engine or self.engine).unbounded().watched(self._step), self._environment),
+        )
         for _ in range(cycles):
             if self._abandoned:
                 raise AbandonedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from stromboli.api import quantity
 from stromboli.api.resources import in_bytes, listed, told_quantity
@@ -36,6 +36,7 @@ def _job(answer: Answer) -> Iterator[str]:
         what += f" of PodGroup {answer.group}"
     if not answer.reason:
         yield f"{what}: {answer.message}"
+        yield from _history(answer)
         return
     yield f"{what} waits at {answer.stage}: {answer.reason}"
     yield f"  {answer.message}"
@@ -50,6 +51,10 @@ def _job(answer: Answer) -> Iterator[str]:
         yield "Stages"
         for step in answer.steps:
             yield f"  {_VERDICTS[step.verdict]:<6} {step.stage}: {step.text}"
+    if answer.evictions:
+        yield "Evictions"
+        for each in answer.evictions:
+            yield f"  {each.action}: {each.reason}: {each.message}{f' ({each.detail})' if each.detail else ''}"
     if answer.nodes:
         yield "Nodes"
         yield from (f"  {counted(cause.nodes, 'node')}: {cause.cause}" for cause in answer.nodes)
@@ -61,11 +66,39 @@ def _job(answer: Answer) -> Iterator[str]:
     if answer.ahead:
         yield f"Ahead of it: {counted(answer.ahead_count, 'job')}"
         yield from _holdings(answer.ahead)
+    yield from _history(answer)
     if answer.remedies:
         yield "What would help (tried on a copy of the cluster)"
         yield from (f"  {remedy.who}: {remedy.change} -> {remedy.effect}" for remedy in answer.remedies)
     elif answer.tried:
         yield "No single change that was tried would help."
+    yield from _ignored(answer.ignored)
+
+
+def _history(answer: Answer) -> Iterator[str]:
+    """What happened to a pod, each choice of a node with what plugins said of the nodes."""
+    if not answer.history:
+        return
+    yield "What would happen if it had no place" if answer.hypothetical else "What happened in the session"
+    for number, each in enumerate(answer.history, 1):
+        where, why = f" {each.node}" if each.node else "", f": {each.reason}" if each.reason else ""
+        yield f"  {number}. {each.action or 'close'}: {each.what}{where}{why}"
+        for node in each.nodes:
+            mark = ">" if node.node == each.node else " "
+            if node.cause:
+                by = f"{node.plugin}: " if node.plugin else ""
+                yield f"   {mark} {node.node}: {by}{node.cause}"
+            else:
+                scores = ", ".join(f"{plugin} {score:.6g}" for plugin, score in node.scores.items())
+                yield f"   {mark} {node.node}: {node.total:.6g}{f' = {scores}' if scores else ''}"
+        if each.node_count > len(each.nodes) > 0:
+            yield f"     and {each.node_count - len(each.nodes)} more nodes"
+
+
+def _ignored(fields: Mapping[str, str]) -> Iterator[str]:
+    if fields:
+        yield "Ignored"
+        yield from (f"  spec.{name} {why}" for name, why in fields.items())
 
 
 def _holdings(some: Iterable[Holding]) -> Iterator[str]:
@@ -98,9 +131,7 @@ def _queue(answer: QueueAnswer) -> Iterator[str]:
             if level.terminating:
                 told += f", and {told_quantity(level.resource, level.terminating)} more until terminating pods are gone"
             yield f"  {level.queue} {level.resource}: {told}"
-    if answer.ignored:
-        yield "Ignored"
-        yield from (f"  spec.{name} {reason}" for name, reason in answer.ignored.items())
+    yield from _ignored(answer.ignored)
     if answer.jobs:
         yield "Jobs: " + ", ".join(f"{number} {phase}" for phase, number in answer.jobs.items())
     if answer.waiting:

@@ -1,6 +1,6 @@
-"""Answers to kube-scheduler as its HTTP extender: gangs and queue shares for pods that another scheduler binds."""
+"""The HTTP extender of kube-scheduler: gangs and queue shares for pods that another scheduler binds."""
 
-from stromboli.extender.answers import Extender
+from stromboli.extender.extender import Extender
 from stromboli.extender.published import Published
 from stromboli.extender.routes import extender_routes
 from stromboli.extender.sources import NO_SESSION, Source, Standing

@@ -1,8 +1,7 @@
-"""On which nodes kube-scheduler may evict the pods that it would evict there.
+"""The nodes on which kube-scheduler may evict the victims that it has chosen there.
 
-It knows budgets and priorities, and nothing of gangs: it takes pods one by one, wherever they are. So of the nodes that
-it offers those are left out where a gang would lose some of its pods and have fewer than it starts with, or where the
-policy protects one of them.
+kube-scheduler considers budgets and priorities, but not gangs: it chooses pods one by one, on any node. So nodes are
+ruled out where a gang would lose some of its pods and fall below its minimum, or where the policy protects a victim.
 """
 
 from __future__ import annotations
@@ -12,40 +11,41 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from stromboli.eviction.eligibility import agrees
 from stromboli.extender.published import Published
 from stromboli.extender.wire import MetaVictims, Victims
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import agrees
 
-#: for how long pods that may be evicted count as gone though they do not show as terminating, in seconds
+#: seconds for which permitted victims count as evicted although they do not show as terminating
 _UNSEEN = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """The pods that may be evicted by an answer: those of one node, by node their uids by job."""
+    """The victims that an answer permits: by node, the pods' uids by job. Only one of the nodes is used."""
 
     until: float
     by_node: Mapping[str, Mapping[str, frozenset[str]]]
 
 
 class Grants:
-    """What was allowed lately. kube-scheduler evicts in the background, and asks for the next pod meanwhile."""
+    """The evictions that were permitted recently. kube-scheduler evicts in the background, and asks about the next
+    pod meanwhile."""
 
     def __init__(self) -> None:
         self._given: list[_Grant] = []
 
     def add(self, by_node: Mapping[str, Mapping[str, frozenset[str]]]) -> None:
-        """These pods may be evicted, on one of the nodes."""
+        """Permit the eviction of these pods, on one of the nodes."""
         if any(by_node.values()):
             self._given.append(_Grant(asyncio.get_running_loop().time() + _UNSEEN, by_node))
 
     def outstanding(self, running: Mapping[str, PodRecord]) -> Counter[str]:
-        """How many pods of each job may be on their way out, of those that seem to run, by uid."""
+        """The number of pods of each job, among running ones, that may be about to be evicted."""
         now = asyncio.get_running_loop().time()
-        # When one shows as terminating, kube-scheduler took that node, and the others stay.
+        # A terminating pod shows that kube-scheduler chose its node, so the pods on other nodes stay.
         self._given = [
             grant
             for grant in self._given
@@ -64,7 +64,7 @@ class Grants:
 def spared(
     published: Published, beneficiary: PodRecord | None, victims: Mapping[str, Victims | MetaVictims], grants: Grants
 ) -> list[str]:
-    """The nodes on which all victims may go for a pod, None for one that is not ours."""
+    """The nodes on which all victims may be evicted for a pod, None for a pod that is not ours."""
     running = published.running()
     leaving = grants.outstanding(running)
     allowed = {}
@@ -81,7 +81,7 @@ def spared(
 
 
 def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """Those of some pods that may go at all; what their gangs keep is another question."""
+    """Those victims that may be evicted at all, gangs aside."""
     ours = [pod for pod in pods if pod.job in session.view.jobs]
     kept = {pod.row for pod in ours}.difference(pod.row for pod in session.ask.evictable(ours) if agrees(session, pod))
     gangs = session.ask.may_wait_for_gangs
@@ -93,7 +93,7 @@ def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
 
 
 def _may_go(published: Published, pods: Sequence[PodRecord], leaving: Mapping[str, int]) -> bool:
-    """Whether the core would let some pods go together; whoever is in no PodGroup is none of ours."""
+    """Whether pods may be evicted together; pods without a PodGroup are not ours."""
     session = published.session
     of_job: defaultdict[str, list[PodRecord]] = defaultdict(list)
     for pod in pods:
@@ -109,7 +109,7 @@ def _may_go(published: Published, pods: Sequence[PodRecord], leaving: Mapping[st
 
 
 def _leaves_all_or_enough(published: Published, job: Job, victims: Sequence[PodRecord], leaving: int) -> bool:
-    """Whether a gang that loses pods loses all, or keeps as many as it starts with, by role and group, too."""
+    """Whether a gang that loses pods loses all, or keeps its minimum, also by role and sub group."""
     view = published.session.view
     holding = view.holding(job)
     gone = {pod.row for pod in victims}

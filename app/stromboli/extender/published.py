@@ -1,4 +1,4 @@
-"""The last session, as whoever answers questions between sessions sees it."""
+"""The last session, as answers between sessions read it."""
 
 from __future__ import annotations
 
@@ -9,59 +9,56 @@ import numpy as np
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import fits
-from stromboli.framework.explain import why, why_promised
+from stromboli.framework.explain import why
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology
 from stromboli.state.pods import PodRecord
 
-#: states in which a pod has no node, or one that it may not go to yet
+#: states in which a pod has no node, or none that is available yet
 _WITHOUT_PLACE = frozenset((PodState.Pending, PodState.Allocated, PodState.Pipelined))
 
 
 class Published:
-    """A finished session and an index of its pods. Nothing in it changes: the next session makes another one."""
+    """A finished session and an index of its pods. Immutable: the next session is published as a new object."""
 
     __slots__ = ("_rows", "_running", "session")
 
     def __init__(self, session: Session, rows: Mapping[str, int]) -> None:
-        """`rows` gives the row of each pod by key. It may be the state's own: what moved since is not found."""
+        """`rows` maps keys of pods to rows. It may be the state's own; pods that have changed since are not found."""
         self.session = session
         self._rows = rows
         self._running: dict[str, PodRecord] | None = None
 
     def pod(self, key: str, uid: str) -> PodRecord | None:
-        """A pod that the session saw; None when it is newer, or of the same name only."""
+        """A pod that the session saw; None if it is newer or was replaced."""
         row, records = self._rows.get(key, -1), self.session.view.pods.records
         record = records[row] if 0 <= row < len(records) else None
         return record if record is not None and record.uid == uid and record.key == key else None
 
     def job(self, pod: PodRecord) -> Job | None:
-        """The job of a pod; None when its PodGroup or its queue does not exist."""
+        """The job of a pod; None if its PodGroup or its queue does not exist."""
         return self.session.view.jobs.get(pod.job)
 
     def place(self, pod: PodRecord) -> str | None:
-        """The node that a pod has or is to be bound to, decided in this session or before."""
+        """The node that a pod is or will be bound to, decided in this session or before."""
         pods = self.session.view.pods
         node = int(pods.node[pod.row])
         return None if node < 0 or pods.state[pod.row] in _WITHOUT_PLACE else self.session.view.nodes.name(node)
 
     def why(self, pod: PodRecord) -> Reason:
-        """Why a pod without a place has none."""
-        pods, job = self.session.view.pods, self.job(pod)
-        if pods.state[pod.row] == PodState.Pipelined:
-            return why_promised(self.session.view, pod)
-        return why(self.session, pod, job)
+        """Why an unplaced pod is not placed."""
+        return why(self.session, pod, self.job(pod))
 
     def running(self) -> Mapping[str, PodRecord]:
-        """The pods that hold a place and do not terminate, by uid."""
+        """The placed pods that are not terminating, by uid."""
         if self._running is None:
             rows = np.flatnonzero(np.isin(self.session.view.pods.state, ALLOCATED_STATES))
             self._running = {pod.uid: pod for pod in self.session.view.records(rows)}
         return self._running
 
     def may_be_on(self, pod: PodRecord, node: str) -> bool:
-        """Whether a pod may be on a node instead of the one that was decided, its room aside."""
+        """Whether a pod may run on another node than the decided one, resources aside."""
         view, job = self.session.view, self.job(pod)
         row = view.nodes.facts.index.get(node)
         if row is None or job is None or has_topology(job):
@@ -69,7 +66,7 @@ class Published:
         return bool(self.session.kernel.feasible(pod)[row])
 
     def may_evict(self, pod: PodRecord) -> bool:
-        """Whether room is what a pod lacks: its job is whole, and no place waits for it."""
+        """Whether a pod only lacks resources: its gang is complete and no node is promised to it."""
         job, session = self.job(pod), self.session
         if job is None or session.view.pods.state[pod.row] != PodState.Pending or pod.pod_class.gated:
             return False
@@ -78,7 +75,7 @@ class Published:
         return session.ask.job_valid(job) is None
 
     def affords(self, pod: PodRecord, victims: Sequence[PodRecord]) -> bool:
-        """Whether a pod may have the room that others leave: it is admitted, or will be, and its queue may have it."""
+        """Whether a pod may use freed resources: it is admitted or about to be, and its queue can allocate it."""
         session, job = self.session, self.job(pod)
         if job is None:
             return False
@@ -96,7 +93,7 @@ class Published:
         return session.ask.overused(job.queue) is None and session.ask.allocatable(job.queue, pod)[0] > 0
 
     def objection(self, pod: PodRecord) -> Reason | None:
-        """Why a pod may have no node now, whichever it is; None when a node with room is all that it lacks."""
+        """Why no node is available to a pod now; None if it only lacks a node with enough resources."""
         session, job = self.session, self.job(pod)
         waits = session.view.pods.state[pod.row] != PodState.Pending
         if job is None or waits or pod.pod_class.gated or job.pending_phase or session.ask.job_missing(job) > 0:

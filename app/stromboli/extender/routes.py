@@ -1,4 +1,4 @@
-"""The extender's routes. Bodies are megabytes long, so msgspec reads and writes them, and the framework only routes."""
+"""The routes of the extender. Bodies have megabytes, so msgspec decodes and encodes them instead of the framework."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from stromboli.extender.answers import Extender, NoAnswerError
+from stromboli.extender.extender import Extender, NoAnswerError
 from stromboli.extender.wire import json, read_args, read_preemption
 
 Q = TypeVar("Q")
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer."},
-    400: {"description": "What was sent cannot be read; a line says why."},
+    400: {"description": "The request cannot be read; a line says why."},
     503: {"description": "This replica does not lead, or no session has ended; a line says which."},
 }
 
@@ -23,23 +23,23 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 def extender_routes(extender: Extender) -> APIRouter:
     """`POST /filter`, `/prioritize` and `/preempt`.
 
-    A body that cannot be read is answered with 400 and one line, and with 503 who cannot know.
+    An unreadable body is answered with 400, and with 503 if this replica cannot answer, each with one line of text.
     """
     router = APIRouter(tags=["extender"])
 
     @router.post("/filter", responses=_ANSWERS)
     async def filter(request: Request) -> Response:
-        """Which nodes a pod of kube-scheduler may use: `ExtenderArgs` in, `ExtenderFilterResult` out."""
+        """Filters the nodes for a pod of kube-scheduler: `ExtenderArgs` in, `ExtenderFilterResult` out."""
         return await _answer(request, read_args, extender.filter)
 
     @router.post("/prioritize", responses=_ANSWERS)
     async def prioritize(request: Request) -> Response:
-        """Which of them it should use: `ExtenderArgs` in, `HostPriorityList` out."""
+        """Scores the nodes for a pod: `ExtenderArgs` in, `HostPriorityList` out."""
         return await _answer(request, read_args, extender.prioritize)
 
     @router.post("/preempt", responses=_ANSWERS)
     async def preempt(request: Request) -> Response:
-        """On which nodes it may evict whom: `ExtenderPreemptionArgs` in, `ExtenderPreemptionResult` out."""
+        """Filters nodes and victims of a preemption: `ExtenderPreemptionArgs` in, `ExtenderPreemptionResult` out."""
         return await _answer(request, read_preemption, extender.preempt)
 
     return router

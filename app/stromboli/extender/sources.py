@@ -1,4 +1,4 @@
-"""Where answers come from: the last session, and whether what it left is still the last word."""
+"""The source of answers: the last session, and whether newer knowledge is expected."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from stromboli.state.pods import PodRecord
 
 
 class Source(Protocol):
-    """The sessions of a replica, as far as answers need to know them."""
+    """The sessions of a replica, as answers need them."""
 
     def published(self) -> Published | None:
-        """What the last session left."""
+        """The last session."""
         ...
 
     def trouble(self) -> str:
-        """Why this replica has no answer about pods of ours; empty when it has one."""
+        """Why this replica cannot answer about our pods; empty if it can."""
         ...
 
     def behind(self, pod: Pod, names: Sequence[str]) -> bool:
-        """Whether a refusal of these nodes may be outdated: something is about to be known, or to be decided."""
+        """Whether a refusal of these nodes may be outdated: a change or a decision is expected."""
         ...
 
     def has_room(self, pod: PodRecord, node: str) -> bool:
-        """Whether a node has room for a pod now, if those that are expected elsewhere don't come."""
+        """Whether a node has room for a pod now, if no pods that are expected elsewhere arrive."""
         ...
 
     async def news(self) -> None:
-        """Return when something changed, or a session ended."""
+        """Return at the next change or end of a session."""
         ...
 
 
 class Standing:
-    """A source where nothing changes but what the last session left."""
+    """A source where only the last session counts."""
 
     def __init__(self, published: Callable[[], Published | None]) -> None:
         self.published = published
@@ -53,5 +53,5 @@ class Standing:
         raise AssertionError("nothing changes here")
 
 
-#: what a replica says whose sessions have not begun
+#: the answer of a replica without a session
 NO_SESSION = "no session has ended yet"

@@ -1,4 +1,4 @@
-"""What is answered about a pod: all nodes judged at once, the causes named one by one."""
+"""Verdicts about a pod: all nodes judged at once, with the cause of each refusal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import numpy.typing as npt
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import TOLERANCE, Rows, Vector, compared, fits
+from stromboli.eviction.eligibility import HELD
+from stromboli.eviction.ordering import priorities
 from stromboli.extender.evictions import evictable
 from stromboli.extender.published import Published
-from stromboli.framework.kernel import Board
+from stromboli.framework.board import Board
 from stromboli.framework.nodes import Nodes
 from stromboli.framework.reasons import resource_name
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import HELD, priorities
 
-#: kube-scheduler's extender scores go from 0 to this
+#: upper bound of kube-scheduler's extender scores
 MAX_SCORE = 10
 
 Codes = npt.NDArray[np.int16]
@@ -30,7 +31,7 @@ _PASSES = -1
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a node is refused, and whether evicting pods from it may help."""
+    """Why a node is refused, and whether evictions may help."""
 
     message: str
     resolvable: bool = False
@@ -38,7 +39,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`codes` gives for each node the index of its cause, -1 for the nodes that pass; shape (names,)."""
+    """`codes` has the index of each node's cause, -1 for nodes that pass; shape (names,)."""
 
     codes: Codes
     causes: Sequence[Cause]
@@ -59,20 +60,20 @@ class Judgement:
 
 
 class Verdict(Protocol):
-    """The answer about one pod, for any nodes by name."""
+    """The verdict about one pod, for any nodes by name."""
 
     def judge(self, names: Sequence[str]) -> Judgement:
-        """Which of the nodes the pod may go to."""
+        """Which of the nodes the pod may use."""
         ...
 
     def scores(self, names: Sequence[str]) -> list[int]:
-        """How good each of the nodes is, from 0 to MAX_SCORE."""
+        """The score of each node, from 0 to MAX_SCORE."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The pod gets no node, for one reason."""
+    """No node is available to the pod, for one reason."""
 
     reason: Reason
 
@@ -93,14 +94,14 @@ class Placed:
         codes = np.zeros(len(names), np.int16)
         if self.node in names:
             codes[names.index(self.node)] = _PASSES
-        return Judgement(codes, [Cause(f"PlacedElsewhere: the pod gets its place on {self.node}")])
+        return Judgement(codes, [Cause(f"PlacedElsewhere: the pod is assigned to {self.node}")])
 
     def scores(self, names: Sequence[str]) -> list[int]:
         return [MAX_SCORE * (name == self.node) for name in names]
 
 
 class Choice:
-    """The pod may have any node that its predicates pass and that has room."""
+    """The pod may use any node that passes its predicates and has room."""
 
     def __init__(self, session: Session, pod: PodRecord) -> None:
         self._session = session
@@ -111,7 +112,7 @@ class Choice:
     def judge(self, names: Sequence[str]) -> Judgement:
         session, n, rows = self._session, len(self._session.view.nodes), self._rows(names)
         causes = [Cause("NodeNotKnown: no session has seen this node yet")]
-        #: one more than there are nodes: unknown nodes have index -1
+        #: one more entry than nodes, since unknown nodes have index -1
         codes = np.zeros(n + 1, np.int16)
         for message, failed in session.kernel.causes(self._pod):
             codes[:n][failed] = len(causes)
@@ -120,7 +121,7 @@ class Choice:
         codes[board.rows[self._room]] = _PASSES
         full = np.zeros(n + 1, np.bool_)
         full[board.rows[~self._room]] = True
-        # Only of the nodes in question, which may be few of all.
+        # Only for the nodes in question, which may be few.
         asked = rows[full[rows]]
         lacking = _first_lacking(board, session.view.nodes, asked)
         clearable = self._clearable(asked)
@@ -134,7 +135,7 @@ class Choice:
         return Judgement(codes[rows], causes)
 
     def _clearable(self, nodes: Rows) -> npt.NDArray[np.bool_]:
-        """Whether the pod would have room on each node without less important pods that may be evicted, (nodes,)."""
+        """Whether the pod would fit on each node without less important pods that may be evicted, (nodes,)."""
         session, pod = self._session, self._pod
         if not len(nodes) or pod.pod_class.spec.preemption_policy == "Never":
             return np.zeros(len(nodes), np.bool_)
@@ -167,7 +168,7 @@ class Choice:
 
 
 def verdict(published: Published, pod: PodRecord) -> Verdict:
-    """What the last session means for a pod that it saw."""
+    """The verdict of the last session about a pod."""
     node = published.place(pod)
     if node is not None:
         return Placed(node)
@@ -176,12 +177,12 @@ def verdict(published: Published, pod: PodRecord) -> Verdict:
 
 
 def _has_room(board: Board) -> npt.NDArray[np.bool_]:
-    """Whether each node of a board has room now; a pod that requests nothing only has to be one of the node's pods."""
+    """Whether each node of a board has room now; a best-effort pod only counts as one of the node's pods."""
     return board.places() if board.pod.pod_class.best_effort else board.fits_idle
 
 
 def _first_lacking(board: Board, nodes: Nodes, rows: Rows) -> Rows:
-    """The first column in which nodes lack room for the pod of a board, shape (rows,)."""
+    """The first column in which each node lacks room for the pod, shape (rows,)."""
     request, always = board.request, () if board.pod.pod_class.best_effort else nodes.always
     short = (nodes.idle[:, rows] <= request[:, None] - TOLERANCE) & compared(request, always)[:, None]
     first: Rows = np.argmax(short, axis=0)
@@ -189,7 +190,7 @@ def _first_lacking(board: Board, nodes: Nodes, rows: Rows) -> Rows:
 
 
 def _scaled(scores: Vector) -> npt.NDArray[np.int64]:
-    """Scores stretched to 0 … MAX_SCORE; equal ones are all the best."""
+    """Scores scaled to 0 … MAX_SCORE; if all are equal, all get the maximum."""
     low, high = scores.min(), scores.max()
     if low == high:
         return np.full(len(scores), MAX_SCORE)

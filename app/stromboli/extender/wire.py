@@ -1,8 +1,8 @@
-"""What kube-scheduler and an extender say to each other: the JSON of `k8s.io/kube-scheduler/extender/v1`.
+"""The JSON of kube-scheduler's extender protocol, `k8s.io/kube-scheduler/extender/v1`.
 
-The names of these types' own fields are capitalised, those of the Kubernetes objects in them are not. A scheduler whose
-extender is `nodeCacheCapable` sends the names of nodes and wants names back; otherwise it sends whole nodes and wants
-whole nodes back, which are copied from the request to the answer without being read.
+Field names of these types are capitalised, those of the Kubernetes objects in them are not. If the extender is
+`nodeCacheCapable`, kube-scheduler sends names of nodes and expects names; otherwise it sends complete nodes and expects
+complete nodes, which are copied from request to response undecoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stromboli.api.objects import Pod
 
 
 class ExtenderArgs(Struct, rename="pascal", gc=False):
-    """The question. Which nodes it is about is read only when the pod is one of ours."""
+    """The request of /filter and /prioritize. Its nodes are decoded only if the pod is ours."""
 
     pod: Pod
     nodes: Raw = Raw()
@@ -38,13 +38,13 @@ class _Node(Struct, gc=False):
 
 
 class FilterResult(Struct, rename="pascal", omit_defaults=True, gc=False):
-    """The answer to /filter. Whatever is not in it kube-scheduler takes for nothing."""
+    """The response to /filter. kube-scheduler treats missing fields as empty."""
 
     nodes: Raw | _NodeList | None = None
     node_names: Raw | list[str] | None = None
-    #: node -> why not, where evicting pods from the node may help
+    #: node -> reason, where evictions may help
     failed_nodes: Mapping[str, Raw] = {}
-    #: node -> why not, where it would not
+    #: node -> reason, where evictions would not help
     failed_and_unresolvable_nodes: Mapping[str, Raw] = {}
 
 
@@ -61,36 +61,36 @@ class _MetaPod(Struct, rename={"uid": "UID"}, gc=False):
 
 
 class Victims(Struct, rename="pascal", gc=False):
-    """Pods that kube-scheduler would evict from one node, as whole pods."""
+    """The victims on one node, as complete pods."""
 
     pods: list[_Victim] | None = None
     num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
     @property
     def uids(self) -> list[str]:
-        """Which pods these are."""
+        """The uids of the victims."""
         return [pod.metadata.uid for pod in self.pods or ()]
 
 
 class MetaVictims(Struct, rename="pascal", gc=False):
-    """The same by uid."""
+    """The victims on one node, by uid."""
 
     pods: list[_MetaPod] | None = None
     num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
     @property
     def uids(self) -> list[str]:
-        """Which pods these are."""
+        """The uids of the victims."""
         return [pod.uid for pod in self.pods or ()]
 
     @classmethod
     def of(cls, victims: Victims | MetaVictims) -> MetaVictims:
-        """The same pods, as an answer has them."""
+        """The victims in the form of the response."""
         return cls([_MetaPod(uid) for uid in victims.uids], victims.num_pdb_violations)
 
 
 class PreemptionArgs(Struct, rename="pascal", gc=False):
-    """The question of /preempt. An extender that is `nodeCacheCapable` is told the uids of pods only."""
+    """The request of /preempt. A `nodeCacheCapable` extender gets the uids of pods only."""
 
     pod: Pod
     node_name_to_victims: dict[str, Victims] | None = None
@@ -98,12 +98,12 @@ class PreemptionArgs(Struct, rename="pascal", gc=False):
 
     @property
     def victims(self) -> Mapping[str, Victims | MetaVictims]:
-        """Who would be evicted, by node."""
+        """The victims by node."""
         return self.node_name_to_victims or self.node_name_to_meta_victims or {}
 
 
 class PreemptionResult(Struct, rename="pascal", gc=False):
-    """The answer to /preempt: the nodes that are left, with who is evicted there, in this form whatever was sent."""
+    """The response to /preempt: the remaining nodes with their victims, by uid whatever the form of the request."""
 
     node_name_to_meta_victims: dict[str, MetaVictims]
 
@@ -124,12 +124,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def read_args(body: bytes) -> ExtenderArgs:
-    """The question in a body. Raises msgspec.DecodeError."""
+    """Decode a request. Raises msgspec.DecodeError."""
     return _ARGS.decode(body)
 
 
 def read_preemption(body: bytes) -> PreemptionArgs:
-    """The same of /preempt."""
+    """Decode a request of /preempt. Raises msgspec.DecodeError."""
     return _PREEMPTION.decode(body)
 
 
@@ -140,10 +140,10 @@ def json(value: object) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The nodes that a question is about."""
+    """The nodes of a request."""
 
     names: list[str]
-    #: the nodes themselves; None when only names were sent
+    #: the undecoded nodes; None if only names were sent
     items: list[Raw] | None
 
     @classmethod
@@ -152,21 +152,21 @@ class Offer:
         if _given(args.node_names):
             return cls(_NAMES.decode(args.node_names), None)
         if not _given(args.nodes):
-            raise msgspec.ValidationError("one of `Nodes` and `NodeNames` is needed")
+            raise msgspec.ValidationError("`Nodes` or `NodeNames` is required")
         items = _LIST.decode(args.nodes).items
         return cls([_NODE.decode(item).metadata.name for item in items], items)
 
     def result(
         self, passing: Iterable[bool], failed: Mapping[str, Raw], unresolvable: Mapping[str, Raw]
     ) -> FilterResult:
-        """The answer in the form of the question; `passing` says of each node whether the pod may go there."""
+        """The response in the form of the request; `passing` says whether each node passes."""
         if self.items is None:
             return FilterResult(None, list(compress(self.names, passing)), failed, unresolvable)
         return FilterResult(_NodeList(list(compress(self.items, passing))), None, failed, unresolvable)
 
 
 def unchanged(args: ExtenderArgs) -> FilterResult:
-    """The answer that leaves all nodes."""
+    """The response that lets all nodes pass."""
     return FilterResult(
         nodes=args.nodes if _given(args.nodes) else None,
         node_names=args.node_names if _given(args.node_names) else None,
@@ -174,5 +174,5 @@ def unchanged(args: ExtenderArgs) -> FilterResult:
 
 
 def _given(field: Raw) -> bool:
-    """Whether a field is there and not null, without a copy of it."""
+    """Whether a field is present and not null, without decoding it."""
     return len(memoryview(field)) > len(b"null") or bytes(field) not in (b"", b"null")

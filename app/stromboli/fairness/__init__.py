@@ -1,1 +1,1 @@
-"""Shares of queues: dividing a cluster, and what a queue holds of its part. A library of plugins."""
+"""Fair shares of queues: dividing a cluster, guarantees and limits. A library for plugins."""

@@ -10,11 +10,11 @@ from stromboli.api.resources import PODS, TOLERANCE, Mask, Matrix, Vector
 
 
 def level(total: Vector, weight: Vector, request: Matrix, limit: Matrix, guarantee: Matrix) -> Matrix:
-    """Weighted max-min fairness: each queue gets `weight * level`, raised to its guarantee and cut to what it can use.
+    """Weighted max-min fairness: each queue gets `weight * level`, at least its guarantee and at most what it can use.
 
-    For every dimension the level is the one at which the total is used up, so the sum never exceeds it as long as the
-    guarantees do not. The sum of the queues' amounts is piecewise linear in the level; its bends are sorted and the
-    piece that holds the total is solved. O(queues log queues) for each dimension.
+    In every dimension the level is chosen so that the total is used up, so the sum never exceeds the total as long as
+    the guarantees do not. The sum of the queues' amounts is piecewise linear in the level; its breakpoints are sorted
+    and the segment that contains the total is solved. O(queues log queues) for each dimension.
     """
     floor = _within(total, guarantee)
     ceiling = np.maximum(np.minimum(request, limit), floor)
@@ -40,7 +40,7 @@ def level(total: Vector, weight: Vector, request: Matrix, limit: Matrix, guarant
 
 
 def _within(total: Vector, guarantee: Matrix) -> Matrix:
-    """The guarantees, scaled down where they add up to more than there is."""
+    """The guarantees, scaled down where their sum exceeds the total."""
     sums = guarantee.sum(axis=0)
     scale = np.divide(total, sums, out=np.ones_like(sums), where=sums > total)
     scaled: Matrix = guarantee * scale
@@ -55,12 +55,12 @@ def rounds(
     guarantee: Matrix,
     told: Callable[[Matrix], None] = lambda amounts: None,
 ) -> Matrix:
-    """Volcano's division: rounds in which the open queues get what is left in proportion to their weights.
+    """Volcano's division: in rounds, the open queues get what is left in proportion to their weights.
 
-    `told` gets what queues have after each round.
+    `told` is called with the amounts after each round.
 
-    A queue is cut to its limit and its request and raised to its guarantee in every round, and closed when it has all
-    that it requests or nothing changed. A guarantee above the weighted share lifts the sum above the total.
+    In every round a queue is cut to its limit and its request and raised to its guarantee, and closed once it has all
+    that it requests or nothing changed. A guarantee above the weighted share makes the sum exceed the total.
     """
     out = np.zeros_like(request)
     left = total.copy()
@@ -84,6 +84,6 @@ def rounds(
 
 
 def in_base_units(amounts: Matrix) -> Matrix:
-    """Amounts as whole units, rounded down; what is within rounding error of the next unit is that unit."""
+    """Amounts rounded down to whole units, except within the rounding error of the next unit."""
     out: Matrix = np.floor(amounts * (1 + 1e-12) + 1e-6)
     return out

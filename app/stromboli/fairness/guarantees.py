@@ -1,7 +1,7 @@
-"""Guarantees that cannot be kept: above the cluster, above what the queue or its parent may have, or too much together.
+"""Guarantees that cannot be kept: above the cluster, above the limit of the queue or its parent, or too large in sum.
 
-They are clipped to what exists, and that is held back only as far as the queue asks for it: a mistake in one queue
-costs the others no more than its own jobs would. A `Pool` says what is left once all of them are kept.
+They are clipped to what exists, and reserved only as far as the queue requests them: a mistake in one queue costs
+others no more than its jobs would. A `Pool` says what is left once all guarantees are kept.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stromboli.framework.view import View
 
 
 def clip(guarantee: Matrix, own: Matrix, whole: Vector, asked: Matrix) -> tuple[Matrix, Mask]:
-    """What is kept for the queues that share `whole`, and where that is less than they are guaranteed.
+    """The reserved amounts of queues that share `whole`, and where these are less than the guarantees.
 
-    `own` is what each may have at most, `asked` what it holds and requests. Shapes are (queues, dimensions) and
+    `own` is the limit of each queue, `asked` what it uses and requests. Shapes are (queues, dimensions) and
     (dimensions,).
     """
     possible = np.minimum(np.minimum(guarantee, own), whole)
@@ -34,12 +34,12 @@ def clip(guarantee: Matrix, own: Matrix, whole: Vector, asked: Matrix) -> tuple[
 
 
 def report_clipped(report: Report, view: View, queue: Queue, clipped: Mask) -> None:
-    """Tell a queue which part of its guarantee cannot be kept; `clipped` says so of each dimension."""
+    """Report the part of a queue's guarantee that cannot be kept; `clipped` says so for each dimension."""
     guaranteed = queue.spec.guarantee.resource
     if not guaranteed:
         return
     less = {name for name, is_less in zip(view.dimensions, clipped.tolist(), strict=True) if is_less}
-    # What nobody offers has no dimension.
+    # A resource that no node has is no dimension.
     less |= {name for name, amount in amounts(guaranteed).items() if amount and name not in view.dimensions}
     named = [f"{name} {amount}" for name, amount in guaranteed.items() if name in less]
     if named:
@@ -50,13 +50,13 @@ def report_clipped(report: Report, view: View, queue: Queue, clipped: Mask) -> N
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """A queue, or the cluster, of which the queues below it hold some and more is kept. Shapes are (dimensions,)."""
+    """A queue, or the cluster, with what its children use and what is reserved for them. Shapes are (dimensions,)."""
 
-    #: what is kept for it, held or not
+    #: amounts reserved for it, used or not
     kept: Vector
-    #: what it may have at most; infinite where somebody else sees to that
+    #: its limit; infinite where the limit is enforced elsewhere
     limit: Vector
-    #: what it holds; with queues below it, what these hold or are kept
+    #: what it uses; with children, what they use or have reserved
     taken: Vector
     above: Pool | None = None
     #: whether the number of pods counts
@@ -64,18 +64,18 @@ class Pool:
 
     @classmethod
     def cluster(cls, total: Vector, guaranteed: Vector, pods: bool = False) -> Pool:
-        """All there is, limited where anything is guaranteed to anybody."""
+        """The whole cluster, limited in dimensions with any guarantee."""
         nothing = np.zeros_like(total)
         return cls(nothing, np.where(guaranteed > 0, total, np.inf), nothing, pods=pods)
 
     def part(self, kept: Vector, limit: Vector | float = np.inf) -> Pool:
-        """The pool of a queue below it."""
+        """The pool of a child."""
         self.change(kept)
         nothing = np.zeros_like(kept)
         return Pool(kept, nothing + limit, nothing, self, self.pods)
 
     def change(self, amount: Vector) -> None:
-        """It holds so much more, or less."""
+        """Add to what it uses; negative amounts subtract."""
         at: Pool | None = self
         while at is not None:
             before = np.maximum(at.kept, at.taken)
@@ -83,19 +83,19 @@ class Pool:
             amount, at = np.maximum(at.kept, at.taken) - before, at.above
 
     def left(self) -> Vector:
-        """How much more it may take: what is kept for it, and what is kept for nobody."""
+        """How much more it may use: its own reserve, and what is reserved for none."""
         left = self.limit - self.taken
         if self.above is not None:
             left = np.minimum(left, np.maximum(self.kept - self.taken, 0) + np.maximum(self.above.left(), 0))
         return left
 
     def copies(self, request: Vector, count: int) -> int:
-        """How many of some copies of a request it may take."""
+        """How many of some copies of a request it may use."""
         return shares.copies_within(self.bound, self.taken, request, count, self.pods)
 
     @property
     def bound(self) -> Vector:
-        """How much it may hold in the end."""
+        """The most that it may use."""
         return self.taken + np.maximum(self.left(), 0)
 
     def excess(
@@ -107,7 +107,7 @@ class Pool:
         tried: Vector | None = None,
         terminating: Vector | None = None,
     ) -> Excess:
-        """That so many copies would be too many."""
+        """Whether so many copies would exceed that."""
         bound = self.bound
         columns = shares.exceeded(self.taken + count * request, bound, request, self.pods)
         return Excess(queue, held, request, bound, columns, tried=tried, terminating=terminating, for_others=True)

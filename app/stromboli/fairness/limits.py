@@ -17,7 +17,7 @@ from stromboli.framework.view import View
 
 
 class Limit(Enum):
-    """What limits a queue: the word of the reason, what the queue lacks, and how its amounts are told."""
+    """A kind of limit: the reason's word, what the queue lacks, and how its amounts are described."""
 
     Deserved = "QueueShareExceeded", "no room in {}", "deserves"
     Capability = "QueueCapabilityExceeded", "no room in {}", "may have"
@@ -26,33 +26,33 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Excess:
-    """A queue that would hold more than it may. Amounts have shape (dimensions,)."""
+    """A queue that would exceed its limit. Amounts have shape (dimensions,)."""
 
     queue: str
     held: Vector
     request: Vector
     bound: Vector
-    #: where it would
+    #: dimensions where it would
     columns: list[int]
-    #: what jobs that were admitted lay claim to beyond that
+    #: what admitted jobs claim beyond what they use
     claimed: Vector | None = None
-    #: of what is held, what does not count because it can be given back
+    #: elastic part of what is used, which does not count
     elastic: Vector | None = None
-    #: of what is held, what the same job would get in this try
+    #: part of what is used that the same job was given in this attempt
     tried: Vector | None = None
-    #: what terminating pods hold beyond that, until they are gone; less than 0 where promised pods do not hold it yet
+    #: what terminating pods hold beyond that; negative where promised pods do not hold it yet
     terminating: Vector | None = None
-    #: whether all beyond the bound is held by other queues or guaranteed to them
+    #: whether all beyond the limit is used by other queues or guaranteed to them
     for_others: bool = False
 
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
-        """The reason, with the numbers that were compared."""
+        """The reason, with the compared numbers."""
         word, lack, verb = limit.value
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
         detail = "; ".join(
             f"{name}: {self._held(c, name)}, {verb} {told(name, self.bound[c])}{rest}, "
-            f"{told(name, self.request[c])} more asked"
+            f"{told(name, self.request[c])} more requested"
             for c, name in zip(self.columns, of, strict=True)
         )
         names = ", ".join(of)
@@ -76,7 +76,7 @@ class Excess:
 
 
 def tried(view: View, job: Job) -> Vector | None:
-    """What pods of a job got in the try that is under way, and do not hold yet; None for nothing."""
+    """What the current attempt has given to pods of a job; None for nothing."""
     if not job.counts[PodState.Allocated]:
         return None
     rows = view.membership.rows(job.index)
@@ -85,7 +85,7 @@ def tried(view: View, job: Job) -> Vector | None:
 
 
 def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
-    """A queue that gets nothing more, with what it holds of each resource."""
+    """The reason of a queue that gets nothing more, with what it uses of each resource."""
     some = np.flatnonzero((held > 0) | (deserved > 0)).tolist()
     columns = [c for c in some if c != PODS or view.counts_pods]
     amounts = (
@@ -99,5 +99,5 @@ def overused(view: View, queue: str, held: Vector, deserved: Vector) -> Reason:
 
 
 def _grows(view: View, queue: str, bound: Vector, columns: list[int]) -> bool:
-    """Whether a bound grows with the cluster: it is below what the queue is limited to."""
+    """Whether a limit grows with the cluster, because it is below the queue's own."""
     return bool((bound < shares.capability(view, view.queues[queue]))[columns].any())

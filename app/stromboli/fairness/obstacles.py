@@ -1,19 +1,22 @@
-"""Why nothing can be scheduled in a queue of a tree."""
+"""Problems of a queue's place in the tree that keep its jobs from being scheduled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stromboli.api.crds import Condition
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.framework.job import Queue
+from stromboli.framework.report import Report
 
 ROOT = "root"
-#: whoever walks down a tree calls itself for each level
+_MISCONFIGURED = "QueueMisconfigured"
+#: limit on the depth of a tree, which is traversed recursively
 MOST_LEVELS = 64
 
 
 def not_a_leaf(queue: Queue) -> Reason:
-    """Jobs run in leaves only."""
+    """Only leaves can run jobs."""
     return Reason(
         Stage.Admission,
         "QueueNotALeaf",
@@ -23,27 +26,27 @@ def not_a_leaf(queue: Queue) -> Reason:
 
 
 def no_root() -> Reason:
-    """A tree needs its root."""
+    """The root queue is missing."""
     return _misconfigured("there is no queue root")
 
 
 def unknown_parent(queue: Queue) -> Reason:
-    """It names a parent that is not there."""
+    """Its parent does not exist."""
     return _misconfigured(f"the parent of queue {queue.name}, {queue.parent}, does not exist")
 
 
 def cycle(queue: Queue) -> Reason:
-    """Following the parents leads back to it."""
+    """Its parents form a circle."""
     return _misconfigured(f"queue {queue.name} is its own ancestor")
 
 
 def too_deep(queue: Queue) -> Reason:
-    """There are more queues above it than anybody means to have."""
+    """It is too deep in the tree."""
     return _misconfigured(f"queue {queue.name} has more than {MOST_LEVELS} queues above it")
 
 
 def detached(queue: Queue, queues: Mapping[str, Queue]) -> Reason | None:
-    """Why a queue's parents do not lead to the root. Of a circle that is too large it is said that it is too deep."""
+    """Why a queue's ancestors do not lead to the root. A circle beyond the depth limit is reported as too deep."""
     seen, at = {queue.name}, queue
     while at.parent not in ("", ROOT):
         above = queues.get(at.parent)
@@ -59,9 +62,16 @@ def detached(queue: Queue, queues: Mapping[str, Queue]) -> Reason | None:
 
 
 def misconfigured(queue: Queue, problem: str) -> Reason:
-    """It says something of its share that cannot be read."""
+    """Its share cannot be read."""
     return _misconfigured(f"queue {queue.name}: {problem}")
 
 
+def report_misconfigured(report: Report, queue: Queue, why: Reason | None) -> None:
+    """Tell a queue why nothing can be scheduled in it, where its spec or those of its ancestors are the cause."""
+    if why is not None and why.reason == _MISCONFIGURED:
+        said = Condition(type="Misconfigured", status="True", reason=why.reason, message=why.message)
+        report.queue_condition(queue.name, said)
+
+
 def _misconfigured(message: str) -> Reason:
-    return Reason(Stage.Admission, "QueueMisconfigured", message, Actionable.Admin)
+    return Reason(Stage.Admission, _MISCONFIGURED, message, Actionable.Admin)

@@ -1,4 +1,4 @@
-"""Arguments of plugins that weigh resources: cpu, memory, and those that the policy lists, each with its own weight."""
+"""Arguments of plugins that weigh resources: cpu, memory, and listed ones, each with its own weight."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stromboli.framework.plugin import Arguments
 
 
 class ResourceWeights(Arguments):
-    """Base of such arguments, which have the fields `cpu`, `memory` and `resources`.
+    """Base of such arguments, with the fields `cpu`, `memory` and `resources`.
 
-    `PREFIX.resources.NAME` sets the weight (1) of a resource that `PREFIX.resources` lists.
+    `PREFIX.resources.NAME` sets the weight (default 1) of a resource in the list `PREFIX.resources`.
     """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, int]
 
-    #: before `.resources`
+    #: the prefix of `.resources`
     prefix: ClassVar[str]
 
     if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class ResourceWeights(Arguments):
 
     @property
     def named(self) -> list[str]:
-        """The resources listed in `resources`, without spaces and gaps."""
+        """The resources listed in `resources`, without blanks and empty entries."""
         return [name for part in self.resources.split(",") if (name := part.strip())]
 
     def weights(self) -> dict[str, int]:
-        """The weight of each resource that counts; negative ones count as 1."""
+        """The weight of each resource that counts; negative weights count as 1."""
         given = {name: self.__pydantic_extra__.get(self._key(name), 1) for name in self.named}
         given |= {"cpu": self.cpu, "memory": self.memory}
         return {name: 1 if weight < 0 else weight for name, weight in given.items()}

@@ -19,6 +19,7 @@ from stromboli.api.decisions import (
 )
 from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import OncePerReason
 from stromboli.api.resources import Dimensions, Mask, Vector
 from stromboli.framework import reasons
 from stromboli.framework.explain import Evictions, waiting
@@ -152,10 +153,12 @@ def _word(condition: PodGroupCondition) -> str:
 
 def _unscheduled(session: Session) -> Iterator[SetPodUnscheduled]:
     """Why each pod waits, where it does not say so yet; those with scheduling gates say so themselves."""
+    told = OncePerReason(lambda reason: reason.told)
     for pod, reason, scalable in waiting(session, shown=True):
         if pod.pod_class.gated:
             continue
-        word, message = ("Unschedulable" if scalable else reason.reason), reason.told
+        message = told[reason]
+        word = "Unschedulable" if scalable else reason.reason
         said = refusal(pod.conditions)
         if said is None or said.message != message or said.reason != word:
             minor = said is not None and said.reason == word and _begins(said.message, reason.reason)

@@ -43,8 +43,11 @@ def _own_methods(cls: type, base: type) -> Iterator[tuple[str, Any]]:
 
 
 def public_methods(base: type) -> Iterator[tuple[str, Any]]:
-    """The methods that a class defines under public names, in their order."""
-    return ((name, value) for name, value in vars(base).items() if inspect.isfunction(value) and name[0] != "_")
+    """The methods that a class and those that it derives from define under public names, in their order."""
+    for owner in base.__mro__[:-1]:
+        yield from (
+            (name, value) for name, value in vars(owner).items() if inspect.isfunction(value) and name[0] != "_"
+        )
 
 
 def _check_signature(cls: type, name: str, method: Any, expected: Any) -> None:

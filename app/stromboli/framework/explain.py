@@ -9,18 +9,20 @@ import numpy as np
 from stromboli.api.objects import refusal
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, TOLERANCE, Mask, Vector, compared, fits, told
+from stromboli.api.resources import PODS, TOLERANCE, Mask, Rows, Vector, compared, fits, told
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.never_fits import larger_than_any_node
 from stromboli.framework.plugin import Anywhere, Failed, Passing
-from stromboli.framework.reasons import column_name, resource_name
+from stromboli.framework.reasons import column_name
 from stromboli.framework.session import Session
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 #: how the names of actions end that give places of some jobs to others
 _TAKING = ("preempt", "reclaim")
+#: the states of pods for which an answer about their job looks for places
+_UNPLACED = (PodState.Pending, PodState.Pipelined)
 #: the states of pods that have no place yet
 _WITHOUT_PLACE = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
@@ -40,23 +42,37 @@ def waiting(session: Session, *, shown: bool = False) -> Iterator[tuple[PodRecor
     passed = view.trace.not_reached if shown else ()
     pods = view.pods
     blocked: dict[int, _Blocked] = {}
-    without_place = np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE])
-    for row in np.flatnonzero(without_place).tolist():
+    rows = np.flatnonzero(np.logical_or.reduce([pods.state == each for each in _WITHOUT_PLACE]))
+    promised = (pods.state[rows] == PodState.Pipelined).tolist()
+    unseen = _known_without_a_look(view, rows)
+    for at, row in enumerate(rows.tolist()):
         record = pods.records[row]
         if record is None or record.node_name:
             continue
         if record.job in passed and refusal(record.conditions) is not None:
             continue
-        if pods.state[row] == PodState.Pipelined:
-            yield record, why_promised(view, record), False
+        if promised[at]:
+            yield record, _why_promised(view, record), False
+            continue
+        known = view.trace.jobs.get(record.job) if unseen[at] else None
+        own = view.trace.pods.get(row)
+        if known is not None and (own is None or known.stage <= own.stage):
+            yield record, known, known.scalable
             continue
         job = view.jobs.in_row(int(pods.job[row]))
         if job is None:
-            yield record, why(session, record, None), False
+            yield record, _why_pending(session, record, None), False
             continue
         if job.row not in blocked:
             blocked[job.row] = _Blocked(session, job)
         yield record, *blocked[job.row].why(record)
+
+
+def _known_without_a_look(view: View, rows: Rows) -> list[bool]:
+    """Of the pods in some rows those whose job was not looked into: what is known of the job says why they wait."""
+    unmade = np.append(view.jobs.unmade, False) & (len(view.nodes) > 0)
+    unseen: list[bool] = unmade[view.jobs.membership.index_of[view.pods.job[rows]]].tolist()
+    return unseen
 
 
 class _Blocked:
@@ -74,7 +90,7 @@ class _Blocked:
 
     def why(self, pod: PodRecord) -> tuple[Reason, bool]:
         """Why one of them waits, and whether more nodes would help."""
-        reason = why(self._session, pod, self._job, self._first)
+        reason = _why_pending(self._session, pod, self._job, self._first)
         if reason.reason == "GangNotReady":
             reason = self._together = self._together or reason
         waits_for_others = reason.reason in ("GangNotReady", "SameRoleFailed")
@@ -82,27 +98,17 @@ class _Blocked:
         return reason, scalable
 
 
-def why_promised(view: View, pod: PodRecord) -> Reason:
-    """Why a pod that is promised a place does not have it yet."""
-    in_queue = view.trace.promised.get(pod.row)
-    return in_queue or reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
-
-
-def all_reasons(session: Session) -> dict[str, Reason]:
-    """The same, and why each pod moves that is evicted while another place is kept for its replacement."""
-    name = session.view.nodes.name
-    moving = {
-        (pod := move.pods[0]).key: reasons.moved(name(move.nodes[0]), move.beneficiary, pod.namespace)
-        for move in session.moved.values()
-    }
-    return pending_reasons(session) | moving
-
-
 def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
-    """Why a pending pod has no place; `job` is None when its PodGroup is not in the session.
+    """Why a pod without a place has none; `job` is None when its PodGroup is not in the session.
 
-    `blocking` is `View.reason(job)` for whoever knows it: finding it takes a look at all pods of the job.
+    `blocking` is `View.reason(job)` for callers that know it: finding it takes a look at all pods of the job.
     """
+    if session.view.pods.state[pod.row] == PodState.Pipelined:
+        return _why_promised(session.view, pod)
+    return _why_pending(session, pod, job, blocking)
+
+
+def _why_pending(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | None = None) -> Reason:
     view = session.view
     if not len(view.nodes) and job is not None and not pod.pod_class.gated:
         return reasons.no_nodes()
@@ -112,7 +118,7 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
     own = view.trace.pods.get(pod.row)
     of_job = view.trace.jobs.get(job.key)
     if of_job is not None and (own is None or of_job.stage <= own.stage):
-        return of_job
+        return reasons.with_last_turn(of_job, job)
     if own is not None:
         return own
     if pod.pod_class.gated:
@@ -125,6 +131,64 @@ def why(session: Session, pod: PodRecord, job: Job | None, blocking: Reason | No
     if session.ask.job_missing(job) > 0 or view.pods.state[pod.row] == PodState.Allocated:
         return reasons.gang_blocked(job, blocking or session.ask.job_valid(job))
     return blocking or reasons.not_tried(job)
+
+
+def why_job(session: Session, job: Job) -> Reason | None:
+    """The reason of the first stage that blocks a job; None when all pods that it starts with have places.
+
+    Conditions, Events, answers and lists all tell this one.
+    """
+    view = session.view
+    rows = view.membership.pending(job.index)
+    if len(rows):
+        first = view.record(int(rows[0]))
+        if first.pod_class.gated and all(pod.pod_class.gated for pod in view.records(rows)):
+            return reasons.gated(first)
+        found = view.reason(job) if len(view.nodes) else None
+        return found or _why_pending(session, first, job)
+    promised = _promised_pods(view, job)
+    if promised:
+        return _why_promised(view, promised[0])
+    if job.phase == "Completed" or (job.size and job.ready_count >= job.min_available):
+        return None
+    return view.reason(job) or session.ask.job_valid(job)
+
+
+def may_wait(job: Job) -> bool:
+    """Whether `why_job` may have a reason for a job, as its counts say."""
+    return bool(job.counts[PodState.Pending] or job.counts[PodState.Pipelined] or job.ready_count < job.min_available)
+
+
+def without_place(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that have no place, or are promised one that others still hold."""
+    view = session.view
+    rows = view.membership.rows(job.index)
+    return view.records(rows[np.isin(view.pods.state[rows], _UNPLACED)])
+
+
+def _promised_pods(view: View, job: Job) -> list[PodRecord]:
+    rows = view.membership.rows(job.index)
+    return view.records(rows[view.pods.state[rows] == PodState.Pipelined])
+
+
+def _why_promised(view: View, pod: PodRecord) -> Reason:
+    """Why a pod that is promised a place does not have it yet."""
+    in_queue = view.trace.promised.get(pod.row)
+    return in_queue or reasons.waits_for_release(view.nodes.name(int(view.pods.node[pod.row])))
+
+
+def why_moved(session: Session, pod: PodRecord) -> Reason | None:
+    """Why a pod is evicted while another place is kept for its replacement; None for any other pod."""
+    move = session.moved.get(pod.row)
+    if move is None:
+        return None
+    return reasons.moved(session.view.nodes.name(move.nodes[0]), move.beneficiary, pod.namespace)
+
+
+def all_reasons(session: Session) -> dict[str, Reason]:
+    """Why each pod without a place has none, and why pods move, by pod key."""
+    moved = ((move.pods[0].key, why_moved(session, move.pods[0])) for move in session.moved.values())
+    return pending_reasons(session) | {key: reason for key, reason in moved if reason is not None}
 
 
 def unplaceable(session: Session, pod: PodRecord, within: Mask | None = None) -> Reason:
@@ -174,8 +238,8 @@ def _no_room(session: Session, pod: PodRecord, nodes: Mask, counts: dict[str, in
         lacks |= (future[column] <= request[column] - TOLERANCE).astype(np.int64) << at
     lacking, numbers = np.unique(lacks, return_counts=True)
     for bits, number in zip(lacking.tolist(), numbers.tolist(), strict=True):
-        names = [resource_name(view.dimensions, pod, c) for at, c in enumerate(columns) if bits >> at & 1]
-        counts[f"Insufficient {' and '.join(names)}" if names else "node(s) could not be chosen"] = number
+        lacked = [column for at, column in enumerate(columns) if bits >> at & 1]
+        counts[reasons.insufficient(view.dimensions, pod, lacked)] = number
     if fits(request, whole).any():
         message = f"no node has room: {_listed(counts)}"
         return Reason(Stage.Placement, "Unschedulable", message, Actionable.Wait, nodes=counts, scalable=True)

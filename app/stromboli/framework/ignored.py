@@ -1,91 +1,172 @@
-"""Fields that an object sets and the policy does not heed: a condition on the object says so."""
+"""Fields of queues and PodGroups, what reads them, and which of those that are set the session's policy leaves unread.
+
+`QUEUE_FIELDS` is the one table: the condition `FieldIgnored`, answers, `doctor` and the page about custom resources are
+written from it. What a policy reads is what its plugins declare in `queue_fields`, with its actions and rules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
 
 from stromboli.api.crds import Condition, PodGroupCondition
+from stromboli.api.resources import Mask
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
-from stromboli.framework.topology import says_topology
+from stromboli.framework.topology import has_topology, says_topology
 
 CONDITION = "FieldIgnored"
-#: what heeds a field, for people
-_HEEDED_BY = {
-    "networkTopology": "network-topology-aware",
-    "capability": "proportion or capacity",
-    "deserved": "capacity",
-    "guarantee": "proportion or capacity",
-    "parent": "capacity with enableHierarchy",
-    "affinity": "nodegroup",
-    "dequeueStrategy": "",
-}
 _OVER = PodGroupCondition(type=CONDITION, status="False", reason="PolicyHeedsIt")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueField:
+    """A field of a queue's spec that only some policies read."""
+
+    #: as it is written in the spec
+    name: str
+    #: whether it says something
+    is_set: Callable[[Queue], bool]
+    #: the plugins that read it
+    plugins: tuple[str, ...] = ()
+    #: the actions that read it
+    actions: tuple[str, ...] = ()
+    #: the rule that has to be strict for it to be read
+    rule: str = ""
+    #: the plugins of those that read it with `enableHierarchy` only
+    hierarchical: tuple[str, ...] = ()
+
+    @property
+    def readers(self) -> str:
+        """What reads it, in words: `the plugins capacity and fairshare`."""
+        names = [f"{name} (with enableHierarchy)" if name in self.hierarchical else name for name in self.plugins]
+        parts = [
+            _named("plugin", names),
+            _named("action", self.actions),
+            f"the rule {self.rule} (strict)" if self.rule else "",
+        ]
+        return " and ".join(filter(None, parts))
+
+
+QUEUE_FIELDS = (
+    QueueField("weight", lambda queue: queue.spec.weight not in (0, 1), ("proportion", "fairshare")),
+    QueueField("capability", lambda queue: bool(queue.spec.capability), ("proportion", "capacity", "fairshare")),
+    QueueField("deserved", lambda queue: bool(queue.spec.deserved), ("capacity", "fairshare")),
+    QueueField("guarantee", lambda queue: bool(queue.spec.guarantee.resource), ("proportion", "capacity")),
+    QueueField(
+        "parent",
+        lambda queue: queue.parent not in ("", "root"),
+        ("capacity", "fairshare"),
+        hierarchical=("capacity",),
+    ),
+    QueueField("priority", lambda queue: bool(queue.spec.priority), ("proportion", "capacity", "fairshare")),
+    QueueField(
+        "reclaimable",
+        lambda queue: queue.spec.reclaimable is False and queue.name != "root",
+        actions=("reclaim", "gangreclaim"),
+    ),
+    QueueField(
+        "affinity",
+        lambda queue: bool(queue.spec.affinity.node_group_affinity or queue.spec.affinity.node_group_anti_affinity),
+        ("nodegroup",),
+    ),
+    QueueField("dequeueStrategy", lambda queue: queue.spec.dequeue_strategy != "traverse", rule="fifo"),
+)
+#: why `spec.networkTopology` of a PodGroup has no effect
+_NO_TOPOLOGY = {"networkTopology": "has no effect under this policy: it is read by the plugin network-topology-aware"}
 
 
 def tell(session: Session) -> None:
     """Report a condition for each PodGroup and Queue of which the session's policy leaves something unread."""
     if not session.rules.ignored_fields:
         return
-    heeded = heeded_fields(session)
-    topology = bool(session.points.all("hyper_node_gradient"))
     known = session.view.jobs
-    spread = [] if topology else known.of(known.holds("topology", says_topology))
+    ignoring = known.of(_without_class(session) | _topology_unread(session))
     jobs = known.where(known.holds(CONDITION, lambda group: _is_told(group.status.conditions)))
-    over = [job for job in jobs if _is_told(job.conditions)]
-    for job in over:
+    for job in [job for job in jobs if _is_told(job.conditions)]:
         session.report.condition(job, _OVER)
-    for job in spread:
-        _tell_job(session, job)
+    for job in ignoring:
+        ignored = ignored_of_job(session, job)
+        reason = "NotInPolicy" if "networkTopology" in ignored else "NoPriorityClass"
+        said = PodGroupCondition(type=CONDITION, status="True", reason=reason, message=told(ignored))
+        session.report.condition(job, said)
+    read = fields_read(session)
     for queue in session.view.queues.values():
-        ignored = [field for field in _set_fields(queue) if field not in heeded]
-        if ignored:
-            said = Condition(type=CONDITION, status="True", reason="NotInPolicy", message=_message(ignored))
-            session.report.queue_condition(queue.name, said)
+        if ignored := _unread(queue, read):
+            message = told(ignored)
+            queue_said = Condition(type=CONDITION, status="True", reason="NotInPolicy", message=message)
+            session.report.queue_condition(queue.name, queue_said)
+
+
+def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
+    """The fields of a queue's spec that are set and that nothing in the policy reads, each with what would."""
+    return _unread(queue, fields_read(session))
+
+
+def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
+    """The same of a PodGroup's spec; a priority class that does not exist counts as ignored, too."""
+    ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
+    name = job.pod_group.spec.priority_class_name
+    if _is_missing(session, name):
+        ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}"
+    return ignored
+
+
+def told(ignored: dict[str, str]) -> str:
+    """Ignored fields in a sentence: `spec.deserved has no effect under this policy: ...`."""
+    return "; ".join(f"spec.{field} {why}" for field, why in ignored.items())
+
+
+def fields_read(session: Session) -> Collection[str]:
+    """The names of the fields of queues that the policy's plugins, actions and rules read."""
+    plugins = session.points.plugins
+    trees = {plugin.name for plugin in plugins if plugin.hierarchy}
+    read = set[str]().union(*(plugin.queue_fields for plugin in plugins))
+    for field in QUEUE_FIELDS:
+        by_action = any(name in session.policy.actions for name in field.actions)
+        if by_action or not trees.isdisjoint(field.hierarchical) or (field.rule and getattr(session.rules, field.rule)):
+            read.add(field.name)
+    return read
+
+
+def _unread(queue: Queue, read: Collection[str]) -> dict[str, str]:
+    return {
+        field.name: f"has no effect under this policy: it is read by {field.readers}"
+        for field in QUEUE_FIELDS
+        if field.name not in read and field.is_set(queue)
+    }
+
+
+def _reads_topology(session: Session) -> bool:
+    return bool(session.points.all["hyper_node_gradient"])
+
+
+def _topology_unread(session: Session) -> Mask:
+    """Which jobs ask for a topology that nothing in the policy reads, shape (jobs,)."""
+    known = session.view.jobs
+    return known.holds("topology", says_topology) & (not _reads_topology(session))
+
+
+def _without_class(session: Session) -> Mask:
+    """Which jobs name a priority class that does not exist, shape (jobs,)."""
+    values, numbers = session.view.jobs.said("priority class", lambda group: group.spec.priority_class_name)
+    missing: Mask = np.array([_is_missing(session, name) for name in values], np.bool_)[numbers]
+    return missing
+
+
+def _is_missing(session: Session, name: str) -> bool:
+    """Whether there is no priority class of a name; Kubernetes' own need no object."""
+    classes = session.view.snapshot.priority_classes
+    return bool(name) and name not in classes and not name.startswith("system-")
 
 
 def _is_told(conditions: Iterable[PodGroupCondition]) -> bool:
     return any(said.type == CONDITION and said.status == "True" for said in conditions)
 
 
-def heeded_fields(session: Session) -> frozenset[str]:
-    """The fields of queues that some plugin of the policy heeds."""
-    plugins = session.points.plugins
-    heeded = frozenset[str]().union(*(plugin.queue_fields for plugin in plugins))
-    if session.rules.fifo:
-        heeded |= {"dequeueStrategy"}
-    if any(plugin.hierarchy and "deserved" in plugin.queue_fields for plugin in plugins):
-        heeded |= {"parent"}
-    return heeded
-
-
-def _tell_job(session: Session, job: Job) -> None:
-    message = _message(["networkTopology"])
-    said = PodGroupCondition(type=CONDITION, status="True", reason="NotInPolicy", message=message)
-    session.report.condition(job, said)
-
-
-def _set_fields(queue: Queue) -> Iterable[str]:
-    """The fields of a queue's spec that say something and that a policy may not heed."""
-    spec = queue.spec
-    if spec.capability:
-        yield "capability"
-    if spec.deserved:
-        yield "deserved"
-    if spec.guarantee.resource:
-        yield "guarantee"
-    if queue.parent not in ("", "root"):
-        yield "parent"
-    if spec.affinity.node_group_affinity is not None or spec.affinity.node_group_anti_affinity is not None:
-        yield "affinity"
-    if spec.dequeue_strategy != "traverse":
-        yield "dequeueStrategy"
-
-
-def _message(fields: Iterable[str]) -> str:
-    sentences = (
-        f"spec.{field} has no effect: no plugin of the policy heeds it"
-        + (f", as {_HEEDED_BY[field]} would" if _HEEDED_BY[field] else "")
-        for field in fields
-    )
-    return "; ".join(sentences)
+def _named(noun: str, names: Collection[str]) -> str:
+    """`the plugin a`, `the plugins a, b and c`; empty without any."""
+    *others, last = names or [""]
+    return f"the {noun}{'s' if others else ''} {', '.join(others)}{' and ' if others else ''}{last}" if last else ""

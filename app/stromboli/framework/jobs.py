@@ -16,7 +16,7 @@ import numpy as np
 from stromboli.api import resources
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask, Matrix, Rows
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.membership import Membership
 from stromboli.state.columns import Column
@@ -52,6 +52,8 @@ class Jobs(Mapping[str, Job]):
         #: the number of what each PodGroup says, by what that is
         self._said: dict[Hashable, Rows] = {}
         self.membership = Membership(snapshot, self.rows)
+        #: which could not run even on the empty cluster
+        self.aside: Mask = np.zeros(len(self.rows), np.bool_)
         #: whether jobs lay claim to their minResources; None for all
         self.claims: Mask | None = None
 
@@ -89,6 +91,11 @@ class Jobs(Mapping[str, Job]):
         number = int(self._keys.numbers[self.rows[index]])
         return self._keys.values[number]
 
+    def keys_of(self, indices: Rows) -> list[str]:
+        """The keys of some jobs."""
+        values = self._keys.values
+        return [values[number] for number in self._keys.numbers[self.rows[indices]].tolist()]
+
     def in_row(self, row: int) -> Job | None:
         """The job of a row in the snapshot, which may be negative; None where there is none."""
         index = int(self.membership.index_of[row])
@@ -104,6 +111,19 @@ class Jobs(Mapping[str, Job]):
             mask = mask.copy()
             mask[list(self._made)] = True
         return self.of(mask)
+
+    @property
+    def unmade(self) -> Mask:
+        """The jobs of which there is no object."""
+        mask = np.ones(len(self), np.bool_)
+        mask[list(self._made)] = False
+        return mask
+
+    def set_aside(self, mask: Mask) -> None:
+        """Say which jobs are in no competition; they wait for admission from now on."""
+        self.aside = mask
+        for job in self.of(mask & ~self.in_phase("", "Pending")):
+            job.phase = "Pending"
 
     def set_claims(self, claims: Mask) -> None:
         """Say which jobs lay claim to their minResources at the start."""
@@ -173,6 +193,13 @@ class Jobs(Mapping[str, Job]):
             column[index] = read(job)
         return column
 
+    def now_in_phase(self, *phases: str) -> Mask:
+        """Which jobs are in one of some phases now."""
+        mask = self.in_phase(*phases)
+        for index, job in self._made.items():
+            mask[index] = job.phase in phases
+        return mask
+
     @cached_property
     def numbers(self) -> Rows:
         """minMember, and the numbers of pods that the status shows to run, to have succeeded and failed: (4, jobs)."""
@@ -195,6 +222,18 @@ class Jobs(Mapping[str, Job]):
         known = [classes[name].value if name in classes else otherwise for name in values]
         priority: Rows = np.array(known, np.intp)[numbers]
         return priority
+
+    @cached_property
+    def created(self) -> Vector:
+        """When each was created, in seconds since the epoch."""
+        values, numbers = self.said("created", lambda group: group.metadata.created)
+        created: Vector = np.array(values[:], np.float64)[numbers]
+        return created
+
+    @cached_property
+    def namespace(self) -> Rows:
+        """A number for the namespace of each."""
+        return self.said("namespace", lambda group: group.metadata.namespace)[1]
 
     @property
     def has_min_resources(self) -> Mask:

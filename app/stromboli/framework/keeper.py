@@ -45,10 +45,11 @@ class Keeper:
         self.kept: dict[str, KeptPlaces] = {}
         #: what counts as taken now, as indices of nodes with amounts
         self._reserved: dict[str, Sequence[tuple[int, Vector]]] = {}
-        self._nominations = list(self._nominated()) if view.snapshot.bound_elsewhere else []
+        #: nodes that are kept for pods that kube-scheduler binds
+        self.nominations = list(self._nominated()) if view.snapshot.bound_elsewhere else []
         #: those that count as taken now
         self._counted: list[_Nomination] = []
-        self._count(self._nominations)
+        self._count(self.nominations)
         for key, kept in view.environment.kept.items():
             job = view.jobs.get(key)
             if job is None or job.pod_group.metadata.uid != kept.uid or not kept.stands(view.time()):
@@ -61,7 +62,9 @@ class Keeper:
 
     def bars(self, job: Job) -> bool:
         """Whether something is kept that a job may have."""
-        return job.key in self.kept or any(self._may_have(job, each) for each in self._nominations)
+        if job.key in self.kept:
+            return True
+        return bool(self.nominations) and any(self._may_have(job, each) for each in self.nominations)
 
     def lift(self, job: Job) -> None:
         """Let a job have its places, and what was nominated for pods that are less important."""
@@ -76,7 +79,7 @@ class Keeper:
         if job.key in self.kept:
             self._restore_kept(job)
         counted = {each.row for each in self._counted}
-        self._count([each for each in self._nominations if each.row not in counted])
+        self._count([each for each in self.nominations if each.row not in counted])
 
     def _nominated(self) -> Iterator[_Nomination]:
         """The nominations of pods that kube-scheduler binds and that wait."""

@@ -1,7 +1,7 @@
 """What is kept for jobs from session to session: places for pods that move, and room that was made by evictions.
 
 Places count as taken for everybody else (`framework/keeper.py`); room is given to its job before anybody is served
-(`tactics/kept_room.py`).
+(`placement/reservations.py`).
 """
 
 from __future__ import annotations

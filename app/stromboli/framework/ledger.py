@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Vector
-from stromboli.framework.failures import PASSED_ON, PluginLeftError
+from stromboli.framework.failures import PluginLeftError
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import PodColumns
@@ -25,22 +26,24 @@ from stromboli.state.snapshot import PodColumns
 class Ledger:
     """See the module's docstring."""
 
-    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "_taken_by", "left", "tried")
+    __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "_taken_by", "evicts", "left", "tried")
 
     def __init__(
         self,
         pods: PodColumns,
         nodes: NodeLedger,
         points: Points,
-        on_failure: Callable[[BaseException, str], None],
+        on_failure: Callable[[BaseException, str, Plugin], None],
     ) -> None:
-        """`on_failure` is told of an error and the point at which it arose, and leaves the plugin out or raises."""
+        """`on_failure` is told of an error, the point at which it arose and the plugin, and leaves that out."""
         self._pods = pods
         self._nodes = nodes
         self._points = points
         self._on_failure = on_failure
         #: what a pod takes on its node, by class
         self._taken_by: dict[int, Vector] = {}
+        #: whether a pod was evicted in this session, if only to try it
+        self.evicts = False
         #: whether a plugin failed since somebody last raised that
         self.left = False
         #: the last discarded try of each pod, by row
@@ -49,6 +52,7 @@ class Ledger:
     def apply(self, operation: Operation) -> None:
         """Let an operation take effect."""
         if operation.kind is Kind.Evict:
+            self.evicts = True
             self._move(operation, operation.before, PodState.Releasing)
             self._release(operation, +1)
             self.tell("on_deallocate", operation)
@@ -81,14 +85,9 @@ class Ledger:
 
     def tell(self, point: str, *subject: object) -> None:
         """Tell every plugin that takes part; one that fails is left out."""
-        for method in self._points.all(point):
-            try:
-                method(*subject)
-            except PASSED_ON:
-                raise
-            except BaseException as error:
-                self._on_failure(error, point)
-                self.left = True
+        for plugin, error in self._points.notify(point, *subject):
+            self._on_failure(error, point, plugin)
+            self.left = True
 
     def raise_if_left(self) -> None:
         """Raises PluginLeftError when a plugin failed since the last call."""

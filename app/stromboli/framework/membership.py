@@ -55,8 +55,10 @@ class Membership:
 
     def terminating(self) -> Matrix | None:
         """What the pods request that terminate on a node now, shape (jobs, dimensions); None where there are none."""
-        rows = self._of_jobs(np.flatnonzero(self._pods.state == PodState.Releasing))
-        records = self._pods.records
+        rows = np.flatnonzero(self._pods.state == PodState.Releasing)
+        if not len(rows):
+            return None
+        rows, records = self._of_jobs(rows), self._pods.records
         rows = np.array([row for row in rows.tolist() if (pod := records[row]) is not None and pod.node_name], np.intp)
         return self._sum(rows) if len(rows) else None
 

@@ -29,6 +29,8 @@ _WAITING = ("", "Pending", "Inqueue", "Running", "Unknown")
 _BEGUN = (PodState.Pipelined, *READY_STATES)
 #: more kinds of pods than that are not compared with each other
 _MANY_KINDS = 64
+#: kinds of nodes on which gangs are tried in columns
+_COMMON = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +43,8 @@ class Judgement:
     pods: dict[int, Reason]
     #: what pods request that hold a place or could get one, shape (jobs, dimensions)
     requested: Matrix
+    #: the jobs that have reasons, shape (jobs,)
+    jobs: Mask
 
 
 def judge(
@@ -57,7 +61,7 @@ def judge(
     Without `gangs` each pod of a job may run alone.
     """
     if not len(view.nodes):
-        return Judgement({}, {}, view.job_requested)
+        return Judgement({}, {}, view.job_requested, np.zeros(len(view.jobs), np.bool_))
     return _Judge(view, ceiling, own, gangs=gangs).judge()
 
 
@@ -93,6 +97,16 @@ class _Shapes:
             held |= (requests < self.amounts[:, shape] + TOLERANCE).all(axis=1)
         for row in np.flatnonzero(~held):
             held[row] = fits(requests[row], self.amounts).any()
+        return held
+
+    def hold(self, requests: Matrix, numbers: Rows) -> Mask:
+        """Which requests, shape (requests, dimensions), surely have room so many times on nodes of a common kind."""
+        held = np.zeros(len(requests), np.bool_)
+        for shape in np.argsort(-self._counts, kind="stable")[:_COMMON].tolist():
+            of_shape = self.amounts[:, shape]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                copies = np.where(requests > 0, of_shape // requests, np.inf).min(axis=1, initial=np.inf)
+            held |= copies * self._counts[shape] >= numbers
         return held
 
     def copies(self, request: Vector) -> float:
@@ -134,21 +148,60 @@ class _Judge:
         self._ceilings = {queue.name: ceiling(queue) for queue in view.queues.values() if queue.has_jobs}
         self._copies: dict[int, float] = {}
         self._too_large: dict[int, Reason] = {}
+        least = np.maximum(view.jobs.min_available, 1)
+        #: how many pods each job starts with, shape (jobs,)
+        self._need: Rows = least if gangs else np.ones_like(least)
         #: gangs of equal pods that could run: class, number and queue, and the job if it has a bound of its own
         self._possible: set[tuple[int, int, str, str]] = set()
 
     def judge(self) -> Judgement:
-        reasons: dict[str, Reason] = {}
-        for job in self._view.jobs.of(self._doubtful()):
+        jobs, never = self._view.jobs, ~self._fits[self._class]
+        doubtful = self._doubtful()
+        aside, firsts = self._lacking(doubtful, never)
+        found = {index: self._larger_than_any_node(at) for index, at in firsts.items()}
+        for job in jobs.of(doubtful & ~aside & ~self._surely_fits()):
             why = self._why(job, *self._pending.span(job.index))
             if why is not None:
-                reasons[job.key] = why
-        never = ~self._fits[self._class]
-        aside = np.zeros(len(self._view.jobs), np.bool_)
-        aside[[self._view.jobs[key].index for key in reasons]] = True
+                found[job.index] = why
+                aside[job.index] = True
+        indices = np.flatnonzero(aside)
+        reasons = {key: found[at] for at, key in zip(indices.tolist(), jobs.keys_of(indices), strict=True)}
         others = np.flatnonzero(never & ~aside[self._job_of]).tolist()
         pods = {int(self._rows[at]): self._larger_than_any_node(at) for at in others}
-        return Judgement(reasons, pods, self._requested(never | aside[self._job_of]))
+        return Judgement(reasons, pods, self._requested(never | aside[self._job_of]), aside)
+
+    def _lacking(self, doubtful: Mask, never: Mask) -> tuple[Mask, dict[int, int]]:
+        """The jobs that have their pods, and with those that fit on some node fewer than they start with.
+
+        `never` are the pending pods that do not fit. Also the first of them, by index of the job.
+        """
+        size = len(doubtful)
+        waiting, large = (np.bincount(rows, minlength=size) for rows in (self._job_of, self._job_of[never]))
+        lacking: Mask = doubtful & (waiting >= self._need) & (waiting - large < self._need)
+        at = np.flatnonzero(never)
+        jobs, first = np.unique(self._job_of[at], return_index=True)
+        known = dict(zip(jobs.tolist(), at[first].tolist(), strict=True))
+        return lacking, {index: known[index] for index in np.flatnonzero(lacking).tolist()}
+
+    def _surely_fits(self) -> Mask:
+        """Jobs of which no look at their pods is needed: as many of the largest of each resource fit, shape (jobs,)."""
+        view, jobs, size = self._view, self._view.jobs, len(self._view.jobs)
+        largest = np.zeros((size, len(view.dimensions)))
+        begins = np.flatnonzero(np.diff(self._job_of, prepend=-1))
+        if len(begins):
+            largest[self._job_of[begins]] = np.maximum.reduceat(self._requests[self._class], begins)
+        waiting = np.bincount(self._job_of, minlength=size)
+        complete = waiting >= self._need
+        ceilings = [self._ceilings.get(name) for name in view.queues]
+        most = np.full((len(ceilings), len(view.dimensions)), np.inf)
+        for row, ceiling in enumerate(ceilings):
+            if ceiling is not None:
+                most[row] = ceiling
+        minima, own = jobs.min_resources, largest * self._need[:, None]
+        sure = (minima <= most[jobs.queue]).all(axis=1) & (~complete | (own <= most[jobs.queue]).all(axis=1))
+        sure &= np.where(complete, self._shapes.hold(largest, self._need), (minima <= view.total).all(axis=1))
+        sure[[jobs[key].index for key in self._own]] = False
+        return sure
 
     def _doubtful(self) -> Mask:
         """The jobs that wait and may be too large: gangs, those with limits, and lone pods without a node for them."""

@@ -202,6 +202,10 @@ class Changes:
         self._seen = len(log)
         return set(log[since:])
 
+    def in_order(self) -> list[int]:
+        """The nodes that changed, ascending; they are told once."""
+        return sorted(self.take()) if self._seen < len(self._log) else []
+
 
 class _Amounts(dict[int, bytes]):
     """What was read of columns, shape (dimensions, nodes), by row; whoever changes a row takes it out."""

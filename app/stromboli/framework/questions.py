@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 import numpy as np
 
 from stromboli.api.decisions import ClaimUse, VolumeUse
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
-from stromboli.framework import answers, reasons
+from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue, SubJob
+from stromboli.framework.jobs import Jobs
 from stromboli.framework.points import Points
 from stromboli.framework.view import View
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 
-Use = TypeVar("Use", ClaimUse, VolumeUse)
-
 
 class Questions:
     """How the answers of several plugins become one is a property of the point, see `Points`."""
 
-    __slots__ = ("_lending", "_points", "_refused", "_rules", "preemption_attempts")
+    __slots__ = (
+        "_job_missing",
+        "_job_order",
+        "_lending",
+        "_overused",
+        "_points",
+        "_refused",
+        "_rules",
+        "preemption_attempts",
+    )
 
     def __init__(self, points: Points, rules: Rules, refused: Collection[str] = ()) -> None:
         """`refused` are the uids of pods whose eviction was refused a moment ago."""
@@ -34,6 +41,10 @@ class Questions:
         self._rules = rules
         self._refused = refused
         self._lending = False
+        # Asked in every turn of every job.
+        self._overused: Callable[[Queue], Reason | None] = points.asking("overused")
+        self._job_missing: Callable[[Job], int] = points.asking("job_missing")
+        self._job_order: Callable[[Job], tuple[object, ...]] = points.asking("job_order")
 
     # -- orders: smaller comes first ---------------------------------------------------------------------------------
 
@@ -43,11 +54,20 @@ class Questions:
 
     def job_order(self, job: Job) -> tuple[object, ...]:
         """The place of a job in its queue as plugins see it; there may be equals."""
-        return self._points.key("job_order", job)
+        return self._job_order(job)
 
     def job_key(self, job: Job) -> tuple[object, ...]:
         """The place of a job in its queue; creation and name decide between equals."""
-        return (*self._points.key("job_order", job), job.created, job.key)
+        return (*self._job_order(job), job.created, job.key)
+
+    def in_job_order(self, jobs: Jobs, indices: Rows) -> Rows:
+        """Jobs, by index, in the order of their keys; where plugins answer for all at once no job is looked at."""
+        columns = self._points.columns("job_orders", len(jobs))
+        if columns is None:
+            keys = {index: self.job_key(jobs.at(index)) for index in indices.tolist()}
+            return np.array(sorted(keys, key=keys.__getitem__), np.intp)
+        by = [jobs.alphabetical, jobs.created, *reversed(columns)]
+        return indices[np.lexsort([column[indices] for column in by])]
 
     def sub_job_key(self, sub_job: SubJob) -> tuple[object, ...]:
         """The place of a group; the number of the first match value and the uid decide between equals."""
@@ -71,40 +91,40 @@ class Questions:
 
     def job_valid(self, job: Job) -> Reason | None:
         """Why a job cannot be scheduled at all."""
-        return self._points.objection("job_valid", job)
+        return self._points.reason("job_valid", job)
 
     def job_enqueueable(self, job: Job) -> tuple[bool, Reason | None]:
         """Whether a pending job may start to compete, and why not."""
-        return self._points.vote("job_enqueueable", job)
+        return self._points.verdict("job_enqueueable", job)
 
     def job_missing(self, job: Job) -> int:
         """How many pods a job still needs, at least, to be ready; 0 or less when it is."""
-        return self._points.largest("job_missing", job)
+        return self._job_missing(job)
 
     @property
     def may_wait_for_gangs(self) -> bool:
         """Whether anybody has jobs begin together."""
-        return bool(self._points.all("job_missing"))
+        return bool(self._points.all["job_missing"])
 
     def job_pipelined(self, job: Job) -> bool:
         """Whether a job may keep what it was promised."""
-        return self._points.vote("job_pipelined", job)[0]
+        return self._points.verdict("job_pipelined", job)[0]
 
     def sub_job_missing(self, sub_job: SubJob) -> int:
         """How many pods a group still needs, at least, to be ready; the only group of a job is the job."""
         if not sub_job.job.divided:
-            return self._points.largest("job_missing", sub_job.job)
-        return self._points.largest("sub_job_missing", sub_job)
+            return self._job_missing(sub_job.job)
+        return self._points.number("sub_job_missing", sub_job)
 
     def sub_job_pipelined(self, sub_job: SubJob) -> bool:
         """Whether a group may keep what it was promised."""
         if not sub_job.job.divided:
             return self.job_pipelined(sub_job.job)
-        return self._points.vote("sub_job_pipelined", sub_job)[0]
+        return self._points.verdict("sub_job_pipelined", sub_job)[0]
 
     def job_starving(self, job: Job) -> bool:
         """Whether a job may evict others."""
-        return self._points.first_tier_agrees("job_starving", job)
+        return self._points.flag("job_starving", job)
 
     # -- shares ------------------------------------------------------------------------------------------------------
 
@@ -114,24 +134,24 @@ class Questions:
 
     def overused(self, queue: Queue) -> Reason | None:
         """Why a queue gets nothing more."""
-        return self._points.objection("overused", queue)
+        return self._overused(queue)
 
     def allocatable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one a queue may take, and why not all."""
-        return self._points.room("allocatable", queue, pod, count, unless="lendable" if self._lending else "")
+        return self._points.room("allocatable", (queue, pod), count, unless="lendable" if self._lending else "")
 
     def startable(self, queue: Queue, pod: PodRecord, count: int = 1) -> tuple[int, Reason | None]:
         """How many of `count` pods like this one, which a queue may take, may be bound now, and why not all."""
-        return self._points.room("startable", queue, pod, count)
+        return self._points.room("startable", (queue, pod), count)
 
     @property
     def may_lend(self) -> bool:
         """Whether anybody lends room beyond shares."""
-        return self._rules.indivisible_shares and bool(self._points.all("lendable"))
+        return self._rules.indivisible_shares and bool(self._points.all["lendable"])
 
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take some pods, all of them together, beyond its share."""
-        return self._points.objection("lendable", queue, pods)
+        return self._points.reason("lendable", queue, pods)
 
     @contextmanager
     def beyond_shares(self) -> Iterator[None]:
@@ -148,36 +168,21 @@ class Questions:
         return self._rules.served_next and self._points.fills_shares()
 
     @property
-    def takes_back_cheaply(self) -> bool:
-        """Whether it takes that from as few as possible, and not from who gives way first."""
-        return self.takes_back_by_share and not self._points.gives_back_in_order()
+    def gives_back_in_order(self) -> bool:
+        """Whether what a queue takes back is given in a plugin's order, though more pods are evicted."""
+        return self.takes_back_by_share and self._points.gives_back_in_order()
 
     def preemptive(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
         """Why a queue may not take back what others hold for some of its pods, all of them together."""
-        return self._points.objection("preemptive", queue, pods)
+        return self._points.reason("preemptive", queue, pods)
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
         """The most that a queue may ever hold; None when nobody limits it."""
-        found = None
-        for method in self._points.all("ceiling"):
-            try:
-                amounts = answers.amounts(method, method(view, queue), len(view.dimensions))
-            except BaseException as error:
-                self._points.leave_out("ceiling", method, error)
-                continue
-            if amounts is not None:
-                found = amounts if found is None else np.minimum(found, amounts)
-        return found
+        return self._points.limit("ceiling", len(view.dimensions), view, queue)
 
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
         """The most that single jobs may ever hold, with words about it, by key; who is asked first is heard."""
-        found: dict[str, tuple[Vector, str]] = {}
-        for method in self._points.all("job_ceilings"):
-            try:
-                found = {**answers.bounds(method, method(view), len(view.dimensions)), **found}
-            except BaseException as error:
-                self._points.leave_out("job_ceilings", method, error)
-        return found
+        return self._points.limits("job_ceilings", len(view.dimensions), view)
 
     # -- victims -----------------------------------------------------------------------------------------------------
 
@@ -200,12 +205,6 @@ class Questions:
         """Without those whose eviction was refused a moment ago."""
         return [pod for pod in candidates if pod.uid not in self._refused] if self._refused else candidates
 
-    def judges_in_turn(self, point: str) -> bool:
-        """Whether what is said of the first candidates stays so when there are more. An empty set never does, where it
-        is no veto.
-        """
-        return self._rules.veto and self._points.in_turn(point)
-
     def judges_steadily(self, point: str) -> bool:
         """Whether what is said of a candidate stays so for all pods of equal jobs, whoever else is one."""
         return self._rules.veto and self._points.steady(point)
@@ -217,12 +216,12 @@ class Questions:
         """
         if not self._rules.veto:
             return None
-        masks = self._points.at_most("preemptable_jobs", "preemptable", jobs, pod, smallest)
+        masks = self._points.masks("preemptable_jobs", "preemptable", jobs, pod, smallest)
         return np.logical_and.reduce(masks) if masks else None
 
     def evictable_pods(self, point: str, rows: Rows) -> Mask | None:
         """Which of the pods in some rows may be evicted at most, shape (rows,), where plugins are asked at a point."""
-        masks = self._points.at_most("evictable_pods", point, len(rows), rows) if self._rules.veto else ()
+        masks = self._points.masks("evictable_pods", point, len(rows), rows) if self._rules.veto else ()
         return np.logical_and.reduce(masks) if masks else None
 
     def reclaimable_queues(self, pod: PodRecord, requests: tuple[Matrix, Matrix, Matrix]) -> Mask | None:
@@ -233,7 +232,7 @@ class Questions:
         if not self._rules.veto:
             return None
         queues = len(requests[0])
-        masks = self._points.at_most("reclaimable_queues", "reclaimable", queues, pod, *requests)
+        masks = self._points.masks("reclaimable_queues", "reclaimable", queues, pod, *requests)
         return np.logical_and.reduce(masks) if masks else None
 
     def by_share(self, point: str) -> bool:
@@ -242,11 +241,11 @@ class Questions:
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates to whose eviction for the cluster's good no plugin objects."""
-        return self._points.evictable(self._not_refused(candidates))
+        return self._points.pods("evictable", self._not_refused(candidates))
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
         """The running pods that plugins want to see evicted for the cluster's good."""
-        return self._points.victim_tasks(running)
+        return self._points.pods("victim_tasks", running)
 
     # -- HyperNodes, as indices into the topology --------------------------------------------------------------------
 
@@ -255,76 +254,41 @@ class Questions:
 
         The first plugin that takes part decides; None when there is none.
         """
-        for method in self._points.all("hyper_node_gradient"):
-            try:
-                return answers.gradients(method, method(of, root, evicting), number)
-            except BaseException as error:
-                self._points.hold("hyper_node_gradient", method, error, (of,))
-                return []
-        return None
+        return self._points.gradients("hyper_node_gradient", number, of, root, evicting)
 
     def hyper_node_scores(self, sub_job: SubJob, hyper_nodes: Rows) -> Vector:
         """How good each of some is for a group, shape (HyperNodes,); the highest is the best."""
-        total = np.zeros(len(hyper_nodes))
-        for method in self._points.all("hyper_node_order"):
-            try:
-                scores = answers.scores(method, method(sub_job, hyper_nodes), len(hyper_nodes))
-                if scores is not None:
-                    total += answers.finite(method, scores)
-            except BaseException as error:
-                self._points.leave_out("hyper_node_order", method, error)
-        return total
+        total = self._points.scores("hyper_node_order", len(hyper_nodes), sub_job, hyper_nodes)
+        return np.zeros(len(hyper_nodes)) if total is None else total
 
     def hyper_node_scores_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
         """The same if so much, shape (dimensions, HyperNodes), had been placed in them; None if somebody cannot say."""
-        foretelling = self._points.all("hyper_node_order_with")
-        if len(foretelling) < len(self._points.all("hyper_node_order")):
-            return None
-        total = np.zeros(len(hyper_nodes))
-        for method in foretelling:
-            try:
-                scores = answers.scores(method, method(sub_job, hyper_nodes, requested), len(hyper_nodes))
-                if scores is None:
-                    return None
-                total += answers.finite(method, scores)
-            except BaseException as error:
-                self._points.leave_out("hyper_node_order_with", method, error)
-                return None
-        return total
+        return self._points.scores("hyper_node_order_with", len(hyper_nodes), sub_job, hyper_nodes, requested)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     @property
     def may_refuse(self) -> bool:
         """Whether anybody looks again at the node that was chosen for a pod."""
-        return bool(self._points.all("refusal"))
+        return bool(self._points.all["refusal"])
 
     def refusal(self, pod: PodRecord, node: int) -> Reason | None:
         """Why a pod does not get the node that was chosen for it."""
-        return self._points.objection("refusal", pod, node)
+        return self._points.reason("refusal", pod, node)
 
     @property
     def may_annotate(self) -> bool:
         """Whether anybody has annotations for pods that are bound."""
-        return bool(self._points.all("bind_annotations"))
+        return bool(self._points.all["bind_annotations"])
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:
         """What goes on a pod with its binding."""
-        return self._points.merged("bind_annotations", pod, node)
+        return self._points.texts("bind_annotations", pod, node)
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         """The resource claims that are reserved for a pod before it is bound."""
-        return self._uses("bind_claims", ClaimUse, pod, node)
+        return self._points.uses("bind_claims", ClaimUse, pod, node)
 
     def bind_volumes(self, pod: PodRecord, node: int) -> list[VolumeUse]:
         """The PersistentVolumeClaims that are bound before a pod is."""
-        return self._uses("bind_volumes", VolumeUse, pod, node)
-
-    def _uses(self, point: str, kind: type[Use], pod: PodRecord, node: int) -> list[Use]:
-        found: list[Use] = []
-        for method in self._points.all(point):
-            try:
-                found += answers.uses(method, method(pod, node), kind)
-            except BaseException as error:
-                self._points.hold(point, method, error, (pod,))
-        return found
+        return self._points.uses("bind_volumes", VolumeUse, pod, node)

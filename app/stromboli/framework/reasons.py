@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroupCondition
+from stromboli.api.decisions import FOREIGN_POD_GROUP
 from stromboli.api.keys import namespace_of
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
@@ -51,9 +52,9 @@ def evictions_paused(job: str, queue: str, times: int) -> Reason:
     return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
 
 
-def behind(job: Job) -> Reason:
-    """A job of a queue that serves in strict order, and somebody before it waits."""
-    words = f"queue {job.queue.name} serves its jobs strictly in order, and one before PodGroup {job.key} waits"
+def behind(queue: Queue) -> Reason:
+    """A job of a queue that serves in strict order, and one before it waits."""
+    words = f"queue {queue.name} serves its jobs strictly in order, and a PodGroup before this one waits"
     return Reason(Stage.QueueShare, "BehindInQueue", words, Actionable.Wait)
 
 
@@ -79,9 +80,19 @@ def with_words(reason: Reason, words: str) -> Reason:
     return replace(reason, detail=f"{reason.detail}; {words}" if reason.detail else words)
 
 
+def with_failure(reason: Reason, failed: Reason) -> Reason:
+    """The reason of a job for which a plugin failed as well."""
+    told = with_words(reason, failed.message)
+    return told if told is reason else replace(told, passages=(*told.passages, *failed.passages))
+
+
 def plugin_failed(plugin: str, error: BaseException) -> Reason:
-    """A job or pod that is held because a plugin failed when it was asked about it."""
-    return of_failure(f"plugin {plugin} failed: {error_told(error)}")
+    """A job or pod that is held because a plugin failed when it was asked about it.
+
+    What the error says may name objects of any namespace, so it is for readers of everything.
+    """
+    reason = of_failure(f"plugin {plugin} failed: {type(error).__name__}")
+    return replace(reason, passages=(Passage(("",), error_told(error), ""),))
 
 
 def error_told(error: BaseException) -> str:
@@ -135,12 +146,23 @@ def not_tried(job: Job) -> Reason:
     )
 
 
-def not_reached(job: Job, *, again: bool = False) -> Reason:
-    """A job that the budget of a session did not reach; `again` where it had a turn in an earlier one."""
-    first = "when all others of its queue had theirs" if again else "in the next sessions"
-    words = f"the session's budget ended before the turn of PodGroup {job.key}, which comes {first}"
-    said = next((c.message for c in job.pod_group.status.conditions if again and c.type == "Unschedulable"), "")
-    return Reason(Stage.QueueShare, "TurnPending", words, Actionable.Wait, f"before: {said}" if said else "")
+def _turn_pending(first: str) -> Reason:
+    words = f"the session's budget ended before the PodGroup's turn, which comes {first}"
+    return Reason(Stage.QueueShare, "TurnPending", words, Actionable.Wait)
+
+
+#: of jobs that the budget of a session did not reach, and of those that had a turn in an earlier one; thousands share
+#: them
+TURN_PENDING = _turn_pending("in the next sessions")
+TURN_PENDING_AGAIN = _turn_pending("when all others of its queue had theirs")
+
+
+def with_last_turn(reason: Reason, job: Job) -> Reason:
+    """The reason of a job, with what its PodGroup says of its last turn where another one is pending."""
+    if reason is not TURN_PENDING_AGAIN:
+        return reason
+    said = next((c.message for c in job.pod_group.status.conditions if c.type == "Unschedulable"), "")
+    return replace(reason, detail=f"before: {said}") if said else reason
 
 
 def no_action(action: str) -> Reason:
@@ -168,7 +190,7 @@ def no_nodes() -> Reason:
 
 def moved(node: str, beneficiary: str, namespace: str) -> Reason:
     """A pod of `namespace` that was evicted while another place is kept for its replacement."""
-    who = beneficiary if namespace_of(beneficiary) == namespace else "a PodGroup of another namespace"
+    who = beneficiary if namespace_of(beneficiary) == namespace else FOREIGN_POD_GROUP
     message = f"makes room for {who}; its replacement gets a place on {node}"
     return Reason(Stage.Placement, "Moved", message, Actionable.Wait)
 
@@ -188,6 +210,12 @@ def queue_not_found(queue: str) -> Reason:
 def column_name(dimensions: Sequence[str], column: int) -> str:
     """The resource of a column, for people; what nobody offers shares one and is not told apart."""
     return "what no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
+
+
+def insufficient(dimensions: Sequence[str], pod: PodRecord, columns: Sequence[int]) -> str:
+    """The cause that rules out nodes on which a pod lacks room in some columns: `Insufficient cpu and memory`."""
+    names = [resource_name(dimensions, pod, column) for column in columns]
+    return f"Insufficient {' and '.join(names)}" if names else "node(s) could not be chosen"
 
 
 def resource_name(dimensions: Sequence[str], pod: PodRecord, column: int) -> str:

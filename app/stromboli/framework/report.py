@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stromboli.api.crds import Condition, PodGroupCondition
+from stromboli.api.reasons import Reason
 from stromboli.api.resources import PODS, TOLERANCE, Vector
 from stromboli.framework.job import Job
 
@@ -48,11 +49,13 @@ class QueueGauges:
 
 
 class Report:
-    """See the module's docstring."""
+    """What plugins report, and what they are told of the session for it."""
 
-    __slots__ = ("gauges", "queue_conditions")
+    __slots__ = ("diagnose", "gauges", "queue_conditions")
 
     def __init__(self) -> None:
+        #: why a job does not run, as everything else tells it; None where no session is explained
+        self.diagnose: Callable[[Job], Reason | None] | None = None
         #: by name of the queue
         self.gauges: dict[str, QueueGauges] = {}
         #: by name of the queue and type of the condition; a condition that nobody reports is over
@@ -75,6 +78,10 @@ class Report:
     def condition(self, job: Job, condition: PodGroupCondition) -> None:
         """A condition that a PodGroup has from now on; one that says what the one of its type says changes nothing."""
         job.conditions = with_condition(job.conditions, condition)
+
+    def why(self, job: Job) -> Reason | None:
+        """The reason of the first stage that blocks a job, which its condition should tell."""
+        return None if self.diagnose is None else self.diagnose(job)
 
     def unschedulable(self, job: Job, condition: PodGroupCondition) -> None:
         """A job cannot run now; the condition says why."""

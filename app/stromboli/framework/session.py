@@ -7,7 +7,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -30,20 +30,26 @@ from stromboli.framework.ledger import Ledger
 from stromboli.framework.never_fits import judge
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.participants import Tiers
 from stromboli.framework.plugin import Plugin
-from stromboli.framework.points import Points, Tiers
+from stromboli.framework.points import Points
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
 from stromboli.framework.statement import Statement
-from stromboli.framework.turns import Turns
+from stromboli.framework.turns import TURN, Beyond, Turns, line_up
 from stromboli.framework.view import View, claimless
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
 T = TypeVar("T")
 _NO_ANNOTATIONS: Mapping[str, str] = {}
+_PENDING = int(PodState.Pending)
+#: no job is beyond what a session reaches
+_ALL = Beyond()
+#: questions to plugins that a pod takes at most, as a rule
+_QUESTIONS = 4
 
 
 @dataclass(slots=True)
@@ -66,8 +72,12 @@ class Session:
         *,
         now: float,
         environment: Environment = OFFLINE,
+        plain: bool = False,
     ) -> None:
-        """`tiers` are the plugins, made for this session; it may change the columns of the snapshot."""
+        """`tiers` are the plugins, made for this session; it may change the columns of the snapshot.
+
+        `plain` has the kernel keep nothing, see `kernel`.
+        """
         self.policy = policy
         self.rules = rules
         if not rules.missing_claims:
@@ -81,7 +91,7 @@ class Session:
         self.points = Points(tiers)
         self.ask = Questions(self.points, rules, snapshot.refused)
         self.view.task_key = self.ask.task_key
-        self.kernel = Kernel(self.view.nodes, self.points, self.view.request)
+        self.kernel = Kernel(self.view.nodes, self.points, self.view.request, plain=plain)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
         self.keeper = Keeper(self.view, nodes)
         #: whose phase is believed; None where all are, and where nobody is admitted
@@ -111,6 +121,8 @@ class Session:
         self.churn = ChurnBreaker(self.view)
         #: keys of jobs that wait because one before them in their queue does
         self.behind: set[str] = set()
+        #: jobs that the budget of an action cannot reach, by its name
+        self._beyond: dict[str, Beyond] = {}
         #: actions whose budget ended before all jobs had their turns
         self.unfinished: set[str] = set()
         #: statements of the current turn
@@ -136,8 +148,8 @@ class Session:
             self.ledger.settle(operation)
         self._tell_of_refusals()
         self._tell_of_failures()
-        self._each_plugin("close", self.report, clock)
         self.points.closed = True
+        self._each_plugin("close", self.report, clock)
 
     def _set_aside_what_never_fits(self) -> None:
         """Take what could not run even on the empty cluster out of the competition."""
@@ -145,16 +157,15 @@ class Session:
         while found is None:
             try:
                 own = self.ask.job_ceilings(view)
-                found = judge(view, partial(self.ask.ceiling, view), own, gangs=bool(self.points.all("job_missing")))
+                found = judge(view, partial(self.ask.ceiling, view), own, gangs=bool(self.points.all["job_missing"]))
             except PluginLeftError:
                 continue
             except BaseException as error:
                 self._leave_out(error, "ceiling")
         view.never_fits, view.too_large, view.job_requested = found.reasons, frozenset(found.pods), found.requested
         view.trace.pods.update(found.pods)
-        for key, reason in found.reasons.items():
-            view.jobs[key].phase = "Pending"
-            view.trace.job(key, reason)
+        view.trace.jobs.update(found.reasons)
+        view.jobs.set_aside(found.jobs)
 
     def _tell_of_refusals(self) -> None:
         """Add to the reasons of jobs that wait whose eviction for them was refused."""
@@ -178,12 +189,12 @@ class Session:
             job = self.view.jobs.get(failure.where)
             if job is None:
                 continue
-            words = reasons.plugin_failed(failure.plugin, failure.error).message
+            failed = reasons.plugin_failed(failure.plugin, failure.error)
             if job.key in trace.jobs:
-                trace.jobs[job.key] = reasons.with_words(trace.jobs[job.key], words)
+                trace.jobs[job.key] = reasons.with_failure(trace.jobs[job.key], failed)
             for pod in self.view.pending(job):
                 if pod.row in trace.pods:
-                    trace.pods[pod.row] = reasons.with_words(trace.pods[pod.row], words)
+                    trace.pods[pod.row] = reasons.with_failure(trace.pods[pod.row], failed)
 
     def _each_plugin(self, what: str, subject: object, clock: Callable[[], float]) -> None:
         for plugin in [p for p in self.plugins if p in self.points]:
@@ -206,7 +217,9 @@ class Session:
             self._open.clear()
             try:
                 action(self)
-                return self._give_back_deferred()
+                if self._deferred or self.ledger.left:
+                    self._give_back_deferred()
+                return
             except PluginLeftError:
                 self._take_back()
             except JobHeldError as held:
@@ -220,8 +233,11 @@ class Session:
         """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
         if job.key in self.aside:
             return otherwise
+        if self.kernel.watch is not None:
+            self.kernel.watch(TURN)
         self._open.clear()
-        if self.keeper.bars(job):
+        keeper = self.keeper
+        if (keeper.kept or keeper.nominations) and keeper.bars(job):
             turn = partial(self._with_its_places, job, turn)
         try:
             return turn()
@@ -246,18 +262,35 @@ class Session:
 
     # -- turns within the budget -------------------------------------------------------------------------------------
 
-    @property
-    def bounded(self) -> bool:
-        """Whether the work of an action in one session has a bound."""
-        return self.rules.bounded_sessions and self.policy.session.steps > 0
+    def line_up(self, action: str, waiting: Mask) -> list[Job]:
+        """The jobs that may have turns of an action: of those that wait no more than the budget reaches at most."""
+        jobs, most = self.view.jobs, self.policy.session.steps // (TURN + self.kernel.steps_of_question) + 1
+        self._beyond.pop(action, None)
+        if not self.view.bounded or np.count_nonzero(waiting) <= most:
+            return jobs.of(waiting)
+        queues = {queue.name: self.in_strict_order(queue) for queue in self.view.queues.values()}
+        order = self.ask.in_job_order(jobs, np.flatnonzero(waiting))
+        chosen, self._beyond[action] = line_up(jobs, order, most, self._left_of(action), queues)
+        return [jobs.at(index) for index in np.sort(chosen).tolist()]
 
-    def turns(self, action: str, jobs: Mapping[str, Sequence[Job]]) -> Turns:
-        """The turns of an action, in which jobs wait, by queue."""
-        limit = self.policy.session.steps if self.bounded else None
-        return Turns(limit, self.view.environment.left.get(f"turns of {action}", {}), jobs)
+    def turns(self, action: str, jobs: Mapping[str, Sequence[Job]], more: int = 0) -> Turns:
+        """The turns of an action, in which jobs wait, by queue; each takes so many steps `more` than to be placed."""
+        if not self.view.bounded:
+            return Turns(None, {}, jobs, _ALL, divided=False)
+        beyond, a_pod = self._beyond.get(action, _ALL), _QUESTIONS * self.kernel.steps_of_question
+        work = sum(TURN + more + a_pod * job.counts[_PENDING] for of_queue in jobs.values() for job in of_queue)
+        divided = bool(beyond.keys) or work > self.policy.session.steps
+        return Turns(self.policy.session.steps, self._left_of(action), jobs, beyond, divided=divided)
+
+    def _left_of(self, action: str) -> Mapping[str, Any]:
+        """What the turns of an action left in the session before."""
+        left: Mapping[str, Any] = self.view.environment.left.get(f"turns of {action}", {})
+        return left
 
     def take_turn(self, turns: Turns, job: Job, turn: Callable[[], T], otherwise: T, more: int = 0) -> T:
         """A job's turn, see `attempt`, whose steps count; it takes so many `more` than the kernel knows of."""
+        if turns.limit is None:
+            return self.attempt(job, turn, otherwise)
         before = self.kernel.steps
         try:
             return self.attempt(job, turn, otherwise)
@@ -266,18 +299,31 @@ class Session:
 
     def serve(self, turns: Turns, job: Job, turn: Callable[[], object], more: int = 0) -> None:
         """The same when the action has one round: a job that is put off has no turn in it."""
-        if not (turns.puts_off_queue(job.queue) or (not self.in_strict_order(job.queue) and turns.puts_off(job))):
-            self.take_turn(turns, job, turn, None, more)
+        if turns.scarce and (
+            turns.puts_off_queue(job.queue) or (not self.in_strict_order(job.queue) and turns.puts_off(job))
+        ):
+            return
+        self.take_turn(turns, job, turn, None, more)
 
-    def end_turns(self, action: str, turns: Turns) -> list[tuple[Job, bool]]:
-        """Remember which jobs the budget did not reach, and return them; some had a turn in an earlier session."""
-        strict = (queue.name for queue in self.view.queues.values() if self.in_strict_order(queue))
-        left, name = turns.left(strict), f"turns of {action}"
+    def end_turns(self, action: str, turns: Turns) -> list[tuple[str, bool]]:
+        """Remember which jobs the budget did not reach; their keys, and whether they had a turn in earlier sessions."""
+        name = f"turns of {action}"
+        if turns.done:
+            if name in self.view.environment.left:
+                self.actions_left[name] = {}
+            return []
+        left = turns.left(queue.name for queue in self.view.queues.values() if self.in_strict_order(queue))
         if left or name in self.view.environment.left:
             self.actions_left[name] = left
         if left:
             self.unfinished.add(action)
         return turns.without()
+
+    def put_off(self, action: str, turns: Turns) -> None:
+        """The same, and tell those jobs that their turns are still to come."""
+        for key, had_one in self.end_turns(action, turns):
+            self.view.trace.not_reached.add(key)
+            self.view.trace.job(key, reasons.TURN_PENDING_AGAIN if had_one else reasons.TURN_PENDING)
 
     def _set_aside(self, held: JobHeldError) -> None:
         """Let a job wait until the next session, for the plugin that failed when it was asked about it."""
@@ -338,11 +384,10 @@ class Session:
         """Whether nobody in a queue is served before a job that cannot be."""
         return self.rules.fifo and queue.spec.dequeue_strategy == "fifo"
 
-    def hold_back(self, jobs: Iterable[Job]) -> None:
-        """Let jobs wait for one before them in their queue."""
-        for job in jobs:
-            self.behind.add(job.key)
-            self.view.trace.job(job.key, reasons.behind(job))
+    def hold_back(self, queue: Queue, keys: Collection[str]) -> None:
+        """Let jobs wait, by key, for one before them in their queue."""
+        self.behind.update(keys)
+        self.view.trace.all_jobs(keys, reasons.behind(queue))
 
     def statement(self) -> Statement:
         """A new statement."""
@@ -409,7 +454,14 @@ class Session:
     def _decide(self, operations: Sequence[Operation]) -> None:
         """Turn operations into decisions. Plugins are asked before anything is done."""
         annotations = self._annotations(operations) if self.ask.may_annotate else {}
-        claims, volumes = self._claims(operations), self._volumes(operations)
+        claimed = self.view.snapshot.claimed
+        claims: Mapping[int, Sequence[ClaimUse]] = {}
+        volumes: Mapping[int, Sequence[VolumeUse]] = {}
+        for operation in operations:
+            pod_class = operation.pods[0].pod_class
+            if claimed or pod_class.claims or pod_class.spec.resource_claims:
+                claims, volumes = self._claims(operations), self._volumes(operations)
+                break
         for operation in operations:
             if operation.kind is Kind.Allocate:
                 self._bind(operation, annotations, claims, volumes)
@@ -460,8 +512,9 @@ class Session:
         self.view.trace.placed(operation.pods)
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
             self.bound[pod.key] = name = self.view.nodes.name(node)
-            on_pod = annotations.get(pod.row, _NO_ANNOTATIONS)
-            uses, bound = claims.get(pod.row, ()), volumes.get(pod.row, ())
+            on_pod = annotations.get(pod.row, _NO_ANNOTATIONS) if annotations else _NO_ANNOTATIONS
+            uses = claims.get(pod.row, ()) if claims else ()
+            bound = volumes.get(pod.row, ()) if volumes else ()
             self.decisions.append(Bind(pod.namespace, pod.name, pod.uid, name, on_pod, uses, bound))
 
     def _evict(self, operation: Operation) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stromboli.api.pod_state import PodState
-from stromboli.framework.job import SubJob
+from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.ledger import Ledger
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.view import View
@@ -20,13 +20,17 @@ from stromboli.state.pods import PodRecord
 class Statement:
     """Operations on a session; see the module's docstring. A plugin that fails ends one with PluginLeftError."""
 
-    __slots__ = ("_decide", "_ledger", "_view", "operations")
+    __slots__ = ("_decide", "_ledger", "_located", "_shown", "_view", "operations")
 
     def __init__(self, view: View, ledger: Ledger, decide: Callable[[Sequence[Operation]], None]) -> None:
         self._view = view
         self._ledger = ledger
         self._decide = decide
         self.operations: list[Operation] = []
+        #: the HyperNode of each job and group that this places: the one before, and the one with its pods
+        self._located: dict[Job | SubJob, tuple[int, int]] = {}
+        #: whether jobs and groups show it
+        self._shown = False
 
     def __bool__(self) -> bool:
         return bool(self.operations)
@@ -70,6 +74,20 @@ class Statement:
             Operation(Kind.Pipeline, job, sub_job, (pod,), (node,), request, beneficiary=beneficiary, origin=origin)
         )
 
+    def locate(self, of: Job | SubJob, hyper_node: int) -> None:
+        """Have a job or group lie below a HyperNode, too: until the attempt ends, and for good once committed."""
+        before, _ = self._located.get(of, (of.allocated_hyper_node, NOWHERE))
+        of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, hyper_node)
+        self._located[of] = before, of.allocated_hyper_node
+        self._shown = True
+
+    def end_attempt(self) -> None:
+        """Show jobs and groups where they were before, until this is committed."""
+        if self._shown:
+            self._shown = False
+            for of, (before, _) in self._located.items():
+                of.allocated_hyper_node = before
+
     def discard(self) -> None:
         """Take everything back, the last first."""
         self.take_back()
@@ -82,11 +100,17 @@ class Statement:
                 self._ledger.tried[pod.row] = operation
             self._ledger.undo(operation)
         self.operations = []
+        self.end_attempt()
 
     def commit(self) -> None:
         """Decide: allocated pods are to be bound, evicted ones deleted. All of it, or nothing when a plugin fails."""
         self._decide(self.operations)
         self.operations = []
+        for of, (_, now) in self._located.items():
+            of.allocated_hyper_node = self._view.topology.lca(of.allocated_hyper_node, now)
+            if isinstance(of, SubJob):
+                of.nominated_hyper_node = NOWHERE
+        self._located, self._shown = {}, False
 
     def save(self) -> list[Operation]:
         """The operations, to be recovered after a discard."""
@@ -102,6 +126,11 @@ class Statement:
         for other in others:
             self.operations.extend(other.operations)
             other.operations = []
+            for of, (before, now) in other._located.items():
+                first, _ = self._located.get(of, (before, NOWHERE))
+                self._located[of] = first, now
+            self._shown = self._shown or other._shown
+            other._located, other._shown = {}, False
 
     def _do(self, operation: Operation) -> None:
         self.operations.append(operation)

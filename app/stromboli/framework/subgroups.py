@@ -31,8 +31,15 @@ def make_sub_jobs(job: Job) -> Iterator[tuple[SubJob, list[int]]]:
         return
     selectors = [_selector(policy) for policy in policies]
     groups: defaultdict[tuple[int, tuple[str, ...]], list[PodRecord]] = defaultdict(list)
+    read = _keys(policies, selectors)
+    known: dict[tuple[str | None, ...], tuple[int, tuple[str, ...]]] = {}
     for pod in job.members(job):
-        groups[_group_of(pod, policies, selectors)].append(pod)
+        # Pods with the same values of the labels that policies read are in the same group.
+        said = tuple(map(pod.labels.get, read))
+        group = known.get(said)
+        if group is None:
+            group = known[said] = _group_of(pod, policies, selectors)
+        groups[group].append(pod)
     for (index, values), pods in groups.items():
         counts, pending_best_effort = _counts(job, pods)
         if index < 0:
@@ -80,6 +87,12 @@ def _group_of(
         if values and all(values) and selector.matches(pod.labels):
             return index, values
     return -1, ()
+
+
+def _keys(policies: list[crds.SubGroupPolicy], selectors: list[Selector]) -> list[str]:
+    """The labels that policies read."""
+    of_selectors = (requirement.key for selector in selectors for requirement in selector.requirements)
+    return sorted({*of_selectors, *(key for policy in policies for key in policy.match_label_keys)})
 
 
 def _selector(policy: crds.SubGroupPolicy) -> Selector:

@@ -26,6 +26,8 @@ from stromboli.state.nodes import NodeFacts
 TOP_NAME = "<cluster-top-hypernode>"
 #: below all tiers
 NO_TIER = -1
+#: levels of a tree; a HyperNode is compared with all above it
+_MOST_LEVELS = 64
 
 
 class Topology:
@@ -166,34 +168,40 @@ class Topology:
     def _tree(self, ordered: list[crds.HyperNode]) -> tuple[list[int], list[list[int]]]:
         parents = [NOWHERE] * len(self.names)
         children: list[list[int]] = [[] for _ in self.names]
+        #: how many levels each has, its own among them
+        levels = [1] * len(self.names)
         for parent, hyper_node in enumerate(ordered):
             for member in hyper_node.spec.members:
                 exact = member.selector.exact_match
                 if member.type != "HyperNode" or exact is None:
                     continue
-                problem = self._adoption_problem(parent, self.index.get(exact.name, NOWHERE), parents)
+                problem = self._adoption_problem(parent, self.index.get(exact.name, NOWHERE), parents, levels)
                 if problem:
                     self.problems.append(f"HyperNode {self.names[parent]}: member {exact.name}: {problem}")
                     continue
                 child = self.index[exact.name]
                 parents[child] = parent
                 children[parent].append(child)
+                above, height = parent, levels[child] + 1
+                while above != NOWHERE and levels[above] < height:
+                    levels[above] = height
+                    above, height = parents[above], height + 1
         for child in range(self.top):
             if parents[child] == NOWHERE:
                 parents[child] = self.top
         return parents, children
 
-    def _adoption_problem(self, parent: int, child: int, parents: list[int]) -> str:
+    def _adoption_problem(self, parent: int, child: int, parents: list[int], levels: list[int]) -> str:
         if child == NOWHERE:
             return "there is no such HyperNode"
         if parents[child] not in (NOWHERE, parent):
             return f"already belongs to {self.names[parents[child]]}"
-        above = parent
+        above, height = parent, levels[child]
         while above != NOWHERE:
             if above == child:
                 return "holds this HyperNode itself"
-            above = parents[above]
-        return ""
+            above, height = parents[above], height + 1
+        return f"would be more than {_MOST_LEVELS} levels" if height > _MOST_LEVELS else ""
 
     def _inherit(self, children: list[list[int]]) -> None:
         """Add the nodes of children to their parents' masks, the deepest first."""

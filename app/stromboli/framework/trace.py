@@ -30,6 +30,11 @@ class Trace:
         if known is None or reason.stage <= known.stage:
             self.jobs[key] = reason
 
+    def all_jobs(self, keys: Iterable[str], reason: Reason) -> None:
+        """None of some jobs goes on."""
+        for key in keys:
+            self.job(key, reason)
+
     def pod(self, row: int, reason: Reason) -> None:
         """A pod got no place. What was found last counts: earlier tries were taken back."""
         self.pods[row] = reason

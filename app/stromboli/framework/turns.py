@@ -9,35 +9,141 @@ What the budget does not reach is remembered. In the next session those jobs of 
 yet: all jobs of a queue have one before any has its second. The order among them stays that of the policy, and while a
 job of some priority is put off no job of a lower one goes before it in its queue. In queues that serve strictly in
 order nothing of this changes the order.
+
+Of more jobs than the budget can reach at most, only the first in this order are looked at, and nothing else is worked
+out for the others (`line_up`): what a session costs follows from its budget, whatever waits. Where the budget is enough
+for all that wait, it changes nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from stromboli.api.resources import Mask, Rows
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.jobs import Jobs
 
 #: what a turn takes beside the nodes that it looks at, in steps
-_TURN = 5_000
+TURN = 5_000
 #: in a session; each hands on what tenants left of the one before
 _MOST_ROUNDS = 16
 
 #: a queue, and a namespace in it
 _Tenant = tuple[str, str]
+#: the place of a job in its queue
+_Order = Callable[[Job], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Jobs that a session cannot reach, by queue: nothing is known of them but their columns."""
+
+    #: in no order
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: the highest priority of those that had no turn yet, in queues that do not serve strictly in order
+    priority: Mapping[str, int] = field(default_factory=dict)
+
+
+def line_up(
+    jobs: Jobs, order: Rows, most: int, left: Mapping[str, Any], queues: Mapping[str, bool]
+) -> tuple[Rows, Beyond]:
+    """The jobs, by index, that may have their turns in this session, so many at most, and the others.
+
+    `order` has all that wait in the policy's order, and `queues` which of them serve strictly in order. They share the
+    places, and in a queue the namespaces do, as far as debts, priorities and earlier turns leave it open.
+    """
+    names, strict = list(queues), np.array(list(queues.values()), np.bool_)
+    queue, had = jobs.queue[order], _had(jobs, order, left.get("had", {}), names)
+    rank = np.where(strict[queue], 0, -jobs.priority[order])
+    group = _numbered(queue, had, rank)
+    namespace = np.where(strict[queue], np.arange(len(order)), jobs.namespace[order])
+    by_namespace = np.where(strict[queue], 0, _places(_numbered(group, namespace)))
+    in_queue = np.lexsort((np.arange(len(order)), by_namespace, group))
+    place = np.empty(len(order), np.intp)
+    place[in_queue] = _places(queue[in_queue])
+    owed = left.get("owed", {})
+    place += np.array([int(owed.get(name, 0.0)) // TURN for name in names], np.intp)[queue]
+    first = np.lexsort((queue, place))
+    chosen, others = np.sort(first[:most]), np.sort(first[most:])
+    keys: defaultdict[str, list[str]] = defaultdict(list)
+    for at, key in zip(queue[others].tolist(), jobs.keys_of(order[others]), strict=True):
+        keys[names[at]].append(key)
+    unserved = others[~had[others] & ~strict[queue[others]]]
+    highest = np.full(len(names), np.iinfo(np.intp).min)
+    np.maximum.at(highest, queue[unserved], jobs.priority[order[unserved]])
+    priority = {names[at]: int(highest[at]) for at in np.unique(queue[unserved]).tolist()}
+    return order[chosen], Beyond(keys, priority)
+
+
+def _had(jobs: Jobs, indices: Rows, had: Mapping[str, frozenset[str]], names: Sequence[str]) -> Mask:
+    """Which jobs had a turn in earlier sessions, while others of their queue had none."""
+    out = np.zeros(len(indices), np.bool_)
+    queue = jobs.queue[indices]
+    for number, name in enumerate(names):
+        if name in had:
+            at = np.flatnonzero(queue == number)
+            out[at] = [key in had[name] for key in jobs.keys_of(indices[at])]
+    return out
+
+
+def _numbered(*columns: Rows | Mask) -> Rows:
+    """A number for each distinct row of some columns, in ascending order."""
+    order = np.lexsort(columns[::-1])
+    numbers = np.zeros(len(order), np.intp)
+    if len(order):
+        begins = np.logical_or.reduce([np.diff(column[order].astype(np.intp)) != 0 for column in columns])
+        numbers[order[1:]] = np.cumsum(begins)
+    return numbers
+
+
+def _places(groups: Rows) -> Rows:
+    """How many of the same group come before each."""
+    order = np.argsort(groups, kind="stable")
+    begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    places = np.empty(len(groups), np.intp)
+    sizes = np.diff(np.append(begins, len(groups)))
+    places[order] = np.arange(len(groups)) - np.repeat(begins, sizes)
+    return places
 
 
 class Turns:
-    """The turns of one action in one session. Without a limit every job has all the turns that it takes."""
+    """The turns of one action in one session. Without a limit every job has all the turns that it takes.
 
-    def __init__(self, limit: int | None, left: Mapping[str, Any], jobs: Mapping[str, Sequence[Job]]) -> None:
-        """`left` is what the same action left in the session before; `jobs` are those that wait, by queue."""
-        self._limit = limit
+    While less was taken than any tenant's part, turns are only noted down: nobody can have to wait.
+    """
+
+    def __init__(
+        self,
+        limit: int | None,
+        left: Mapping[str, Any],
+        jobs: Mapping[str, Sequence[Job]],
+        beyond: Beyond,
+        *,
+        divided: bool,
+    ) -> None:
+        """`left` is what the same action left in the session before; `jobs` are those that wait, by queue.
+
+        While the limit is enough for all of them it is not `divided`, and no job waits for others to have their turns.
+        """
+        #: steps for all turns of the session; None for as many as they take
+        self.limit = limit
+        #: whether some job may have to wait for others to have their turns
+        self.scarce = False
+        self._divided = divided
+        self._beyond = beyond
+        #: turns that are not in the accounts yet: jobs and steps
+        self._noted: list[tuple[Job, int]] = []
+        #: steps that are left until some tenant may have used up its part
+        self._ample = float(limit or 0)
         #: keys of jobs that had a turn in earlier sessions, by queue, while others there had none
-        self._had: Mapping[str, frozenset[str]] = {} if limit is None else left.get("had", {})
+        self._had: Mapping[str, frozenset[str]] = left.get("had", {}) if limit is not None and divided else {}
         #: jobs that had no turn in this session, by queue and key
-        self._without: dict[str, dict[str, Job]] = {}
+        self._without: dict[str, dict[str, None]] = {}
         self._tried: defaultdict[str, set[str]] = defaultdict(set)
         self._known: dict[str, frozenset[str]] = {}
         self._spent = self._rounds = 0
@@ -47,24 +153,33 @@ class Turns:
         #: the highest priority that is put off in each queue, until its next round
         self._barred: dict[str, int] = {}
         if limit is not None:
-            self._without = {name: {job.key: job for job in of_queue} for name, of_queue in jobs.items() if of_queue}
-            self._queues = {name: -owed for name, owed in left.get("owed", {}).items() if name in self._without}
+            for name, of_queue in jobs.items():
+                self._without[name] = dict.fromkeys(job.key for job in of_queue)
+            for name, keys in beyond.keys.items():
+                self._without.setdefault(name, {}).update(dict.fromkeys(keys))
             self._known = {name: frozenset(of_queue) for name, of_queue in self._without.items()}
-            self.begin_round({name: list(of_queue.values()) for name, of_queue in self._without.items()})
+            if divided:
+                self._queues = {name: -owed for name, owed in left.get("owed", {}).items() if name in self._without}
+            self.begin_round({name: of_queue for name, of_queue in jobs.items() if of_queue})
+            if divided:
+                self._ample = min(self._tenants.values(), default=0.0)
+                self.scarce = self._ample <= 0 or bool(beyond.priority)
 
     def begin_round(self, jobs: Mapping[str, Sequence[Job]]) -> bool:
         """Divide what is left of the budget among the queues of jobs that wait; whether there is a round."""
-        if self._limit is None or not jobs or self._spent >= self._limit or self._rounds == _MOST_ROUNDS:
+        if self.limit is None or not jobs or self._spent >= self.limit or self._rounds == _MOST_ROUNDS:
             return False
         self._rounds += 1
+        if not self._divided:
+            return True
         # Where all are in debt, those with the smallest go on.
         least = 1.0 - max(self._queues.get(name, 0.0) for name in jobs)
-        part = max(least, (self._limit - self._spent) / len(jobs))
+        part = max(least, (self.limit - self._spent) / len(jobs))
         for name, of_queue in jobs.items():
             self._queues[name] = account = self._queues.get(name, 0.0) + part
             tenants = {(name, job.namespace) for job in of_queue}
             self._tenants |= dict.fromkeys(tenants, account / len(tenants))
-        self._barred.clear()
+        self._barred = dict(self._beyond.priority)
         return True
 
     # -- order -------------------------------------------------------------------------------------------------------
@@ -74,22 +189,26 @@ class Turns:
         had = self._had.get(job.queue.name)
         return (job.key in had, *key) if had else key
 
-    def in_order(self, jobs: Iterable[Job], key: Callable[[Job], tuple[object, ...]]) -> list[Job]:
+    def by(self, key: _Order) -> _Order:
+        """What gives the places of jobs in their queues, where `key` gives those by the policy."""
+        return (lambda job: self.job_key(job, key(job))) if self._had else key
+
+    def in_order(self, jobs: Iterable[Job], key: _Order) -> list[Job]:
         """Jobs of a queue in the order of their turns; `key` gives their places by the policy."""
-        return sorted(jobs, key=lambda job: self.job_key(job, key(job)))
+        return sorted(jobs, key=self.by(key))
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
     def puts_off_queue(self, queue: Queue) -> bool:
         """Whether a queue has to wait for the next round."""
-        if self._limit is None:
+        if self.limit is None or not self.scarce:
             return False
-        over = self._rounds > 1 and self._spent >= self._limit
+        over = self._spent >= self.limit and (self._rounds > 1 or not self._divided)
         return over or self._queues.get(queue.name, 1.0) <= 0
 
     def puts_off(self, job: Job) -> bool:
         """Whether a job has to wait for the next round of its queue, whose turn it is."""
-        if self._limit is None:
+        if not self.scarce:
             return False
         name = job.queue.name
         if job.priority < self._barred.get(name, job.priority):
@@ -101,13 +220,32 @@ class Turns:
 
     def had(self, job: Job, steps: int) -> None:
         """A job had a turn, in which it took so many steps."""
-        if self._limit is None:
+        if self.limit is None:
             return
-        name, steps = job.queue.name, steps + _TURN
+        steps += TURN
+        if self.scarce:
+            self._count(job, steps)
+            return
+        self._noted.append((job, steps))
+        self._ample -= steps
+        if self._ample <= 0:
+            # From here on the accounts are kept with each turn.
+            self.scarce = True
+            self._count_noted()
+
+    def _count_noted(self) -> None:
+        """Bring the accounts up to date."""
+        for job, steps in self._noted:
+            self._count(job, steps)
+        self._noted.clear()
+
+    def _count(self, job: Job, steps: int) -> None:
+        name = job.queue.name
         self._spent += steps
-        self._queues[name] = self._queues.get(name, 0.0) - steps
-        tenant = name, job.namespace
-        self._tenants[tenant] = self._tenants.get(tenant, 0.0) - steps
+        if self._divided:
+            self._queues[name] = self._queues.get(name, 0.0) - steps
+            tenant = name, job.namespace
+            self._tenants[tenant] = self._tenants.get(tenant, 0.0) - steps
         self._without.get(name, {}).pop(job.key, None)
         self._tried[name].add(job.key)
 
@@ -116,18 +254,35 @@ class Turns:
         for job in jobs:
             self._without.get(job.queue.name, {}).pop(job.key, None)
 
+    def need_none(self, jobs: Iterable[Job]) -> None:
+        """Some jobs were lined up and wait for something else than a turn: it is as if they had had theirs."""
+        if self.limit is not None:
+            for job in jobs:
+                self._tried[job.queue.name].add(job.key)
+
+    def drop_queue(self, queue: Queue) -> list[str]:
+        """No job of a queue needs a turn any more; returns the keys of those that had none in this session."""
+        self._count_noted()
+        return list(self._without.pop(queue.name, ()))
+
     # -- what is left ------------------------------------------------------------------------------------------------
 
-    def without(self) -> list[tuple[Job, bool]]:
-        """The jobs that the budget did not reach, and whether they had a turn in an earlier session."""
-        return [
-            (job, key in self._had.get(name, ()))
-            for name, of_queue in self._without.items()
-            for key, job in of_queue.items()
-        ]
+    @property
+    def done(self) -> bool:
+        """Whether every job that needs a turn had one."""
+        if self.limit is None:
+            return True
+        had = {job.key for job, _ in self._noted}
+        return all(had.issuperset(of_queue) for of_queue in self._without.values())
+
+    def without(self) -> list[tuple[str, bool]]:
+        """The jobs that the budget did not reach, by key, and whether they had a turn in an earlier session."""
+        self._count_noted()
+        return [(key, key in self._had.get(name, ())) for name, of_queue in self._without.items() for key in of_queue]
 
     def left(self, strict: Iterable[str] = ()) -> dict[str, Any]:
         """What the next session has to know; queues in `strict` order keep theirs. Empty when all had their turns."""
+        self._count_noted()
         waiting = [name for name, of_queue in self._without.items() if of_queue.keys() - self._had.get(name, ())]
         if not waiting:
             return {}
@@ -140,5 +295,5 @@ class Turns:
         owed = {name: -account for name, account in sorted(self._queues.items()) if account < 0}
         return {
             "had": {name: keys for name, keys in had.items() if keys},
-            "owed": {name: min(debt, float(self._limit or 0)) for name, debt in owed.items()},
+            "owed": {name: min(debt, float(self.limit or 0)) for name, debt in owed.items()},
         }

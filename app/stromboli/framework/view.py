@@ -26,7 +26,7 @@ from stromboli.framework.subgroups import make_sub_jobs
 from stromboli.framework.tally import ALLOCATED
 from stromboli.framework.topology import Topology, has_topology, locate, topology
 from stromboli.framework.trace import Trace
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import PodColumns, Snapshot
@@ -67,7 +67,7 @@ class View:
         if rules.closed_queue:
             _close_below(self.queues)
         #: whether the number of pods counts in what queues may have, like any resource
-        self.counts_pods = rules.pods_of_queues and any(map(_names_pods, self.queues.values()))
+        self.counts_pods = rules.pods_of_queues and _name_pods(self.queues.values())
         #: by key, and as columns
         self.jobs = Jobs(snapshot, self.queues, self._make_job)
         self.membership: Membership = self.jobs.membership
@@ -99,6 +99,11 @@ class View:
             # What was nominated for groups goes on to the next session, whether anybody asks for them or not.
             job = self.jobs.get("/".join(uid.split("/")[:2]))
             _ = job.sub_jobs if job else None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the work of an action in one session has a bound."""
+        return self.rules.bounded_sessions and self.policy.session.steps > 0
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
@@ -235,6 +240,8 @@ class View:
 
     def _terminating(self) -> Matrix | None:
         found = None if self.job_terminating is None else self.jobs.by_queue(self.job_terminating)
+        if not self.snapshot.left_queues:
+            return found
         left = {row: self.queues[name].index for row, name in self.snapshot.left_queues.items() if name in self.queues}
         if not left:
             return found
@@ -307,9 +314,17 @@ def _shown(pods: PodColumns) -> PodColumns:
     )
 
 
-def _names_pods(queue: Queue) -> bool:
-    spec = queue.spec
-    return any(amounts and "pods" in amounts for amounts in (spec.capability, spec.deserved, spec.guarantee.resource))
+def _name_pods(queues: Iterable[Queue]) -> bool:
+    """Whether any queue says how many pods it may have."""
+    for queue in queues:
+        spec = queue.spec
+        if (
+            (spec.capability and "pods" in spec.capability)
+            or (spec.deserved and "pods" in spec.deserved)
+            or (spec.guarantee.resource and "pods" in spec.guarantee.resource)
+        ):
+            return True
+    return False
 
 
 def _queues(snapshot: Snapshot, job_at: Callable[[int], Job]) -> dict[str, Queue]:

@@ -3,7 +3,7 @@
 from stromboli.journal.recorder import Journal, RecordedSessions
 from stromboli.journal.replay import Report, replay
 from stromboli.journal.ring import Folder, private, segments
-from stromboli.journal.tape import RecordedState
+from stromboli.journal.tape import Tape
 from stromboli.journal.wire import JournalError, read
 
 __all__ = [
@@ -11,8 +11,8 @@ __all__ = [
     "Journal",
     "JournalError",
     "RecordedSessions",
-    "RecordedState",
     "Report",
+    "Tape",
     "private",
     "read",
     "replay",

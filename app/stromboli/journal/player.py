@@ -8,7 +8,7 @@ from stromboli.journal import wire
 from stromboli.journal.events import Counted, Event, Gone, Put, Reader
 from stromboli.journal.wire import JournalError
 from stromboli.state.cluster import ClusterState
-from stromboli.state.layout import Layout
+from stromboli.state.layout import Layout, laid_out
 from stromboli.state.reads import Reads
 
 
@@ -33,7 +33,7 @@ class Player:
             reader.representative(by_class[number]) if in_use and number in by_class else None
             for number, in_use in enumerate(occupied)
         ]
-        with self.state.laid_out(Layout(layout.resources, layout.jobs, used, representatives)):
+        with laid_out(self.state, Layout(layout.resources, layout.jobs, used, representatives)):
             self.apply(changes)
 
     def apply(self, changes: Iterable[wire.Change]) -> None:

@@ -22,7 +22,7 @@ from stromboli.journal import wire
 from stromboli.journal.outcome import Outcome
 from stromboli.journal.redaction import Redaction
 from stromboli.journal.ring import Folder, Ring
-from stromboli.journal.tape import RecordedState
+from stromboli.journal.tape import Tape
 from stromboli.journal.writer import Recorded, Writer
 from stromboli.state.snapshot import Snapshot
 
@@ -37,7 +37,7 @@ class Journal:
 
     def __init__(
         self,
-        state: RecordedState,
+        tape: Tape,
         largest: int,
         folder: Folder | None = None,
         report: Callable[[Exception], None] = lambda error: None,
@@ -47,7 +47,7 @@ class Journal:
         `report` is told when the folder cannot be written, which the next segment tries again, and when a session
         cannot, with which recording ends.
         """
-        self._state = state
+        self._tape, state = tape, tape.state
         self._ring = Ring(largest)
         self._folder = folder
         self._report = report
@@ -66,7 +66,7 @@ class Journal:
         self._bell: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._works = True
-        state.wants_whole = True
+        tape.wants_whole = True
 
     @property
     def cpu(self) -> float:
@@ -79,10 +79,10 @@ class Journal:
         if self._thread.ident is None:
             self._thread.start()
         if not self._works:
-            self._state.rest()
+            self._tape.rest()
         elif len(self._waiting) >= _MOST_WAITING:
-            self._state.rest()
-            self._state.wants_whole = True
+            self._tape.rest()
+            self._tape.wants_whole = True
         else:
             self._waiting.append(session)
             if len(self._waiting) == 1:
@@ -121,7 +121,7 @@ class Journal:
             self._report(error)
         self._writer.flush()
         if self._works and self._writer.is_full:
-            self._state.wants_whole = True
+            self._tape.wants_whole = True
 
     def _put(self, frame: bytes, began: wire.Began | None) -> None:
         self._ring.add(frame, begins=began is not None)
@@ -144,7 +144,7 @@ class RecordedSessions(Successive):
     def __init__(
         self,
         journal: Journal,
-        state: RecordedState,
+        tape: Tape,
         engine: Engine,
         environment: Environment,
         clock: Clock = time.perf_counter,
@@ -154,7 +154,7 @@ class RecordedSessions(Successive):
             environment = replace(environment, extender=_Overheard(environment.extender, self._answers))
         super().__init__(engine, environment, clock)
         self._journal = journal
-        self._state = state
+        self._tape = tape
         #: what the session that was handed over last left
         self._left: Environment | None = None
 
@@ -179,7 +179,7 @@ class RecordedSessions(Successive):
         failed: str,
         began: float,
     ) -> None:
-        took, taken = time.perf_counter() - began, self._state.take(snapshot)
+        took, taken = time.perf_counter() - began, self._tape.take(snapshot)
         if taken is None:
             self._left = None
             return

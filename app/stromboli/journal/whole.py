@@ -11,6 +11,7 @@ from stromboli.journal import changes, wire
 from stromboli.journal.pods import class_of, whole_of
 from stromboli.journal.redaction import Redaction
 from stromboli.state.classes import PodClass
+from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, StateColumn
 
@@ -62,3 +63,29 @@ class Whole:
         rows = {record.key: record.row for record in self.pods if record is not None}
         yield wire.together([wire.Assumed(rows[key], node) for key, node in self.assumed.items() if key in rows])
         yield wire.together([wire.Gone("PodGroup", key) for key in self.left])
+
+
+def whole_of_state(state: ClusterState) -> Whole:
+    """All that a state knows now."""
+    pods = state.pods
+    others: list[tuple[str, Any]] = []
+    for kind, table in (
+        ("PriorityClass", state.priority_classes),
+        ("Queue", state.queues),
+        ("HyperNode", state.hyper_nodes),
+    ):
+        others += ((kind, obj) for obj in table.values())
+    others += (("PodGroup", group) for group in state.jobs.pod_groups if group is not None)
+    others += (("PodGroup", group) for group in state.jobs.left.values())
+    others += ((kind, obj) for kind, objs in state.objects.items() for obj in objs.values())
+    return Whole(
+        state.dimensions.names.copy(),
+        state.jobs.keys,
+        [each if each.id >= 0 else None for each in state.classes.classes],
+        pods.records.copy(),
+        pods.state[: pods.size].copy(),
+        state.assumed.copy(),
+        [record for row in state.nodes.order if (record := state.nodes.records[row]) is not None],
+        others,
+        [group.key for group in state.jobs.left.values()],
+    )

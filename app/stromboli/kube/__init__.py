@@ -1,1 +1,1 @@
-"""Kubernetes' own placement rules, filters and scores, answered for all nodes at once."""
+"""Kubernetes' own filters and scores, computed for all nodes at once."""

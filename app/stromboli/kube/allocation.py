@@ -1,9 +1,9 @@
-"""Scores by how full a node is: LeastAllocated, MostAllocated and BalancedAllocation of kube-scheduler.
+"""Scores by how full a node is: kube-scheduler's LeastAllocated, MostAllocated and BalancedAllocation.
 
-Its scores are integers from 0 to 100, computed by integer division; the float64 arithmetic here gives the same numbers
-for amounts below 2**46. Amounts have shape (resources, n), scores shape (n,). `complete` says that no node lacks any of
-the resources. These functions run for every node that a placement touches, so they reuse their arrays, and bound
-amounts by arrays: by a number NumPy takes three times as long.
+kube-scheduler's scores are integers from 0 to 100, computed by integer division; the float64 arithmetic here gives
+equal numbers for amounts below 2**46. Amounts have shape (resources, n), scores shape (n,). `complete` says that no
+node lacks any of the resources. These functions run for every node that a placement changes, so they reuse their arrays
+and clip with arrays: NumPy takes three times as long to clip with a scalar.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stromboli.api.resources import Matrix, Vector
 
 
 def least_allocated(requested: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
-    """The average share of each resource that is left, in percent. A resource that is exceeded scores 0."""
+    """The average free share of each resource, in percent. An overcommitted resource scores 0."""
     left = np.minimum(requested, allocatable)
     np.subtract(allocatable, left, out=left)
     left *= 100.0
@@ -24,23 +24,23 @@ def least_allocated(requested: Matrix, allocatable: Matrix, *, complete: bool = 
 
 
 def most_allocated(requested: Matrix, allocatable: Matrix, *, complete: bool = False) -> Vector:
-    """The average share of each resource that is used, in percent. A resource that is exceeded scores 100."""
+    """The average used share of each resource, in percent. An overcommitted resource scores 100."""
     used = np.minimum(requested, allocatable)
     used *= 100.0
     return _average(used, allocatable, complete)
 
 
 def without_and_with(request: Vector) -> Matrix:
-    """Nothing, and what a pod requests, shape (2, resources, 1)."""
+    """Zeros and the request of a pod side by side, shape (2, resources, 1)."""
     cases = np.zeros((2, len(request), 1))
     cases[1, :, 0] = request
     return cases
 
 
 def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix) -> Vector:
-    """How much a pod evens out the shares in which the resources are used: 75 is as before, 50 worse, 100 better.
+    """How much a pod evens out the used shares of resources: 75 is unchanged, 50 worse, 100 better.
 
-    `cases` comes from `without_and_with`. Resources that a node does not have are left out for that node.
+    `cases` comes from `without_and_with`. For each node, resources that it does not have are ignored.
     """
     even = _deviation(allocated + cases, allocatable)
     np.subtract(1.0, even, out=even)
@@ -50,7 +50,7 @@ def balanced(cases: Matrix, allocated: Matrix, allocatable: Matrix) -> Vector:
 
 
 def evened_out(without: Vector, even: Vector) -> Vector:
-    """The same from the evenness without and with the pod, the latter of which is overwritten."""
+    """The balance score for the evenness without and with the pod; the latter is overwritten."""
     even -= without
     even += 150.0
     even *= 0.5
@@ -58,29 +58,29 @@ def evened_out(without: Vector, even: Vector) -> Vector:
 
 
 def evenness(shares: Matrix) -> Vector:
-    """100 less the standard deviation of two shares, in percent, without the fraction; `shares` has shape (2, n)."""
+    """100 minus the standard deviation of two shares, in percent, rounded down; `shares` has shape (2, n)."""
     if highest(shares) > 1.0:
         shares = np.minimum(shares, 1.0)
     even: Vector = shares[0] - shares[1]
     np.abs(even, out=even)
-    # The deviation is half of the difference: with twice as much of all the same is rounded.
+    # The standard deviation of two numbers is half of their difference; doubling both terms keeps the rounding.
     np.subtract(2.0, even, out=even)
     even *= 50.0
     return np.floor(even, out=even)
 
 
 def evenness_of_one(cpu: float, memory: float) -> float:
-    """The same for the shares of one node."""
+    """The evenness of two shares of one node."""
     return math.floor((2.0 - abs(min(cpu, 1.0) - min(memory, 1.0))) * 50.0)
 
 
 def highest(amounts: Matrix) -> float:
-    """The highest number, 0 when there is none; sooner found by its place than with np.maximum.reduce."""
+    """The largest number, 0 for no numbers; indexing by argmax is faster than np.maximum.reduce."""
     return float(amounts.item(amounts.argmax())) if amounts.size else 0.0
 
 
 def sum_of_rows(matrix: Matrix) -> Vector:
-    """The sum over the first axis, for few rows, which may be overwritten; np.add.reduce takes twice as long."""
+    """The sum over the first axis for few rows, which may be overwritten; np.add.reduce takes twice as long."""
     total: Vector = matrix[0]
     for row in matrix[1:]:
         total += row
@@ -88,7 +88,7 @@ def sum_of_rows(matrix: Matrix) -> Vector:
 
 
 def _average(percent_of: Matrix, allocatable: Matrix, complete: bool) -> Vector:
-    """The mean of percent_of / allocatable over the resources that a node has; fractions are dropped at each step."""
+    """The mean of percent_of / allocatable over the resources that a node has, rounded down at each step."""
     if complete:
         percent_of /= allocatable
         mean = sum_of_rows(np.floor(percent_of, out=percent_of))

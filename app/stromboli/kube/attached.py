@@ -1,6 +1,6 @@
 """VolumeAttachments: which volumes are attached to which nodes, kept from session to session.
 
-A volume is attached before its first pod runs on a node, and stays so for a while after the last one has left.
+A volume is attached before its first pod starts on a node, and stays attached for a while after its last pod has left.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from stromboli.state.plain import NO_OBJECTS
 from stromboli.state.snapshot import Snapshot
 
 _ATTACHMENTS, _VOLUMES = "VolumeAttachment", "PersistentVolume"
-#: rows that are out of use, beyond as many as are in use, until all is read anew
+#: the table is rebuilt when more rows than this are vacant, beyond the number of rows in use
 _SLACK = 1_000
-#: where no volume is attached: the hash of its name, the numbers of node, volume and driver
+#: a vacant row: hash of the name, and numbers of node, volume and driver
 _VACANT = (0, -1, -1, -1)
 
 
 def volume_attachments(snapshot: Snapshot, storage: Storage, numbering: Numbering) -> VolumeAttachments:
-    """The VolumeAttachments of a snapshot, with volumes and drivers as they are numbered."""
+    """The VolumeAttachments of a snapshot, by the numbers of their volumes and drivers."""
     known = cast("VolumeAttachments | None", snapshot.derived.get(VolumeAttachments))
     if known is None or not known.may_go_on(storage, numbering):
         known = VolumeAttachments(numbering)
@@ -35,24 +35,24 @@ def volume_attachments(snapshot: Snapshot, storage: Storage, numbering: Numberin
 
 
 class VolumeAttachments:
-    """See the module's docstring. It is not changed: the next one is made of it."""
+    """An immutable table of VolumeAttachments; an updated copy replaces it when objects change."""
 
     def __init__(self, numbering: Numbering) -> None:
         self._numbering = numbering
         self._plain = dict.fromkeys((_ATTACHMENTS, _VOLUMES), NO_OBJECTS)
-        #: the row of each VolumeAttachment, and numbers of names of nodes
+        #: the row of each VolumeAttachment, and the numbers of node names
         self._rows, self._nodes = Numbers(), Numbers()
-        #: see `_VACANT`, shape (4, rows)
+        #: columns as in `_VACANT`, shape (4, rows)
         self._table = np.zeros((4, 0), np.intp)
-        #: the nodes that were asked about last, and the answer
+        #: the nodes of the last query, and its answer
         self._known: tuple[NodeFacts, tuple[Rows, Rows, Rows]] | None = None
 
     def may_go_on(self, storage: Storage, numbering: Numbering) -> bool:
-        """Whether volumes are numbered as before, and few rows are out of use."""
+        """Whether the numbers of volumes are unchanged, and few rows are vacant."""
         return self._numbering is numbering and self._table.shape[1] <= 2 * len(storage.plain(_ATTACHMENTS)) + _SLACK
 
     def after(self, storage: Storage) -> VolumeAttachments:
-        """What there is now that some objects changed."""
+        """The table after some objects changed."""
         plain = {kind: storage.plain(kind) for kind in self._plain}
         changed = dict.fromkeys(plain[_ATTACHMENTS].changed_since(self._plain[_ATTACHMENTS]))
         changed |= dict.fromkeys(self._naming(plain[_VOLUMES].changed_since(self._plain[_VOLUMES])))
@@ -66,13 +66,13 @@ class VolumeAttachments:
         return out
 
     def _naming(self, volumes: list[str]) -> Iterator[str]:
-        """The VolumeAttachments that name any of some volumes, and maybe some others."""
+        """The rows of VolumeAttachments for any of some volumes, possibly with a few others."""
         stale = set(np.flatnonzero(np.isin(self._table[0], list(map(hash, volumes)))).tolist()) if volumes else ()
         if stale:
             yield from (cast("str", name) for name, row in self._rows.known.items() if row in stale)
 
     def _read(self, name: str, storage: Storage) -> tuple[int, int, int, int]:
-        """A row of the table."""
+        """The row of a VolumeAttachment."""
         if name not in self._plain[_ATTACHMENTS]:
             return _VACANT
         spec = self._plain[_ATTACHMENTS].read(name, VolumeAttachment).spec
@@ -87,7 +87,7 @@ class VolumeAttachments:
         return hash(named), self._nodes.of(spec.node_name), attached, numbers.drivers.of(spec.attacher)
 
     def pairs(self, facts: NodeFacts) -> tuple[Rows, Rows, Rows]:
-        """Numbers of volumes, the nodes to which they are attached, by index, and numbers of their drivers."""
+        """Numbers of volumes, indices of the nodes that they are attached to, and numbers of their drivers."""
         known = self._known
         if known is None or known[0] is not facts:
             index = np.full(len(self._nodes.known) + 1, -1)

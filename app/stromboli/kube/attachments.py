@@ -1,8 +1,8 @@
-"""Volcano's dimension for attached volumes: each claim counts against its driver like a resource.
+"""Volcano's resource dimension for attached volumes: each claim counts as a resource of its driver.
 
-A node has `attachable-volumes-csi-DRIVER` when its CSINode lists the driver, a pod requests one thousandth of it for
-each claim. So the number is never what stops a pod; a node without the driver is, even for volumes that no CSI driver
-attaches. kube-scheduler's limits, which are exact, are a predicate (`kube.volume_limits`).
+A node has `attachable-volumes-csi-DRIVER` if its CSINode lists the driver, and a pod requests one thousandth of it per
+claim. So the amount never limits a pod, but a node without the driver does, even for volumes that no CSI driver
+attaches. kube-scheduler's exact limits are a predicate of their own (`kube.volume_limits`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from stromboli.state.snapshot import Snapshot
 #: provisioners whose volumes are not counted
 _IGNORED = frozenset(("rancher.io/local-path", "hostpath.csi.k8s.io"))
 _DRIVER_PARAMETER = "csi.storage.k8s.io/csi-driver-name"
-#: a CSINode that lists a driver without a count has room for so many
+#: limit of a driver whose CSINode gives none
 _NO_LIMIT = 2**31 - 1
 
 
 def with_attachments(snapshot: Snapshot, *, local: bool) -> Snapshot:
-    """The snapshot with a dimension for each driver, when any pod mounts a claim; else the snapshot itself.
+    """The snapshot with a dimension for each driver if any pod mounts a claim; otherwise the snapshot itself.
 
-    `local` says whether claims that wait for a volume of a class without provisioner count, too.
+    `local` says whether unbound claims of a class without provisioner count too.
     """
     mounted = mounted_volumes(snapshot, storage_of(snapshot), _counted_with_local if local else _counted)
     pods = snapshot.pods
@@ -61,7 +61,7 @@ def with_attachments(snapshot: Snapshot, *, local: bool) -> Snapshot:
 
 
 def _counted(volumes: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage) -> Iterator[Volume]:
-    """What claims count against, each of them once."""
+    """The drivers of claims, one entry per claim."""
     for driver, number in _counted_with_local(volumes, claims, storage):
         if driver != NO_PROVISIONER:
             yield driver, number
@@ -70,7 +70,7 @@ def _counted(volumes: Sequence[Volume], claims: Sequence[PersistentVolumeClaim],
 def _counted_with_local(
     _: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
 ) -> Iterator[Volume]:
-    """The same, with those that no driver attaches."""
+    """The drivers of claims, including claims that no driver attaches."""
     for number, claim in enumerate(claims):
         driver = _driver(claim, storage)
         if driver:

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: which of them the eviction of a pod uses up."""
+"""PodDisruptionBudgets, and which of them the eviction of a pod uses up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import NOTHING, Selector, label_selector
 from stromboli.state.snapshot import Snapshot
 
-#: a namespace and a label there; no label for budgets that no label tells from others
+#: a namespace and a label there; without a label for budgets whose selectors require none
 _Place = tuple[str, str, str]
 
 
@@ -26,16 +26,16 @@ class Budget:
 
     namespace: str
     selector: Selector
-    #: names of pods that the API server has counted already
+    #: names of pods whose disruption the API server has already counted
     disrupted: frozenset[str]
     allowed: int
 
     def covers(self, pod: PodRecord) -> bool:
-        """Whether an eviction of the pod uses up some of it."""
+        """Whether an eviction of the pod counts against the budget."""
         return self.namespace == pod.namespace and pod.name not in self.disrupted and self.selector.matches(pod.labels)
 
     def covered(self, pods: PodFacts) -> Rows:
-        """The rows of the pods that it covers."""
+        """The rows of the pods that the budget selects."""
         rows = pods.selected(self.selector, pods.named((self.namespace,)))
         if not self.disrupted:
             return rows
@@ -44,7 +44,8 @@ class Budget:
 
 
 def budgets_of(snapshot: Snapshot, *, empty_selects_all: bool) -> Budgets:
-    """The budgets of a snapshot; an empty selector selects everything in its namespace, or nothing."""
+    """The budgets of a snapshot. An empty selector selects all pods of the namespace, or none, depending on the API
+    version."""
     key, plain = (Budgets, empty_selects_all), snapshot.objects.get("PodDisruptionBudget", NO_OBJECTS)
     before = cast("Budgets | None", snapshot.derived.get(key))
     if before is not None and not plain.changed_since(before.plain):
@@ -54,7 +55,7 @@ def budgets_of(snapshot: Snapshot, *, empty_selects_all: bool) -> Budgets:
 
 
 class Budgets:
-    """All budgets, known by number. Never changed: the next ones are made of what is different."""
+    """All budgets by number. Immutable: updated copies replace it."""
 
     def __init__(self, plain: PlainObjects, before: Budgets | None, *, empty_selects_all: bool) -> None:
         self.plain = plain
@@ -64,21 +65,21 @@ class Budgets:
             if key in plain:
                 self._read[key] = _budget(plain[key], empty_selects_all=empty_selects_all)
         self.listed: list[Budget] = [self._read[key] for key in plain]
-        #: by a label that all pods have which a budget covers
+        #: numbers of budgets by a label that all selected pods must have
         self._placed: dict[_Place, list[int]] = {}
         for number, budget in enumerate(self.listed):
             for place in _places(budget):
                 self._placed.setdefault(place, []).append(number)
 
     def covering(self, pod: PodRecord) -> list[int]:
-        """The numbers of those that cover a pod."""
+        """The numbers of the budgets that select a pod."""
         places = [(pod.namespace, "", ""), *((pod.namespace, *label) for label in pod.labels.items())]
         numbers = [number for place in places for number in self._placed.get(place, ())]
         return [number for number in numbers if self.listed[number].covers(pod)]
 
 
 def _places(budget: Budget) -> Iterator[_Place]:
-    """Where a budget is found; nowhere when it covers nobody."""
+    """The keys under which a budget is indexed; none if it selects no pods."""
     listing = (requirement for requirement in budget.selector.requirements if requirement.operator == "In")
     requirement = next(listing, None)
     if requirement is None:

@@ -1,6 +1,6 @@
-"""In-tree volumes of cloud providers as the CSI drivers know them that took over from the in-tree plugins.
+"""CSI migration: in-tree volumes of cloud providers as their CSI drivers identify them.
 
-kube-scheduler counts such volumes against the limits of these drivers, but for those of vSphere and Azure Files.
+kube-scheduler counts such volumes against the limits of these drivers, except those of vSphere and Azure Files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from stromboli.api.objects import Disks, NodeSelectorTerm, Requirement
 
-#: a driver, and what tells a volume from others of it
+#: a driver, and the volume's handle
 Volume: TypeAlias = tuple[str, str]
 
 _AWS, _AZURE, _CINDER, _GCE, _PORTWORX = (
@@ -30,7 +30,7 @@ _DRIVERS = {
 _OLD_ZONE, _OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _ZONES = {_OLD_ZONE, _ZONE}
-#: by driver the label that says in which zone a node is
+#: by driver, the label with the zone of a node
 _TOPOLOGIES = {
     _AWS: "topology.ebs.csi.aws.com/zone",
     _CINDER: "topology.cinder.csi.openstack.org/zone",
@@ -41,21 +41,21 @@ _AWS_URL = re.compile(r"aws://[^/]*/+(vol-[^/]*)/*")
 
 
 def driver_of(provisioner: str) -> str:
-    """The driver that makes the volumes of a provisioner."""
+    """The driver that serves a provisioner."""
     return _DRIVERS.get(provisioner, provisioner)
 
 
 def migrated(disks: Disks, labels: Mapping[str, str] | None = None) -> Volume | None:
-    """What the driver of a disk calls it; None without a disk that is migrated. `labels` are those of its volume."""
+    """The driver's handle of a disk; None if the disk is not migrated. `labels` are those of its volume."""
     return next((volume for volume in _known_as(disks, labels or {}) if volume[1]), None)
 
 
 def migrated_terms(
     disks: Disks, labels: Mapping[str, str], terms: Sequence[NodeSelectorTerm]
 ) -> tuple[str, list[NodeSelectorTerm]] | None:
-    """The in-tree plugin of a volume's disk, and the terms of its node affinity as the driver's nodes are labelled.
+    """The in-tree plugin of a volume's disk, and the node affinity terms with the driver's labels.
 
-    None where the driver labels its nodes as the plugin did.
+    None if the driver labels its nodes as the plugin did.
     """
     driver = next((driver for driver, _ in _known_as(disks, labels)), "")
     topology = _TOPOLOGIES.get(driver)
@@ -71,7 +71,7 @@ def migrated_terms(
 
 
 def _renamed(term: NodeSelectorTerm, names: Mapping[str, str], more: Sequence[Requirement]) -> NodeSelectorTerm:
-    """A term with other keys of labels, and with more requirements."""
+    """A term with label keys replaced and with requirements added."""
     kept = [replace(each, key=names.get(each.key, each.key)) for each in term.match_expressions or ()]
     return replace(term, match_expressions=[*kept, *more])
 
@@ -91,7 +91,7 @@ def _known_as(disks: Disks, labels: Mapping[str, str]) -> Iterator[Volume]:
 
 
 def _gce_place(labels: Mapping[str, str]) -> str:
-    """The part of a handle that says where a disk is, empty when its zones are not of one region."""
+    """The part of a handle that names the location of a disk, empty if its zones are in several regions."""
     zones = next(filter(None, map(labels.get, (_OLD_ZONE, _ZONE))), _UNSPECIFIED).split("__")
     if len(zones) == 1:
         return f"zones/{zones[0]}"
@@ -100,7 +100,7 @@ def _gce_place(labels: Mapping[str, str]) -> str:
 
 
 def _aws_id(volume: str) -> str:
-    """The id in what may be `aws://ZONE/ID`, empty when there is none."""
+    """The ID in `aws://ZONE/ID` or in a plain ID, empty if there is none."""
     if not volume.startswith("aws://"):
         return volume
     found = _AWS_URL.fullmatch(volume)

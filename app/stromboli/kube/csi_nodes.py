@@ -1,4 +1,4 @@
-"""What the storage drivers of nodes can do, kept from session to session while CSINodes and nodes stay the same."""
+"""CSINodes: limits and capabilities of storage drivers on nodes, kept from session to session while unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stromboli.state.nodes import NodeFacts
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
-#: how many volumes of each driver a node takes; infinite where nothing is said
+#: number of volumes of each driver that a node takes; infinite without a limit
 _Drivers = tuple[tuple[str, float], ...]
 _NOTHING: frozenset[str] = frozenset()
 
@@ -30,12 +30,12 @@ def csi_nodes(snapshot: Snapshot) -> CsiNodes:
 
 
 class CsiNodes:
-    """The CSINodes of one snapshot; those that are as they were `before` are not read again."""
+    """The CSINodes of one snapshot; objects that are unchanged since `before` are not read again."""
 
     def __init__(self, plain: PlainObjects, before: CsiNodes | None) -> None:
         self.plain = plain
         self._drivers: dict[str, _Drivers] = {} if before is None else before._drivers.copy()
-        #: by name of the node, where there are any
+        #: CSINodes by name of the node
         self._plugins: dict[str, frozenset[str]] = {} if before is None else before._plugins.copy()
         for name in plain.changed_since(NO_OBJECTS if before is None else before.plain):
             self._drivers.pop(name, None)
@@ -45,19 +45,20 @@ class CsiNodes:
                 self._drivers[name] = _drivers(node)
                 if node.migrated:
                     self._plugins[name] = node.migrated
-        #: the nodes that were asked about last, and the answer
+        #: the nodes of the last query, and its answer
         self._known: tuple[NodeFacts, Mapping[str, Vector]] | None = None
         self._migrated: dict[str, tuple[NodeFacts, Mask]] = {}
 
     def limits(self, facts: NodeFacts) -> Mapping[str, Vector]:
-        """By driver how many volumes each node takes, shape (nodes,): infinite without a limit, NaN without driver."""
+        """By driver, the number of volumes that each node takes, shape (nodes,): infinite without a limit, NaN
+        without driver."""
         known = self._known
         if known is None or known[0] is not facts:
             known = self._known = facts, self._of_nodes(facts)
         return known[1]
 
     def migrated(self, plugin: str, facts: NodeFacts) -> Mask:
-        """The nodes where a driver handles the volumes of an in-tree plugin, shape (nodes,)."""
+        """The nodes whose driver has taken over an in-tree plugin's volumes, shape (nodes,)."""
         known = self._migrated.get(plugin)
         if known is None or known[0] is not facts:
             found = (self._plugins.get(record.name, _NOTHING) for record in facts.records)

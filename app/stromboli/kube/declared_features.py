@@ -1,6 +1,6 @@
-"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet goes to nodes that declare it.
+"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet is placed on nodes that declare it.
 
-As kube-scheduler does, what a pod needs is read from its spec; nodes list what they have in `status.declaredFeatures`.
+As in kube-scheduler, the required features follow from the pod's spec; nodes list theirs in `status.declaredFeatures`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST_NETWORK_FEATURE = "UserNamespacesHostNetworkSupport"
 
 
 def required_features(pod_class: PodClass) -> Features:
-    """The features that a node must declare to take pods of a class."""
+    """The features that a node must declare for pods of a class."""
     known = pod_class.cache.get(required_features)
     if known is None:
         known = pod_class.cache[required_features] = _required(pod_class.spec)

@@ -16,35 +16,35 @@ class Domains:
     __slots__ = ("_number", "alone", "everywhere", "labelled")
 
     def __init__(self, labels: Column[str]) -> None:
-        #: the nodes that carry the label, shape (nodes,), and whether these are all
+        #: the nodes with the label, shape (nodes,), and whether all have it
         self.labelled: Mask = read_only(labels.numbers >= 0)
         self.everywhere = bool(self.labelled.all())
-        #: whether no two nodes share one
+        #: whether each domain is a single node
         self.alone = labels.distinct
-        #: the number of each node's domain, 0 where the label is missing, shape (nodes,)
+        #: the number of each node's domain, 0 without the label, shape (nodes,)
         self._number = labels.numbers.astype(np.intp) + 1
 
     def number_of(self, among: Mask | Rows) -> int:
-        """How many domains some nodes are in, all of which carry the label."""
-        # not np.unique: it is ten times slower
+        """The number of domains of some nodes, all of which have the label."""
+        # np.unique is ten times slower
         return int(np.count_nonzero(np.bincount(self._number[among])))
 
     def sums(self, amounts: Vector) -> Vector:
-        """For each node the sum of `amounts` (nodes,) over the nodes of its domain; 0 where the label is missing.
+        """For each node the sum of `amounts` (nodes,) over its domain; 0 without the label.
 
-        It may be `amounts` itself.
+        The result may be `amounts` itself.
         """
         if self.alone:
             return amounts if self.everywhere else np.where(self.labelled, amounts, 0.0)
         return self._of_domains(amounts).take(self._number)
 
     def without(self, amounts: Vector) -> Mask:
-        """The nodes for which that is 0."""
+        """The nodes whose domain has a sum of 0."""
         without: Mask
         if self.alone:
             without = self.sums(amounts) == 0
         else:
-            # domains are sooner compared than nodes
+            # comparing domains is cheaper than comparing nodes
             without = (self._of_domains(amounts) == 0).take(self._number)
         return without
 

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that have the images of a pod already, the more so the more nodes have them."""
+"""ImageLocality: prefers nodes that already have the images of a pod, the more so the more nodes have them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Images: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class ImageSets:
-    """The distinct lists of images that nodes have, by name."""
+    """The distinct image lists of nodes, indexed by image name."""
 
     def __init__(self) -> None:
         self._size = 0
-        #: for each name the lists that have it, with its size there in bytes; empty where nodes tell no images
+        #: by image name: the lists that contain it, with its size in bytes; empty if nodes report no images
         self._sizes: dict[str, dict[int, int]] = {}
 
     def extend(self, values: Sequence[Images]) -> None:
@@ -39,7 +39,7 @@ class ImageSets:
         return bool(self._sizes)
 
     def sizes(self, name: str) -> Vector | None:
-        """The size of an image in each list, shape (lists,), -1 where it is not; None when none has it."""
+        """The size of an image in each list, shape (lists,), -1 where it is absent; None if no list has it."""
         known = self._sizes.get(name)
         if known is None:
             return None
@@ -75,5 +75,5 @@ def _images(node: NodeRecord) -> Images:
 
 
 def normalized(name: str) -> str:
-    """An image name with its tag; `latest` when it has none."""
+    """An image name with its tag, `latest` by default."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"

@@ -1,7 +1,7 @@
-"""Affinity and anti-affinity between pods.
+"""Inter-pod affinity and anti-affinity.
 
-A term selects pods by namespace and labels; a node is near such a pod when both are in one domain of the term's
-topology key. matchLabelKeys need no attention: the API server writes them into the selector when a pod is created.
+A term selects pods by namespace and labels; a node is near such a pod if both are in one domain of the term's topology
+key. matchLabelKeys need no attention: the API server merges them into the selector when a pod is created.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from stromboli.state.columns import Column, Numbers
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import NOTHING, Requirement, Selector
 
-#: terms that select a pod, by topology key, with how many pods that have them are on each node
+#: terms that select a pod, by topology key, with the number of pods on each node that have them
 _Near = list[tuple[str, Vector]]
-#: a topology key, the numbers of terms that have it, and something to tell them apart by
+#: a topology key, the numbers of terms with it, and a key for caching
 _Terms = tuple[str, Rows, bytes]
-#: so many values are looked up one by one
+#: up to this many values are looked up one by one
 _FEW_VALUES = 8
 
 
 class InterPod:
-    """The rules in one session. Masks and vectors have shape (nodes,)."""
+    """The filters and scores in one session. Masks and vectors have shape (nodes,)."""
 
     def __init__(self, view: View, placed: PlacedPods) -> None:
         self._facts = view.nodes.facts
         self._placed = placed
         self._namespaces: Mapping[str, Any] = view.snapshot.objects.get("Namespace", {})
-        #: namespaces by who names and selects them
+        #: namespaces by the names and selectors of a term
         self._reached: dict[tuple[tuple[str, ...], Selector], Mask] = {}
-        #: by the trait that terms are of, and by namespace and labels: those that select such a pod
+        #: by trait, namespace and labels: the terms that select such a pod
         self._known_terms: dict[Hashable, list[_Terms]] = {}
-        #: by the trait that terms are of, and by namespace: which namespaces of terms it is among
+        #: by trait and namespace: the sets of namespaces that contain it
         self._reaching: dict[tuple[Trait[Any], str], Mask] = {}
 
     @cached_property
     def keeps_apart(self) -> bool:
-        """Whether any pod keeps others away."""
+        """Whether any pod has anti-affinity terms."""
         return bool(self._placed.traits(required_anti_affinity).values)
 
     def filters(self, pod: PodRecord) -> Filters:
-        """What the pod requires of the pods near a node, and they of it."""
+        """The filters by the pod's terms, and by the terms of placed pods that select it."""
         near = self._placed.traits(required_affinity).value(pod.row) if requires_affinity(pod.pod_class) else None
         if near:
             yield "node(s) didn't match pod affinity rules", self._near_all(near, pod)
@@ -73,7 +73,8 @@ class InterPod:
             yield Passing("node(s) didn't satisfy existing pods anti-affinity rules"), self._nobody(repelling)
 
     def scope(self, pod: PodRecord) -> Scope:
-        """On which pods the filters by anti-affinity depend. Between hosts it asks for those on the node alone."""
+        """The pods that anti-affinity filters depend on; with the hostname as topology key, only those on the node
+        itself."""
         keys = [term.topology_key for term in self._own_far(pod)]
         keys += [key for key, _ in self._repelling(pod)]
         if not keys:
@@ -87,7 +88,7 @@ class InterPod:
         return bool(self._placed.traits(preferred_terms).values)
 
     def preferring(self, pod: PodRecord) -> Hashable:
-        """Which preferred terms of all pods select a pod: pods with the same ones are preferred near the same nodes."""
+        """The preferred terms of all pods that select a pod: pods with equal ones have equal scores."""
         terms = self._terms(preferred_terms, self._placed.traits(preferred_terms).index(PreferredTerms), pod)
         return tuple([which for _, _, which in terms])
 
@@ -96,7 +97,7 @@ class InterPod:
         return self._placed.traits(preferred_terms).value(pod.row) is not None
 
     def preference(self, pod: PodRecord) -> Vector | None:
-        """The sum of the weights of all preferred terms, of the pod and of those near a node; None without any."""
+        """The sum of the weights of all preferred terms, of the pod and of placed pods; None without any."""
         total: Vector | None = None
         preferred = self._placed.traits(preferred_terms)
         for weight, term in preferred.value(pod.row) or ():
@@ -113,7 +114,7 @@ class InterPod:
     def _near_all(self, terms: tuple[Term, ...], pod: PodRecord) -> Mask:
         """Nodes that have, in every term's domain, a pod that all terms select.
 
-        The first of a group of pods that want each other is let in anywhere: otherwise none of them could ever start.
+        The first pod of a group with affinity to itself passes everywhere, or none of them could ever start.
         """
 
         def selected() -> Rows:
@@ -129,20 +130,20 @@ class InterPod:
         return np.zeros(len(self._facts), np.bool_)
 
     def _own_far(self, pod: PodRecord) -> Sequence[Term]:
-        """The terms of pods that a pod keeps away from itself."""
+        """The anti-affinity terms of a pod."""
         return self._placed.traits(required_anti_affinity).value(pod.row) or ()
 
     def _nearby(self, term: Term) -> Vector | None:
-        """How many pods that a term selects are in each node's domain; None when there are none."""
+        """The number of pods in each node's domain that a term selects; None for no pods."""
         counts = self._counts(term)
         return None if counts is None else self._domains(term.topology_key).sums(counts)
 
     def _counts(self, term: Term) -> Vector | None:
-        """How many pods that a term selects are on each node; None when there are none."""
+        """The number of pods on each node that a term selects; None for no pods."""
         split = _as_difference(term)
         if split is None:
             return self._placed.count(term, lambda: self._selected(term))
-        # Of all others together it is known already what each session's pods change.
+        # The count for all other pods is known; only the changes of the session are added.
         whole, parts = split
         counts = self._counts(whole)
         if counts is None:
@@ -178,7 +179,7 @@ class InterPod:
         return found
 
     def _nobody(self, near: _Near) -> Mask:
-        """The nodes that have none of them in their domain."""
+        """The nodes without any of the terms in their domain."""
         return reduce(np.logical_and, [self._domains(key).without(counts) for key, counts in near])
 
     def _domains(self, key: str) -> Domains:
@@ -189,7 +190,7 @@ class InterPod:
         return self._placed.pod_facts.selected(term.selector, self._among(term))
 
     def _among(self, term: Term) -> Mask:
-        """In which namespaces a term selects, as `PodFacts.selected` takes them."""
+        """The namespaces of a term, as `PodFacts.selected` takes them."""
         about = term.namespaces, term.namespace_selector
         found = self._reached.get(about)
         if found is None:
@@ -210,7 +211,7 @@ class InterPod:
         return namespace in term.namespaces or term.namespace_selector.matches(self._labels_of(namespace))
 
     def _terms_reach(self, trait: Trait[Any], namespace: str, named: Namespaces) -> Mask:
-        """Which namespaces of a trait's terms a pod's namespace is among."""
+        """The sets of namespaces, among those of a trait's terms, that contain a namespace."""
         known, labels = self._reaching.get((trait, namespace)), self._labels_of(namespace)
         found = self._reaching[trait, namespace] = named.reaching(namespace, labels, known)
         return found
@@ -221,7 +222,7 @@ class InterPod:
 
 
 class _NamespaceFacts:
-    """Labels of namespaces as selectors read them."""
+    """Labels of namespaces, as selectors read them."""
 
     def __init__(self, labels: Sequence[Mapping[str, str]]) -> None:
         self._labels = labels
@@ -245,9 +246,10 @@ class _NamespaceFacts:
 
 
 def _as_difference(term: Term) -> tuple[Term, list[Term]] | None:
-    """A term that leaves out a few pods: the same with them, which others may ask as well, and terms of these.
+    """For a term that excludes few pods: the term without that exclusion, whose count other terms share, and terms for
+    the excluded pods.
 
-    None where it selects by a value, which is sooner looked up.
+    None for a term that selects by a value, which is cheap to look up.
     """
     selector = term.selector
     if selector.single is not None:

@@ -1,7 +1,7 @@
-"""What the volumes of pods stand for, such as those of a driver, as numbers that are kept from session to session.
+"""The volumes behind pods' disks and claims, as numbers that are kept from session to session.
 
-It follows from the disks and claims that a pod names, the claims' volumes and their storage classes, and is looked up
-again when one of these is another object.
+They follow from the disks and claims of a pod, the claims' volumes and their storage classes, and are looked up again
+when one of these objects changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stromboli.state.snapshot import Snapshot
 
 
 class Numbers:
-    """Numbers for values. Several may ask at a time; some numbers are of no value then."""
+    """Numbers for values. Thread-safe; some numbers may remain unused."""
 
     def __init__(self) -> None:
         self.known: dict[Hashable, int] = {}
@@ -36,7 +36,7 @@ class Numbers:
 
 
 class Numbering:
-    """The numbers of volumes and of their drivers. They only become more."""
+    """The numbers of volumes and of their drivers, which are never reused."""
 
     def __init__(self) -> None:
         self.volumes = Numbers()
@@ -44,7 +44,7 @@ class Numbering:
 
 
 class Named(NamedTuple):
-    """What pods name, by which their volumes are found."""
+    """The disks and claims of a pod, by which its volumes are found."""
 
     namespace: str
     claims: tuple[str, ...]
@@ -52,17 +52,17 @@ class Named(NamedTuple):
     disks: tuple[Volume, ...]
 
 
-#: the volumes that some disks and claims stand for, each once
+#: finds the volumes of some disks and claims, each once
 Reading: TypeAlias = Callable[[Sequence[Volume], Sequence[PersistentVolumeClaim], Storage], Iterable[Volume]]
 
 _CLAIMS, _VOLUMES, _CLASSES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
-#: entries that are out of use, beyond as many as are in use, until all is looked up anew
+#: the table is rebuilt when more entries than this are vacant, beyond the number in use
 _SLACK = 1_000
 _NONE: Rows = np.zeros(0, np.intp)
 
 
 def mounted_volumes(snapshot: Snapshot, storage: Storage, read: Reading) -> MountedVolumes:
-    """What a function reads of the claims of a snapshot's pods."""
+    """Values computed by a function from the claims of a snapshot's pods."""
     known = snapshot.derived.get(read)
     assert known is None or isinstance(known, MountedVolumes)
     named = snapshot.pod_facts.column("claims", _named)
@@ -73,24 +73,24 @@ def mounted_volumes(snapshot: Snapshot, storage: Storage, read: Reading) -> Moun
 
 
 class MountedVolumes:
-    """See the module's docstring. It is not changed: the next one is made of it."""
+    """An immutable table of the values of pods; an updated copy replaces it when objects change."""
 
     def __init__(self, named: Column[Named]) -> None:
-        #: what distinct pods name, and the number of that for each pod, -1 for nothing, shape (pods,)
+        #: the distinct sets of disks and claims, and the number of each pod's set, -1 for none, shape (pods,)
         self._named = named.values
         self._of_pod = named.numbers
         self._plain = dict.fromkeys((_CLAIMS, _VOLUMES, _CLASSES), NO_OBJECTS)
-        #: for each of what is named: where its volumes begin in those below, and how many they are
+        #: for each set: the offset of its volumes in the columns below, and their number
         self._first = self._size = _NONE
         #: numbers of volumes, and of their drivers
         self._volumes = self._drivers = _NONE
-        #: Hashes of the objects that were looked at, and for which of what is named. Where two objects have the same
-        #: one, more is looked up than needed.
+        #: hashes of the objects that were read, and the sets that depend on them; on a hash collision more is read
+        #: again than necessary
         self._marks = self._marked = _NONE
         self.numbering = Numbering()
 
     def may_go_on(self, named: Column[Named], storage: Storage) -> bool:
-        """Whether only pods, claims and volumes differ, and little of what it holds is out of use."""
+        """Whether only pods, claims and volumes have changed, and few entries are vacant."""
         return (
             self._named is named.values
             and not storage.plain(_CLASSES).changed_since(self._plain[_CLASSES])
@@ -98,7 +98,7 @@ class MountedVolumes:
         )
 
     def after(self, named: Column[Named], storage: Storage, read: Reading) -> MountedVolumes:
-        """What there is now that some objects and pods changed."""
+        """The table after some objects and pods changed."""
         out, values, known = copy(self), named.values[:], len(self._size)
         out._of_pod, out._plain = named.numbers, {kind: storage.plain(kind) for kind in self._plain}
         changed = list(map(hash, self._changed(storage))) if known else []
@@ -113,7 +113,7 @@ class MountedVolumes:
             yield from ((kind, key) for key in storage.plain(kind).changed_since(self._plain[kind]))
 
     def _look_up(self, new: Rows, named: Sequence[Named], storage: Storage, read: Reading) -> None:
-        """Find the volumes of what is named; `new` are the numbers of that."""
+        """Find the volumes of sets; `new` are their numbers."""
         found: list[Volume] = []
         sizes: list[int] = []
         marks: list[int] = []
@@ -137,7 +137,7 @@ class MountedVolumes:
     # -- asked by sessions -------------------------------------------------------------------------------------------
 
     def driver(self, name: str) -> int:
-        """The number of a driver, -1 when no volume is of it."""
+        """The number of a driver, -1 if no volume is of it."""
         return self.numbering.drivers.known.get(name, -1)
 
     @property
@@ -155,7 +155,7 @@ class MountedVolumes:
         return self._volumes[found], self._drivers[found]
 
     def of_all(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
-        """The volumes of some pods with their drivers, and by its index in `rows` which of the pods has each."""
+        """The volumes of some pods with their drivers, and for each the pod's index in `rows`."""
         named = self._of_pod[rows]
         at = np.flatnonzero(named >= 0)
         named = named[at]
@@ -170,7 +170,7 @@ def _joined(before: Rows, more: Iterable[int]) -> Rows:
 
 
 def _with(before: Rows, at: Rows, values: Rows) -> Rows:
-    """A copy with other values in some rows, of which those that are new come last."""
+    """A copy with other values in some rows, of which new rows come last."""
     out = np.concatenate([before, np.zeros(np.count_nonzero(at >= len(before)), np.intp)])
     out[at] = values
     return out

@@ -1,4 +1,4 @@
-"""Numbers by key, where most keys have a single one."""
+"""Lists of numbers by key, most of which have a single entry."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Numbered(Generic[K]):
-    """Numbers that are added in ascending order, and only become more, so that snapshots share them."""
+    """Numbers added in ascending order and never removed, so that snapshots can share the lists."""
 
     def __init__(self) -> None:
         self._first: dict[K, int] = {}
-        #: all of those that have more than one
+        #: the numbers of keys with more than one
         self._all: dict[K, list[int]] = {}
         self._arrays: dict[K, Rows] = {}
 
     def add(self, key: K, number: int) -> None:
-        """One more number of a key."""
+        """Add a number to a key."""
         first = self._first.setdefault(key, number)
         if first != number:
             self._all.setdefault(key, [first]).append(number)
@@ -39,11 +39,11 @@ class Numbered(Generic[K]):
         return array if array[-1] < size else array[array < size]
 
     def each(self, keys: Iterable[K], size: int) -> list[Rows]:
-        """The numbers below `size` of each of some keys that has any."""
+        """The numbers below `size` of each of some keys, without keys that have none."""
         return [numbers for key in keys if (numbers := self.get(key, size)) is not None]
 
     def of(self, keys: Iterable[K], size: int) -> Rows:
-        """The numbers of some keys below `size`, one after the other."""
+        """The numbers of some keys below `size`, concatenated."""
         found = self.each(keys, size)
         if len(found) < 2:
             return found[0] if found else _NONE

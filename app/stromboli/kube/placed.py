@@ -1,11 +1,11 @@
-"""Where pods are in this session: counts per node of the pods that a rule asks about, where there are any.
+"""Counts of placed pods per node, for the pods that a rule between pods asks about.
 
-Rules between pods (affinity, spread, host ports) ask "how many pods like these are on each node?". Which pods are like
-these is a mask over the columns of `PodFacts`. The count is taken when it is first asked for and kept up from the
-session's placements while it is in use. Nobody asks, nothing is done but to remember the placements.
+Affinity, spread and host ports ask how many pods of some kind are on each node, where the kind is a mask over the
+columns of `PodFacts`. A count is taken when it is first asked for and then updated with the session's placements. As
+long as no rule asks, placements are only logged.
 
-A pod is on a node when the snapshot has it there or this session gave it the node, now or later; a pod that this
-session evicts is no longer there.
+A pod is on a node if the snapshot has it there or this session placed it there, now or later; a pod that this session
+evicts is not.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from stromboli.state.pods import IntColumn
 T = TypeVar("T", bound=Hashable)
 
 _ON_NODE = np.isin(np.arange(STATES), (*ON_NODE_STATES, PodState.Pipelined))
-#: so many pods are sooner counted one by one
+#: up to this many pods are counted one by one
 _FEW = 8
-#: counts that are kept, and the pods that they count in all; one that was dropped is taken anew
+#: limits on the number of cached counts, and on their pods in all; a dropped count is taken again
 _MOST_COUNTS, _MOST_ROWS = 64, 1_000_000
 
 
 class Scope(IntEnum):
-    """Where the pods are on which it depends what a rule says of a node."""
+    """The pods that a rule's answer about a node depends on."""
 
     Nowhere = 0
     OnNode = 1
     Anywhere = 2
 
 
-#: rows of pods, ascending, and for how many each counts where that is not 1
+#: rows of pods, ascending, and the weight of each unless it is 1
 Selected = Rows | tuple[Rows, Vector]
 
-#: what a rule wants to know of a pod class; None when it has nothing to do with the class
+#: reads the relevant part of a pod class; None for classes that do not matter
 Trait = Callable[[PodClass], T | None]
 
 
 @dataclass(slots=True)
 class _Count:
-    #: the rows of the pods that are counted, ascending, and for how many each counts; None for 1
+    #: rows of the counted pods, ascending, and the weight of each; None for 1
     rows: Rows
     weights: Vector | None
-    #: how many of them are placed
+    #: number of pods that are placed
     total: int
-    #: shape (nodes,); None as long as none of them was
+    #: the count, shape (nodes,); None while it is zero everywhere
     counts: Vector | None
-    #: how many placements are counted
+    #: number of log entries that are included
     seen: int
 
     def change(self, operation: Operation, sign: int, nodes: int) -> None:
-        """Pods come to a node (1) or leave it (-1); there are so many nodes."""
+        """Add pods to their nodes (1) or remove them (-1); `nodes` is the number of nodes."""
         if len(operation.pods) > _FEW:
             self._change_many(operation, sign, nodes)
             return
@@ -88,46 +88,46 @@ class _Count:
 
 
 class PlacedPods:
-    """See the module's docstring. Vectors have shape (nodes,) and must not be changed; None is one of zeros."""
+    """The counts in one session. Vectors have shape (nodes,) and must not be changed; None stands for zeros."""
 
     def __init__(self, view: View) -> None:
         self._pods = view.pods
         self._nodes = len(view.nodes)
-        #: what is known of pods, by row
+        #: values of pods by row
         self.pod_facts = view.snapshot.pod_facts
         self._traits: dict[Trait[Any], Column[Any]] = {}
         self._moves: list[tuple[Operation, int]] = []
         self._evicted = np.zeros(len(view.pods.state), np.bool_)
         self._counts: OrderedDict[Hashable, _Count] = OrderedDict()
-        #: rows of all of them
+        #: rows of all pods
         self._rows = 0
 
     # -- kept up by the plugin that owns it ----------------------------------------------------------------------
 
     def add(self, operation: Operation) -> None:
-        """Pods got a node, or were not evicted after all."""
+        """Pods were placed, or their eviction was undone."""
         self._moves.append((operation, 1))
         if operation.kind is Kind.Evict or operation.origin >= 0:
             self._evicted[operation.rows] = False
 
     def remove(self, operation: Operation) -> None:
-        """Pods lost their node, or are evicted."""
+        """Pods were unplaced, or evicted."""
         self._moves.append((operation, -1))
         if operation.kind is Kind.Evict or operation.origin >= 0:
             self._evicted[operation.rows] = True
 
     @property
     def changes(self) -> int:
-        """How many times pods came or went: while that is the same, all answers are."""
+        """The number of changes so far; all answers stay valid while it is unchanged."""
         return len(self._moves)
 
     # -- asked by rules ------------------------------------------------------------------------------------------
 
     def count(self, key: Hashable, select: Callable[[], Selected], *, terminating: bool = True) -> Vector | None:
-        """How many of the pods that `select` finds, by row, are on each node; `key` identifies the question.
+        """The number of pods on each node that `select` finds by row; `key` identifies the question for the cache.
 
-        With weights beside the rows each pod counts for so many, but not for 0. Without `terminating`, pods that were
-        being deleted before the session do not count.
+        If `select` returns weights beside the rows, each pod counts with its weight. Without `terminating`, pods that
+        were being deleted before the session do not count.
         """
         found = self._counts.get(key)
         if found is None:
@@ -142,16 +142,16 @@ class PlacedPods:
         return found.counts if found.total else None
 
     def traits(self, trait: Trait[T]) -> Column[T]:
-        """A trait of all pods, whether they are placed or not."""
+        """A property of all pods, placed or not."""
         found = self._traits.get(trait)
         if found is None:
             found = self._traits[trait] = self.pod_facts.column(trait, lambda pod: trait(pod.pod_class))
         return found
 
     def with_traits(self, trait: Trait[T], key: Hashable, weights: Callable[[], tuple[Rows, Vector]]) -> Vector | None:
-        """How many pods are on each node, of which each counts for the weight of its value of a trait.
+        """The sum over the pods of each node of the weights of their values of a trait.
 
-        `weights` has numbers of values, each once, and what they weigh; `key` says which they are.
+        `weights` are numbers of values, each once, and their weights; `key` identifies them for the cache.
         """
 
         def selected() -> Selected:
@@ -167,12 +167,12 @@ class PlacedPods:
         return self.count((trait, key), selected)
 
     def counted(self) -> tuple[Rows, IntColumn, int]:
-        """The rows and nodes of all pods that are placed now, and from where on `moves` tells what is new."""
+        """The rows and nodes of all placed pods, and the position from which `moves` reports changes."""
         rows = np.flatnonzero(_ON_NODE.take(self._pods.state) & (self._pods.node >= 0) & ~self._evicted)
         return rows, self._pods.node[rows], len(self._moves)
 
     def moves(self, seen: int) -> Sequence[tuple[Operation, int]]:
-        """Operations that were made (1) or taken back (-1) after so many others."""
+        """Operations that were made (1) or undone (-1) after a position."""
         return self._moves[seen:]
 
     # -- counting ------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class PlacedPods:
         return out
 
     def _take_few(self, out: _Count, *, terminating: bool) -> None:
-        """The same one by one: most values of a trait are those of one pod."""
+        """The update pod by pod, since most values of a trait belong to one pod."""
         weights = None if out.weights is None else out.weights.tolist()
         for at, row in enumerate(out.rows.tolist()):
             state, node = self._pods.state.item(row), self._pods.node.item(row)
@@ -208,7 +208,7 @@ class PlacedPods:
                 out.total += 1
 
     def _catch_up(self, found: _Count) -> None:
-        """Count what was placed or evicted since."""
+        """Apply the placements and evictions since the last count."""
         if len(found.rows):
             for operation, sign in self._moves[found.seen :]:
                 found.change(operation, sign, self._nodes)

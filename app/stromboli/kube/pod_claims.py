@@ -1,7 +1,7 @@
-"""Which claims a pod's volumes stand for: those that it names, and those that are made for its ephemeral volumes.
+"""The claims behind a pod's volumes: those that it names, and those of its generic ephemeral volumes.
 
-The claim of a generic ephemeral volume is called `POD-VOLUME`. Kubernetes' ephemeral volume controller makes it and has
-the pod own it; a claim of that name that the pod does not own is not the pod's.
+The claim of an ephemeral volume is called `POD-VOLUME`, created by the ephemeral volume controller and owned by the
+pod; a claim of that name with another owner is not the pod's.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from stromboli.state.pods import PodRecord
 
 
 def claims_of(pod: PodRecord, storage: Storage) -> list[PersistentVolumeClaim]:
-    """The claims of a pod's volumes that exist, in the order of the volumes."""
-    found = (storage.claim(pod.namespace, name) for name in pod.pod_class.claims)
-    return [claim for claim in found if claim is not None]
+    """The existing claims of a pod's volumes, in the order of the volumes."""
+    return [claim for claim in storage.claims(pod.namespace, pod.pod_class.claims) if claim is not None]
 
 
 def missing_claim(pod: PodRecord, storage: Storage) -> str | None:
-    """Which of its claims the pod does not have, in kube-scheduler's words; None when it has them all."""
-    for name in pod.pod_class.claims:
-        claim, ephemeral = storage.claim(pod.namespace, name), name in pod.pod_class.ephemeral_claims
+    """Which claim of a pod is missing, in kube-scheduler's words; None if there is none."""
+    names = pod.pod_class.claims
+    for name, claim in zip(names, storage.claims(pod.namespace, names), strict=True):
+        ephemeral = name in pod.pod_class.ephemeral_claims
         if claim is None and ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
         if claim is None:
@@ -30,8 +30,15 @@ def missing_claim(pod: PodRecord, storage: Storage) -> str | None:
 
 
 def claim_obstacle(pod: PodRecord, storage: Storage) -> str | None:
-    """Why the pod cannot use its claims on whatever node, in kube-scheduler's words; None when it can."""
-    return missing_claim(pod, storage) or next(filter(None, map(_unusable, claims_of(pod, storage))), None)
+    """Why a pod cannot use its claims on any node, in kube-scheduler's words; None if it can."""
+    missing = missing_claim(pod, storage)
+    if missing is not None:
+        return missing
+    for claim in claims_of(pod, storage):
+        unusable = _unusable(claim)
+        if unusable is not None:
+            return unusable
+    return None
 
 
 def _unusable(claim: PersistentVolumeClaim) -> str | None:

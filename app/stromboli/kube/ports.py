@@ -1,4 +1,4 @@
-"""Host ports: two pods on one node may not claim the same port of the same address."""
+"""Host ports: two pods on one node cannot use the same port of the same address."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def host_ports(pod_class: PodClass) -> frozenset[HostPort] | None:
 
 
 class PortIndex:
-    """Sets of host ports by what they claim."""
+    """Sets of host ports, indexed by port."""
 
     def __init__(self) -> None:
         self._size = 0
-        #: by protocol and port the numbers of the sets that claim them, of one address and of any
+        #: by protocol and port: the numbers of the sets that use them on one address, and on any
         self._claims: Numbered[HostPort] = Numbered()
         self._all: Numbered[tuple[str, int]] = Numbered()
 
@@ -51,7 +51,7 @@ class PortIndex:
                 self._all.add((protocol, port), number)
 
     def conflicting(self, wanted: frozenset[HostPort]) -> tuple[Rows, Vector]:
-        """The sets that cannot share a node with some ports, each 1; an unspecified address stands for all of them."""
+        """Weight 1 for each set that conflicts with some ports; an unspecified address conflicts with every address."""
         whole = ((protocol, port) for protocol, port, mine in wanted if mine == _ANY_ADDRESS)
         single = (
             (protocol, port, address)
@@ -65,7 +65,7 @@ class PortIndex:
 
 
 class Ports:
-    """The rule in one session."""
+    """The filter in one session."""
 
     def __init__(self, view: View, placed: PlacedPods) -> None:
         self._nodes = len(view.nodes)

@@ -1,4 +1,4 @@
-"""ResourceQuotas as the API server means them: what pods count for, under which names, and which pods count."""
+"""ResourceQuotas as the API server enforces them: names of resources, usage of pods, and scopes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import ResourceAmounts, exact
 from stromboli.state.pods import PodRecord
 
-#: exact amounts by the names that a quota uses, such as `requests.cpu`, `cpu` or `count/pods`
+#: exact amounts by the quota's resource names, such as `requests.cpu`, `cpu` or `count/pods`
 Amounts: TypeAlias = Mapping[str, Fraction]
 
-#: what each pod is one of
+#: resource names under which a pod counts as one
 PODS = ("pods", "count/pods")
-#: without requests or limits of these a pod is best effort
+#: a pod without requests and limits of these is best effort
 _OF_QUALITY = ("cpu", "memory")
-#: resources whose limits can be in a quota
+#: resources whose limits a quota can cover
 _LIMITED = ("cpu", "memory", "ephemeral-storage")
 
 
 def common_name(resource: str) -> str:
-    """`cpu` for `requests.cpu`, which are two names for one thing; other names are their own."""
+    """`cpu` for `requests.cpu`, which is a synonym; other names are unchanged."""
     return resource.removeprefix("requests.")
 
 
 def amounts(resources: ResourceAmounts | None) -> dict[str, Fraction]:
-    """Exact amounts of a resource list, without what is not a quantity."""
+    """Exact amounts of a resource list, without invalid quantities."""
     out = {}
     for name, value in (resources or {}).items():
         try:
@@ -40,7 +40,7 @@ def amounts(resources: ResourceAmounts | None) -> dict[str, Fraction]:
 
 
 def asked_for(resources: ResourceAmounts | None) -> dict[str, Fraction]:
-    """The same by common names; of a resource with both its names the larger amount counts."""
+    """Exact amounts by canonical names; the larger of two synonyms counts."""
     out: dict[str, Fraction] = {}
     for name, amount in amounts(resources).items():
         common = common_name(name)
@@ -49,7 +49,7 @@ def asked_for(resources: ResourceAmounts | None) -> dict[str, Fraction]:
 
 
 def used_by(pods: Iterable[PodRecord]) -> dict[str, Fraction]:
-    """What pods that have not ended count for, by common names."""
+    """The usage of pods that have not ended, by canonical names."""
     out = dict.fromkeys(PODS, Fraction(0))
     for pod in pods:
         out["count/pods"] += 1
@@ -62,7 +62,7 @@ def used_by(pods: Iterable[PodRecord]) -> dict[str, Fraction]:
 
 
 def hard_of(manifest: Mapping[str, Any]) -> ResourceAmounts:
-    """The limits of a quota: those in force, or where no controller has seen it yet, those of its spec."""
+    """The limits of a quota: those in its status or, before a controller has seen it, in its spec."""
     found: ResourceAmounts = (
         (manifest.get("status") or {}).get("hard") or (manifest.get("spec") or {}).get("hard") or {}
     )
@@ -71,7 +71,7 @@ def hard_of(manifest: Mapping[str, Any]) -> ResourceAmounts:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a quota's scopes look at: a pod, or the PodGroup of pods that are yet to be created."""
+    """The fields that scopes look at, of a pod or of a PodGroup whose pods do not exist yet."""
 
     best_effort: bool
     terminating: bool
@@ -79,7 +79,7 @@ class Counted:
 
     @classmethod
     def of(cls, asked: Amounts, priority_class: str, pod: PodRecord | None) -> Counted:
-        """A job that asks for some amounts, by common names, and a pod of it if there is one."""
+        """The request of a job by canonical names, and one of its pods if there is any."""
         if pod is None:
             named = {name.removeprefix("limits.") for name, amount in asked.items() if amount}
             return cls(named.isdisjoint(_OF_QUALITY), terminating=False, priority_class=priority_class)
@@ -89,7 +89,7 @@ class Counted:
 
 
 def counts(manifest: Mapping[str, Any], what: Counted) -> bool:
-    """Whether a quota is about pods like these: all its scopes have to match, and those not known here match none."""
+    """Whether a quota covers such pods: all its scopes have to match; unknown scopes never do."""
     spec = manifest.get("spec") or {}
     selector = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]

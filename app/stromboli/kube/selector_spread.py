@@ -1,7 +1,7 @@
-"""Selector spread: pods that belong together are to be spread over nodes and zones.
+"""Selector spread: pods that belong together are spread over nodes and zones.
 
-kube-scheduler took those for one that a Service or controller selects. Here they are the pods of one PodGroup, which
-those of one controller share as well.
+In kube-scheduler these are the pods selected by one Service or controller. Here they are the pods of one PodGroup,
+which pods of one controller share as well.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from stromboli.kube.placed import PlacedPods
 from stromboli.state.pods import PodRecord
 
 _ZONE = "topology.kubernetes.io/zone"
-#: of the score, where there are zones
+#: weight of zones in the score
 _ZONE_PART = 2 / 3
 
 
 def is_spread(pod: PodRecord) -> bool:
-    """Whether the score is about a pod; its own spread constraints come before it."""
+    """Whether the score applies to a pod; it does not if the pod has spread constraints of its own."""
     return bool(pod.job) and not pod.pod_class.spec.topology_spread_constraints
 
 
@@ -32,7 +32,7 @@ class SelectorSpread:
         self._placed = placed
 
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
-        """A score from 0 to 100 for each of the nodes to choose from, shape (len(rows),); None when they are equal."""
+        """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
         if not is_spread(pod):
             return None
         column = self._placed.pod_facts.column("job", lambda each: each.job or None)

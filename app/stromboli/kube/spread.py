@@ -1,4 +1,4 @@
-"""Topology spread: matching pods are to be spread evenly over the domains of a label."""
+"""Topology spread constraints: matching pods are spread evenly over the domains of a label."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Constraint:
     topology_key: str
     selector: Selector
     min_domains: int
-    #: whether nodes that the pod's node affinity excludes are left out
+    #: whether nodes that the pod's node affinity excludes are ignored
     honors_affinity: bool
-    #: whether nodes with taints that the pod does not tolerate are left out
+    #: whether nodes with taints that the pod does not tolerate are ignored
     honors_taints: bool
 
 
 def has_constraints(pod_class: PodClass, when_unsatisfiable: str) -> bool:
-    """Whether pods of a class have constraints of a kind: DoNotSchedule or ScheduleAnyway."""
+    """Whether pods of a class have constraints with an action: DoNotSchedule or ScheduleAnyway."""
     constraints = pod_class.spec.topology_spread_constraints
     return bool(constraints) and any(c.when_unsatisfiable == when_unsatisfiable for c in constraints or ())
 
 
 def constraints(pod: PodRecord, when_unsatisfiable: str) -> list[Constraint]:
-    """The constraints of a kind, with the pod's values of matchLabelKeys."""
+    """The constraints with an action, with the pod's values of matchLabelKeys."""
     return [
         _constraint(raw, pod)
         for raw in pod.pod_class.spec.topology_spread_constraints or ()
@@ -67,14 +67,14 @@ def _constraint(raw: objects.TopologySpreadConstraint, pod: PodRecord) -> Constr
 
 
 class Spread:
-    """The rules in one session. Masks and vectors have shape (nodes,)."""
+    """The filter and the score in one session. Masks and vectors have shape (nodes,)."""
 
     def __init__(self, view: View, placed: PlacedPods) -> None:
         self._facts = view.nodes.facts
         self._placed = placed
 
     def filters(self, pod: PodRecord) -> Filters:
-        """Nodes that have every topology label, and where one more pod leaves each skew within its limit."""
+        """Nodes that have every topology label, and where one more pod keeps each skew within its limit."""
         wanted = constraints(pod, "DoNotSchedule")
         if not wanted:
             return
@@ -87,7 +87,7 @@ class Spread:
             yield Passing(_CAUSE), reduce(np.logical_and, limiting)
 
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
-        """A score from 0 to 100 for each of the nodes to choose from, shape (len(rows),); None when they are equal."""
+        """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
         wanted = constraints(pod, "ScheduleAnyway")
         if not wanted:
             return None
@@ -107,7 +107,7 @@ class Spread:
         return reduce(np.logical_and, [self._domains(constraint).labelled for constraint in wanted])
 
     def _within_skew(self, constraint: Constraint, pod: PodRecord, labelled: Mask) -> Mask | None:
-        """The nodes where one more pod leaves the skew within its limit; None for all."""
+        """The nodes where one more pod keeps the skew within its limit; None for all."""
         counts, itself = self._counts(constraint, pod), constraint.selector.matches(pod.labels)
         if counts is None:
             if itself <= constraint.max_skew:
@@ -121,7 +121,7 @@ class Spread:
         return within
 
     def _crowding(self, constraint: Constraint, pod: PodRecord, labelled: Mask, candidates: Rows) -> Vector:
-        """How many matching pods each node's domain has; more domains to choose from make each pod weigh more."""
+        """The number of matching pods in each node's domain, scaled by the number of candidate domains."""
         counts = self._counts(constraint, pod)
         if counts is None:
             counts = np.zeros(len(self._facts))
@@ -133,7 +133,7 @@ class Spread:
         return sums * math.log(number + 2) + (constraint.max_skew - 1)
 
     def _included(self, constraint: Constraint, pod: PodRecord) -> Mask:
-        """The nodes that count for the constraint."""
+        """The nodes that are eligible for the constraint."""
         spec = pod.pod_class.spec
         out = np.ones(len(self._facts), np.bool_)
         if constraint.honors_affinity:
@@ -145,7 +145,7 @@ class Spread:
         return out
 
     def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector | None:
-        """How many pods of the pod's namespace that the constraint selects are on each node; None for none."""
+        """The number of pods on each node that the constraint selects in the pod's namespace; None for none."""
         selector, namespace, pods = constraint.selector, pod.namespace, self._placed.pod_facts
         if selector == EVERYTHING:
             return None
@@ -157,7 +157,7 @@ class Spread:
 
 
 def _emptiest_first(crowding: Vector, known: Mask) -> Vector | None:
-    """Scores that fall as the crowding rises; nodes without the labels score 0."""
+    """Scores that fall with the number of matching pods; nodes without the labels score 0."""
     highest, lowest = crowding[known].max(), crowding[known].min()
     if highest == 0:
         scores = np.full(len(crowding), 100.0)

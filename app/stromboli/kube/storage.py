@@ -1,6 +1,6 @@
-"""Claims, volumes and storage classes, read from plain objects when they are first asked for.
+"""Claims, volumes and storage classes, decoded from plain objects on first use.
 
-What was read for one session serves the next ones, as far as the objects are the same.
+Decoded objects are kept for later sessions while the plain objects are unchanged.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.snapshot import Snapshot
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-#: of classes whose volumes are made beforehand
+#: provisioner of classes whose volumes are created manually
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-#: what the service lets sessions see of claims beside what the API server has: since when their binding is waited for,
-#: in seconds since the epoch, and the nodes for which no volume came of it a moment ago, with commas between them
+#: Annotations that the service adds for sessions to the API server's claims: since when a binding is awaited, in
+#: seconds since the epoch, and the nodes that were refused recently, separated by commas.
 WAITING_SINCE, REFUSED_ON = "stromboli.io/volume-waits-since", "stromboli.io/volume-refused-on"
 _MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 class Meta(Record, frozen=True):
-    """The part of the metadata that placement reads."""
+    """The metadata that placement reads."""
 
     name: str
     namespace: str | None = None
@@ -63,40 +63,40 @@ class PersistentVolumeClaim(Record, frozen=True):
 
     @property
     def storage_class(self) -> str:
-        """The name of its class, empty for none."""
+        """The name of the class, empty for none."""
         annotated = (self.metadata.annotations or {}).get(_CLASS_ANNOTATION)
         return annotated if annotated is not None else self.spec.storage_class_name or ""
 
     @property
     def requested(self) -> int:
-        """Bytes that it asks for."""
+        """The requested size in bytes."""
         requests = (self.spec.resources.requests if self.spec.resources else None) or {}
         return units(requests.get("storage", 0))
 
     @property
     def bound(self) -> bool:
-        """Whether it has its volume for good."""
+        """Whether the claim is bound."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
 
     @property
     def controller(self) -> str | None:
-        """The uid of the object that it was made for, None when it was made for none."""
+        """The uid of the owner, None without one."""
         return next((owner.uid for owner in self.metadata.owner_references or () if owner.controller), None)
 
     @property
     def selected_node(self) -> str | None:
-        """The node for which its volume is being made."""
+        """The node that the volume is being provisioned for."""
         return (self.metadata.annotations or {}).get(SELECTED_NODE)
 
     @property
     def refused_on(self) -> list[str]:
-        """The nodes for which no volume was made a moment ago."""
+        """The nodes that were refused recently."""
         names = (self.metadata.annotations or {}).get(REFUSED_ON)
         return names.split(",") if names else []
 
     @property
     def waiting_since(self) -> float | None:
-        """When the service began to wait for its volume, in seconds since the epoch."""
+        """When the service began to wait for the volume, in seconds since the epoch."""
         return readers.number((self.metadata.annotations or {}).get(WAITING_SINCE))
 
 
@@ -133,17 +133,17 @@ class PersistentVolume(Record, frozen=True):
 
     @property
     def storage_class(self) -> str:
-        """The name of its class, empty for none."""
+        """The name of the class, empty for none."""
         annotated = (self.metadata.annotations or {}).get(_CLASS_ANNOTATION)
         return annotated if annotated is not None else self.spec.storage_class_name or ""
 
     @property
     def capacity(self) -> int:
-        """Bytes that it holds."""
+        """The capacity in bytes."""
         return units((self.spec.capacity or {}).get("storage", 0))
 
     def reserved_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether the volume names this claim as its own."""
+        """Whether the volume refers to a claim."""
         ref = self.spec.claim_ref
         return (
             ref is not None
@@ -170,7 +170,7 @@ class StorageClass(Record, frozen=True):
 
     @property
     def delayed(self) -> bool:
-        """Whether claims wait for their first pod."""
+        """Whether claims wait for their first consumer."""
         return self.volume_binding_mode == "WaitForFirstConsumer"
 
 
@@ -193,7 +193,7 @@ class CSINode(Record, frozen=True):
 
     @property
     def migrated(self) -> frozenset[str]:
-        """The in-tree plugins whose volumes a driver handles on the node."""
+        """The in-tree plugins whose volumes the driver handles on the node."""
         listed = (self.metadata.annotations or {}).get(_MIGRATED_PLUGINS, "")
         return frozenset(filter(None, listed.split(",")))
 
@@ -223,7 +223,7 @@ class CSIDriver(Record, frozen=True):
 
 
 class CSIStorageCapacity(Record, frozen=True):
-    """How much storage of a class there is for some nodes."""
+    """The storage capacity of a class for some nodes."""
 
     metadata: Meta
     storage_class_name: str = ""
@@ -235,7 +235,7 @@ class CSIStorageCapacity(Record, frozen=True):
 R = TypeVar("R", bound=Record)
 
 
-#: objects of which it is kept what was read; whoever needs another reads it again
+#: number of decoded objects that are kept; others are decoded on each use
 _MOST_READ = 10_000
 
 
@@ -243,29 +243,38 @@ class Storage:
     """The storage objects of one session."""
 
     def __init__(self, plain: Mapping[str, PlainObjects], before: Storage | None = None) -> None:
-        """`before` is the storage of an earlier session, whose objects may be the same."""
+        """`before` is the storage of an earlier session, for decoded objects that are unchanged."""
         self._plain = plain
-        #: what was read, with the version of the object
+        #: by namespace and names
+        self._claims: dict[tuple[str, tuple[str, ...]], tuple[PersistentVolumeClaim | None, ...]] = {}
+        #: decoded objects, with the version that they were decoded from
         self._read: dict[tuple[str, str], tuple[Any, Record]] = {} if before is None else before._read
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """A claim, None when there is none of that name."""
+        """A claim, None if it does not exist."""
         return self._get(PersistentVolumeClaim, keys.key(namespace, name))
 
+    def claims(self, namespace: str, names: tuple[str, ...]) -> tuple[PersistentVolumeClaim | None, ...]:
+        """The claims of some names, None for each of which there is none; several rules ask about each pod."""
+        found = self._claims.get((namespace, names))
+        if found is None:
+            found = self._claims[namespace, names] = tuple([self.claim(namespace, name) for name in names])
+        return found
+
     def volume(self, name: str) -> PersistentVolume | None:
-        """A volume, None when there is none of that name."""
+        """A volume, None if it does not exist."""
         return self._get(PersistentVolume, name)
 
     def storage_class(self, name: str) -> StorageClass | None:
-        """A storage class, None when there is none of that name."""
+        """A storage class, None if it does not exist."""
         return self._get(StorageClass, name)
 
     def driver(self, name: str) -> CSIDriver | None:
-        """A CSI driver, None when there is none of that name."""
+        """A CSI driver, None if it does not exist."""
         return self._get(CSIDriver, name)
 
     def plain(self, kind: str) -> PlainObjects:
-        """The objects of a kind as they came, by key."""
+        """The plain objects of a kind, by key."""
         return self._plain.get(kind, NO_OBJECTS)
 
     def _get(self, kind: type[R], key: str) -> R | None:

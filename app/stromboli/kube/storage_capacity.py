@@ -1,4 +1,4 @@
-"""CSIStorageCapacity: for which nodes a driver that publishes its capacity can still make a volume of some size."""
+"""CSIStorageCapacity: the nodes where a driver that publishes its capacity can provision a volume of some size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def published_capacities(snapshot: Snapshot) -> PublishedCapacities:
 
 
 class PublishedCapacities:
-    """All objects of a snapshot by class; those that are as they were `before` are not read again."""
+    """All objects of a snapshot by class; those that are unchanged since `before` are not read again."""
 
     def __init__(self, plain: PlainObjects, before: PublishedCapacities | None) -> None:
         self.plain = plain
@@ -42,37 +42,38 @@ class PublishedCapacities:
                 self._objects[key] = plain.read(key, CSIStorageCapacity)
 
     def of_class(self, storage_class: str) -> list[CSIStorageCapacity]:
-        """Those of one class."""
+        """The objects of one class."""
         return [each for each in self._objects.values() if each.storage_class_name == storage_class]
 
 
 class _Segments:
-    """The capacities of one class in columns of shape (objects,), and which nodes reach them."""
+    """The capacities of one class in columns of shape (objects,), and the nodes that can access them."""
 
     def __init__(self, published: PublishedCapacities, storage_class: str, facts: NodeFacts) -> None:
         self.published = published
         found = published.of_class(storage_class)
-        #: the largest volume that can be made, and all that is left; NaN where nothing is said, so that it never fits
+        #: the maximum size of a volume, and the free capacity; NaN if unknown, which never fits
         self.most = np.array([_bytes(each.maximum_volume_size, _bytes(each.capacity, math.nan)) for each in found])
         self.left = np.array([_bytes(each.capacity, math.inf) for each in found])
         rows = [_nodes_of(each, facts) for each in found]
-        #: pairs of a node and an object whose capacity it reaches
+        #: pairs of a node and an object whose capacity it can access
         self.node = np.concatenate([np.zeros(0, np.intp), *rows])
         self.segment = np.repeat(np.arange(len(found)), [len(each) for each in rows])
 
 
 class StorageCapacity:
-    """The rule in one session. What is promised to pods of the session is no longer there for those after them."""
+    """The filter in one session, which subtracts the volumes of pods placed so far."""
 
     def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
         self._facts = snapshot.nodes.facts
         self._storage = storage
         self._snapshot = snapshot
-        #: by class what the session's pods were promised, by node
+        #: by class, the bytes promised to the session's pods, by node
         self._promised: dict[str, dict[int, float]] = {}
 
     def sufficient(self, provisioner: str, storage_class: str, size: int) -> Mask | None:
-        """The nodes for which a volume of so many bytes can be made, shape (nodes,); None when nothing is known."""
+        """The nodes where a volume of this size can be provisioned, shape (nodes,); None if capacity is not
+        published."""
         driver = self._storage.driver(provisioner)
         if not size or driver is None or not driver.spec.storage_capacity:
             return None
@@ -83,14 +84,14 @@ class StorageCapacity:
             amounts = np.zeros(len(self._facts))
             amounts[list(promised)] = list(promised.values())
             left = left - np.bincount(segments.segment, amounts[segments.node], len(left))
-        # NaN compares as false.
+        # A comparison with NaN is false.
         enough = (segments.most >= size) & (left >= size)
         out: Mask = np.zeros(len(self._facts), np.bool_)
         out[segments.node[enough[segments.segment]]] = True
         return out
 
     def promise(self, storage_class: str, node: int, size: float) -> None:
-        """A volume will be made for a node; less than nothing takes that back."""
+        """Subtract a volume that will be provisioned for a node; a negative size undoes that."""
         promised = self._promised.setdefault(storage_class, {})
         promised[node] = promised.get(node, 0.0) + size
         if not promised[node]:
@@ -106,7 +107,7 @@ class StorageCapacity:
 
 
 def _nodes_of(capacity: CSIStorageCapacity, facts: NodeFacts) -> Rows:
-    """The nodes that reach a capacity, kept until a node changes."""
+    """The nodes that can access each capacity, kept until a node changes."""
     known = cast("dict[bytes, Rows]", facts.cache.setdefault(_nodes_of, {}))
     key = msgspec.msgpack.encode(capacity.node_topology)
     if key not in known:
@@ -115,7 +116,7 @@ def _nodes_of(capacity: CSIStorageCapacity, facts: NodeFacts) -> Rows:
 
 
 def _bytes(amount: objects.Quantity | None, otherwise: float) -> float:
-    """An amount in bytes; NaN for what is no quantity."""
+    """An amount in bytes; NaN for an invalid quantity."""
     if amount is None:
         return otherwise
     try:

@@ -1,4 +1,4 @@
-"""Taints and tolerations, compared once for each distinct taint of the cluster, all of them at a time."""
+"""Taints and tolerations, evaluated once per distinct taint of the cluster."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from stromboli.state.nodes import NodeFacts
 
 Tolerations = Sequence[objects.Toleration]
 
-#: effects that keep pods away
+#: effects that filter nodes
 REPELLING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = objects.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-#: what the node lifecycle controller puts on a node some time after its condition Ready is False, or anything else
+#: the taints that the node lifecycle controller sets some time after the condition Ready becomes False or Unknown
 _NOT_READY = objects.Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE = objects.Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
-#: more taints than these that keep a pod away are not told apart
+#: beyond this number of filtering taints, nodes are reported together
 _MOST_NAMED = 20
 
 
 class TaintSets:
-    """The distinct sets of taints that nodes have, and the distinct taints in them, as columns."""
+    """The distinct sets of taints of nodes, and the distinct taints in them, as columns."""
 
     def __init__(self) -> None:
         self.taints: list[objects.Taint] = []
@@ -34,7 +34,7 @@ class TaintSets:
         self._texts: dict[str, int] = {}
         self._repelling = self._soft = np.zeros(0, np.bool_)
         self._any_soft = False
-        #: how many sets there are; of each taint in each set, in order: the number of the set and of the taint
+        #: number of sets, and for each taint in each set, in order: the numbers of the set and of the taint
         self.sets = 0
         self._set: Rows = np.zeros(0, np.intp)
         self._taint: Rows = np.zeros(0, np.intp)
@@ -52,22 +52,22 @@ class TaintSets:
         self._any_soft = bool(self._soft.any())
 
     def first_untolerated(self, tolerations: Tolerations) -> Rows:
-        """The number of the first taint in each set that keeps a pod away, -1 where none does, shape (sets,)."""
+        """The number of the first taint in each set that a pod does not tolerate, -1 for none, shape (sets,)."""
         away = np.flatnonzero((self._repelling & ~self._tolerated(tolerations))[self._taint])
-        # Taints are listed set by set: backwards, the first of each is written last.
+        # Taints are listed set by set; in reverse order, the first taint of each set is written last.
         out = np.full(self.sets, -1)
         out[self._set[away[::-1]]] = self._taint[away[::-1]]
         return out
 
     def unwanted(self, tolerations: Tolerations) -> Vector | None:
-        """How many PreferNoSchedule taints in each set a pod does not tolerate, shape (sets,); None without any."""
+        """The number of untolerated PreferNoSchedule taints in each set, shape (sets,); None if there are none."""
         if not self._any_soft:
             return None
         disliked = (self._soft & ~self._tolerated(tolerations))[self._taint]
         return np.bincount(self._set[disliked], minlength=self.sets).astype(np.float64)
 
     def _tolerated(self, tolerations: Tolerations) -> Mask:
-        """Which taints any of some tolerations covers, shape (taints,)."""
+        """Whether any of some tolerations matches each taint, shape (taints,)."""
         keys, values, effects = self._parts
         out = np.zeros(len(self.taints), np.bool_)
         for toleration in tolerations:
@@ -95,7 +95,7 @@ class TaintSets:
 
 
 def tolerates(toleration: objects.Toleration, taint: objects.Taint) -> bool:
-    """Whether one toleration covers one taint; empty keys and effects cover all."""
+    """Whether a toleration matches a taint; empty keys and effects match all."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -106,17 +106,17 @@ def tolerates(toleration: objects.Toleration, taint: objects.Taint) -> bool:
 
 
 def tolerated(tolerations: Tolerations, taint: objects.Taint) -> bool:
-    """Whether any toleration covers a taint."""
+    """Whether any toleration matches a taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def tolerates_unschedulable(tolerations: Tolerations) -> bool:
-    """Whether a pod may go to cordoned nodes."""
+    """Whether a pod tolerates cordoned nodes."""
     return tolerated(tolerations, _UNSCHEDULABLE)
 
 
 def not_ready(tolerations: Tolerations, facts: NodeFacts) -> Mask | None:
-    """The nodes that are not ready and keep a pod away, shape (nodes,), as their taint will; None when none does."""
+    """The not-ready nodes that a pod does not tolerate, shape (nodes,); None if there are none."""
     column = facts.column("not ready", lambda record: None if record.is_ready else record.ready == "False")
     if not column.by_value:
         return None
@@ -128,7 +128,7 @@ def not_ready(tolerations: Tolerations, facts: NodeFacts) -> Mask | None:
 
 
 def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint]) -> objects.Taint | None:
-    """The first taint that keeps a pod away."""
+    """The first taint that a pod does not tolerate."""
     for taint in taints:
         if taint.effect in REPELLING and not tolerated(tolerations, taint):
             return taint
@@ -136,16 +136,16 @@ def first_untolerated(tolerations: Tolerations, taints: Sequence[objects.Taint])
 
 
 def keeping_away(tolerations: Tolerations, facts: NodeFacts) -> Mask:
-    """The nodes with a taint that keeps a pod away, shape (nodes,)."""
+    """The nodes with a taint that a pod does not tolerate, shape (nodes,)."""
     sets, of_node = _taint_sets(facts)
     mask: Mask = (sets.first_untolerated(tolerations) >= 0)[of_node]
     return mask
 
 
 def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[objects.Taint | None, Mask]]:
-    """Each taint that keeps a pod away, with the nodes, shape (nodes,), of which it is the first.
+    """Each untolerated taint, with the nodes, shape (nodes,), on which it is the first.
 
-    When there are many of them it is None with all nodes that any of them is on.
+    If there are many taints: None, with all nodes that have any of them.
     """
     sets, numbers = _taint_sets(facts)
     if not sets.taints:
@@ -163,7 +163,7 @@ def untolerated(tolerations: Tolerations, facts: NodeFacts) -> Iterator[tuple[ob
 
 
 def unwanted(tolerations: Tolerations, facts: NodeFacts) -> Vector | None:
-    """How many PreferNoSchedule taints of each node a pod does not tolerate, shape (nodes,); None when none."""
+    """The number of untolerated PreferNoSchedule taints of each node, shape (nodes,); None if there are none."""
     sets, of_node = _taint_sets(facts)
     of_sets = sets.unwanted(tolerations)
     if of_sets is None:

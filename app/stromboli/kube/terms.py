@@ -1,4 +1,4 @@
-"""Terms of affinity between pods, and which of thousands select a pod, found in columns."""
+"""Terms of inter-pod affinity, indexed so that the terms that select a pod are found without testing thousands."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from stromboli.kube.numbered import Numbered
 from stromboli.state.classes import PodClass
 from stromboli.state.selectors import Selector, label_selector
 
-#: numbers are few when there could be so many times as many
+#: values are few if their range is at most this many times larger
 _FEW = 16
 _NONE: Rows = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Which pods, and how near."""
+    """The selected pods, and the topology key."""
 
     selector: Selector
-    #: in order, each once
+    #: ascending and unique
     namespaces: tuple[str, ...]
     namespace_selector: Selector
     topology_key: str
 
 
 def requires_affinity(pod_class: PodClass) -> bool:
-    """Whether a class must be near to other pods."""
+    """Whether pods of a class have required affinity terms."""
     affinity = pod_class.spec.affinity
     return bool(affinity and affinity.pod_affinity and affinity.pod_affinity.required)
 
 
 def required_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
-    """The terms of pods that a class must be near to."""
+    """The required affinity terms of a class."""
     affinity = pod_class.spec.affinity
     return _required(pod_class, affinity.pod_affinity) if affinity else None
 
 
 def required_anti_affinity(pod_class: PodClass) -> tuple[Term, ...] | None:
-    """The terms of pods that a class keeps away from itself."""
+    """The required anti-affinity terms of a class."""
     affinity = pod_class.spec.affinity
     return _required(pod_class, affinity.pod_anti_affinity) if affinity else None
 
 
 def preferred_terms(pod_class: PodClass) -> tuple[tuple[int, Term], ...] | None:
-    """The terms of pods that a class would rather be near to, by weight; negative, to be far from."""
+    """The preferred terms of a class by weight; negative for anti-affinity."""
     affinity = pod_class.spec.affinity
     if affinity is None:
         return None
@@ -70,7 +70,7 @@ def _required(pod_class: PodClass, affinity: objects.PodAffinity | None) -> tupl
 
 
 def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
-    """A term of the API; one that names no namespaces means those of its own pod."""
+    """A term of the API; without namespaces it applies to the pod's own."""
     own = not raw.namespaces and raw.namespace_selector is None
     return Term(
         selector=label_selector(raw.label_selector),
@@ -81,22 +81,23 @@ def _term(pod_class: PodClass, raw: objects.PodAffinityTerm) -> Term:
 
 
 class SelectorIndex:
-    """Label selectors by what they require, so that those that select a set of labels are found without asking each.
+    """Label selectors, indexed by their requirements.
 
-    Each label of a pod meets some of what a selector requires, or rules it out.
+    Each label of a pod satisfies or violates some requirements; a selector matches if all of its requirements are
+    satisfied.
     """
 
     def __init__(self) -> None:
-        #: how many labels each requires, shape (selectors,)
+        #: number of labels that each selector requires, shape (selectors,)
         self._required: npt.NDArray[np.int16] = np.zeros(0, np.int16)
-        #: those that require none
+        #: selectors without requirements
         self._free: Numbered[None] = Numbered()
-        #: by a label and its value, or None for any value: those that require it, and those that it rules out
+        #: by a label and its value (None for any): selectors that require it, and selectors that exclude it
         self._met: Numbered[tuple[str, str | None]] = Numbered()
         self._broken: Numbered[tuple[str, str | None]] = Numbered()
 
     def extend(self, selectors: Sequence[Selector]) -> None:
-        """More selectors; they are numbered in order, on from those before."""
+        """Add selectors, numbered consecutively."""
         for number, selector in enumerate(selectors, len(self._required)):
             for requirement in selector.requirements:
                 if requirement.operator == "NotIn":
@@ -116,13 +117,13 @@ class SelectorIndex:
         self._required = np.concatenate([self._required, required])
 
     def selecting(self, labels: Mapping[str, str]) -> Rows:
-        """The numbers of the selectors that select a set of labels."""
+        """The numbers of the selectors that match a set of labels."""
         required = self._required
         keys = [key for label in labels.items() for key in (label, (label[0], None))]
         met = self._met.each(keys, len(required))
         found = met[0] if met else _NONE
         if len(met) == 1:
-            # Each of them is there once.
+            # Each of them occurs once.
             found = found[required[found] == 1]
         elif met:
             found, times = np.unique(np.concatenate(met), return_counts=True)
@@ -140,7 +141,8 @@ class SelectorIndex:
 
 
 def _wanted(selector: Selector) -> dict[str, frozenset[str] | None]:
-    """The labels that a selector requires, by key, each with the values that all requirements leave; None for any."""
+    """The labels that a selector requires, by key, each with the values that satisfy all requirements; None for any
+    value."""
     out: dict[str, frozenset[str] | None] = {}
     for requirement in selector.requirements:
         key = requirement.key
@@ -153,21 +155,21 @@ def _wanted(selector: Selector) -> dict[str, frozenset[str] | None]:
 
 
 class TermIndex:
-    """The distinct terms that placed pods may have, in sets of them, found by the pods that they select."""
+    """The distinct terms of placed pods, in sets, indexed by the pods that they select."""
 
     def __init__(self) -> None:
         self._selectors = SelectorIndex()
         self._numbers: dict[tuple[int, Term], int] = {}
         #: by term, shape (terms,)
         self._weights: Vector = np.zeros(0)
-        #: numbers of its namespaces and of its topology key, shape (2, terms)
+        #: numbers of namespaces and topology key, shape (2, terms)
         self._about: Rows = np.zeros((2, 0), np.intp)
-        #: the first set that each is in, shape (terms,), and pairs of other sets and terms, shape (2, pairs)
+        #: the first set that contains each term, shape (terms,), and pairs of further sets and terms, shape (2, pairs)
         self._first: Rows = np.zeros(0, np.intp)
         self._others: Rows = np.zeros((2, 0), np.intp)
         self._topology_keys: list[str] = []
         self._namespaces = Namespaces()
-        #: of sets
+        #: by set
         self._size = 0
 
     def _extend(self, sets: Sequence[Iterable[tuple[int, Term]]]) -> None:
@@ -182,7 +184,7 @@ class TermIndex:
                 new.append(entry)
                 about.append((number, self._namespaces.number(entry[1]), self._key(entry[1].topology_key)))
         first, *of_terms = np.array(about, np.intp).reshape(-1, 3).T
-        # In this order: who reads meanwhile, for an earlier snapshot, finds all about what it selects.
+        # In this order, so that a concurrent reader with an earlier snapshot finds all terms that it can see.
         self._size += len(sets)
         self._weights = np.append(self._weights, np.array([weight for weight, _ in new], np.float64))
         self._first = np.append(self._first, first)
@@ -196,7 +198,7 @@ class TermIndex:
         return self._topology_keys.index(name)
 
     def selecting(self, labels: Mapping[str, str], reaching: Callable[[Namespaces], Mask]) -> list[tuple[str, Rows]]:
-        """The terms that select a pod, by topology key; `reaching` tells which reach the pod's namespace."""
+        """The terms that select a pod, by topology key; `reaching` tells which apply to the pod's namespace."""
         terms = self._selectors.selecting(labels)
         if len(terms):
             terms = terms[reaching(self._namespaces)[self._about[0, terms]]]
@@ -208,7 +210,7 @@ class TermIndex:
         return [(self._topology_keys[key], terms[keys == key]) for key in np.flatnonzero(np.bincount(keys))]
 
     def weights(self, terms: Rows) -> tuple[Rows, Vector]:
-        """The sets that some terms are in, ascending, and what they weigh in each of them."""
+        """The sets that contain some terms, ascending, and their weights."""
         sets, weights = self._first[terms], self._weights[terms]
         of, others = self._others
         if len(others):
@@ -220,34 +222,34 @@ class TermIndex:
 
 
 def _summed(numbers: Rows, weights: Vector) -> tuple[Rows, Vector]:
-    """The distinct of some numbers, ascending, with the sum of the weights of each."""
+    """The distinct numbers, ascending, with the sum of the weights of each."""
     most = int(numbers.max())
     if len(numbers) * _FEW > most:
         sums: Vector = np.bincount(numbers, weights=weights).astype(np.float64, copy=False)
         distinct = np.flatnonzero(sums)
         return distinct, sums[distinct]
-    # Sorting a few takes less time than a table of all.
+    # Sorting few numbers is faster than a table of all.
     distinct, at = np.unique(numbers, return_inverse=True)
     sums = np.bincount(at, weights=weights).astype(np.float64, copy=False)
     return distinct, sums
 
 
 class RequiredTerms(TermIndex):
-    """Of values of `required_anti_affinity`; weights are 1."""
+    """Terms of `required_anti_affinity` values, with weight 1."""
 
     def extend(self, values: Sequence[tuple[Term, ...]]) -> None:
         self._extend([[(1, term) for term in terms] for terms in values])
 
 
 class PreferredTerms(TermIndex):
-    """Of values of `preferred_terms`."""
+    """Terms of `preferred_terms` values."""
 
     def extend(self, values: Sequence[tuple[tuple[int, Term], ...]]) -> None:
         self._extend(values)
 
 
 class Namespaces:
-    """The namespaces that terms are about: those that they name, and those that they select."""
+    """The namespaces of terms, by name and by selector."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[tuple[str, ...], Selector], int] = {}
@@ -266,7 +268,7 @@ class Namespaces:
         return number
 
     def reaching(self, name: str, labels: Mapping[str, str], known: Mask | None = None) -> Mask:
-        """Whether a namespace is among them, by number; what was `known` before is it still, as far as it goes."""
+        """Whether each set of namespaces contains a namespace; `known` is an earlier answer to extend."""
         if known is not None and len(known) >= len(self._numbers):
             return known
         selecting = self._selectors.selecting(labels)

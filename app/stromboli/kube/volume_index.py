@@ -1,4 +1,4 @@
-"""Which volumes there are for a claim: those that name it, and the free ones of its class, in columns."""
+"""The volumes available to a claim: those that refer to it, and the unbound volumes of its class, in columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stromboli.state.selectors import label_selector
 from stromboli.state.snapshot import Snapshot
 
 _KIND = "PersistentVolume"
-#: answers that are kept: by the labels that claims ask for, and by volume
+#: limits on cached answers: by the labels that claims ask for, and by volume
 _MOST_SELECTORS, _MOST_VOLUMES = 100, 200_000
 
 
@@ -35,12 +35,12 @@ def volume_index(snapshot: Snapshot, storage: Storage) -> VolumeIndex:
 
 
 class VolumeIndex:
-    """All volumes of a session. Never changed: the next one is made of what is different."""
+    """All volumes of a session. Immutable: updated copies replace it."""
 
     def __init__(self, storage: Storage, before: VolumeIndex | None = None) -> None:
         self.plain = storage.plain(_KIND)
         was = Storage({_KIND: NO_OBJECTS if before is None else before.plain})
-        #: names of volumes by the claim that they name, and of the others by class
+        #: names of volumes by the claim that they refer to, and of the others by class
         self._reserved: dict[str, tuple[str, ...]] = {} if before is None else before._reserved.copy()
         self._unclaimed: dict[str, tuple[str, ...]] = {} if before is None else before._unclaimed.copy()
         self._free: dict[str, FreeVolumes] = {} if before is None else before._free.copy()
@@ -49,12 +49,12 @@ class VolumeIndex:
         self._file(changed, storage, present=True)
 
     def reserved(self, claim: PersistentVolumeClaim, storage: Storage) -> list[PersistentVolume]:
-        """The volumes of a claim's class that name it as their own."""
+        """The volumes of a claim's class that refer to it."""
         named = self._records(self._reserved.get(claim.key, ()), storage)
         return [each for each in named if each.storage_class == claim.storage_class and each.reserved_for(claim)]
 
     def free(self, storage_class: str, storage: Storage) -> FreeVolumes:
-        """The volumes of a class that name no claim."""
+        """The volumes of a class that refer to no claim."""
         found = self._free.get(storage_class)
         if found is None:
             volumes = self._records(self._unclaimed.get(storage_class, ()), storage)
@@ -62,12 +62,12 @@ class VolumeIndex:
         return found
 
     def _records(self, names: Sequence[str], storage: Storage) -> list[PersistentVolume]:
-        """Some volumes in the order of all."""
+        """Some volumes in canonical order."""
         in_order = names if len(names) < 2 else filter(frozenset(names).__contains__, self.plain)
         return [volume for name in in_order if (volume := storage.volume(name)) is not None]
 
     def _file(self, names: Sequence[str], storage: Storage, *, present: bool) -> None:
-        """Put volumes where they are found, or take them out."""
+        """Add volumes to the index, or remove them."""
         claimed: dict[str, dict[str, None]] = {}
         free: dict[str, dict[str, None]] = {}
         for name in names:
@@ -89,14 +89,14 @@ class VolumeIndex:
 
 
 class FreeVolumes:
-    """Volumes that name no claim, the smallest first, in columns of shape (volumes,)."""
+    """Volumes that refer to no claim, smallest first, in columns of shape (volumes,)."""
 
     def __init__(self, volumes: list[PersistentVolume]) -> None:
         self.volumes = sorted(volumes, key=lambda volume: volume.capacity)
         #: index by name
         self.index = {volume.metadata.name: i for i, volume in enumerate(self.volumes)}
         self._capacity = [volume.capacity for volume in self.volumes]
-        #: what else tells volumes apart, and which of these each is; any volume stands for those of its kind
+        #: the distinct kinds of volumes apart from size and labels, and the kind of each
         self._kinds: dict[bytes, int] = {}
         kinds = [self._kinds.setdefault(_kind(volume), len(self._kinds)) for volume in self.volumes]
         self._kind: Rows = np.array(kinds, np.intp)
@@ -107,7 +107,7 @@ class FreeVolumes:
         return len(self.volumes)
 
     def suiting(self, claim: PersistentVolumeClaim) -> Mask:
-        """The volumes that are what a claim asks for, shape (volumes,)."""
+        """The volumes that satisfy a claim, shape (volumes,)."""
         answers = np.array([suits(claim, volume) for volume in self._examples], np.bool_)
         out: Mask = answers[self._kind] if len(self) else np.zeros(0, np.bool_)
         out[: bisect_left(self._capacity, claim.requested)] = False
@@ -126,7 +126,7 @@ class FreeVolumes:
 
 
 def fits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether a volume that is large enough could be the claim's, reserved for it or not."""
+    """Whether a volume that is large enough can be bound to the claim, reserved for it or not."""
     return (
         (claim.spec.volume_mode or "Filesystem") == (volume.spec.volume_mode or "Filesystem")
         and (claim.spec.volume_attributes_class_name or "") == (volume.spec.volume_attributes_class_name or "")
@@ -135,7 +135,7 @@ def fits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 
 
 def suits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    """Whether a free volume is what the claim asks for, size and labels aside."""
+    """Whether an unbound volume satisfies a claim, apart from size and labels."""
     return (
         fits(claim, volume)
         and volume.status.phase == "Available"
@@ -144,7 +144,7 @@ def suits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
 
 
 def _kind(volume: PersistentVolume) -> bytes:
-    """What `suits` looks at."""
+    """The properties that `suits` compares."""
     spec = volume.spec
     deleted = volume.metadata.deletion_timestamp is not None
     modes = sorted(set(spec.access_modes or ()))
@@ -157,15 +157,15 @@ def _kind(volume: PersistentVolume) -> bytes:
 
 
 class Reach:
-    """From which nodes the free volumes of a class can be reached."""
+    """The nodes that can access the unbound volumes of a class."""
 
     def __init__(self, free: FreeVolumes, facts: NodeFacts) -> None:
         self.free = free
         self._nodes = len(facts)
         rows = [reaching(volume, facts) for volume in free.volumes]
-        #: volumes that all nodes reach
+        #: volumes that all nodes can access
         self._everywhere = np.array([i for i, each in enumerate(rows) if each is None], np.intp)
-        #: pairs of a node and a volume that it reaches, of the other volumes
+        #: pairs of a node and a volume that it can access, of the other volumes
         some = [(i, each) for i, each in enumerate(rows) if each is not None]
         self._node = np.concatenate([np.zeros(0, np.intp), *(each for _, each in some)])
         self._volume = np.repeat(
@@ -173,13 +173,13 @@ class Reach:
         )
 
     def first(self, wanted: Mask, taken: Sequence[Rows]) -> Rows:
-        """The first of the wanted volumes that each node reaches, -1 for none, shape (nodes,).
+        """The first of the wanted volumes that each node can access, -1 for none, shape (nodes,).
 
-        `taken` are such answers from before, whose volumes are not to be had on the same node again.
+        `taken` are earlier answers, whose volumes are not available on the same node again.
         """
         none = len(self.free)
         out = np.full(self._nodes, none, np.intp)
-        # Of so many volumes at least one is left wherever earlier answers took one each.
+        # Among one more volume than earlier answers, at least one is available everywhere.
         for volume in self._everywhere[wanted[self._everywhere]][len(taken) :: -1].tolist():
             out[np.logical_and.reduce([earlier != volume for earlier in taken] or [True])] = volume
         keep = wanted[self._volume]
@@ -191,7 +191,7 @@ class Reach:
 
 
 def reach(free: FreeVolumes, storage_class: str, facts: NodeFacts) -> Reach:
-    """The reach of the free volumes of a class, kept until they or a node change."""
+    """The accessibility of the unbound volumes of a class, kept until they or a node change."""
     key = (Reach, storage_class)
     known = cast("Reach | None", facts.cache.get(key))
     if known is None or known.free is not free:
@@ -200,7 +200,7 @@ def reach(free: FreeVolumes, storage_class: str, facts: NodeFacts) -> Reach:
 
 
 def reaching(volume: PersistentVolume, facts: NodeFacts) -> Rows | None:
-    """The nodes that reach a volume, by index; None for all."""
+    """The indices of the nodes that can access a volume; None for all."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return None

@@ -1,8 +1,7 @@
-"""Attach limits: a node takes only so many volumes of a CSI driver. A volume that several pods share counts once.
+"""Volume limits: a node attaches a limited number of volumes of a CSI driver; a shared volume counts once.
 
-What VolumeAttachments say is attached counts as well, and in-tree volumes count for the drivers that took over from
-their plugins. As in kube-scheduler a volume that is attached to a node, but that no pod there mounts, counts once more
-for a pod that comes.
+VolumeAttachments count as well, and in-tree volumes count for the drivers that their plugins migrated to. As in
+kube-scheduler, a volume that is attached to a node but mounted by no pod there counts once more for a new pod.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from stromboli.state.snapshot import Snapshot
 
 
 class VolumeLimits:
-    """The rule in one session."""
+    """The filter in one session."""
 
     def __init__(self, snapshot: Snapshot, storage: Storage, placed: PlacedPods) -> None:
         self._snapshot = snapshot
@@ -35,7 +34,7 @@ class VolumeLimits:
         self._opened: _Attached | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
-        """Nodes that still take the pod's volumes."""
+        """Nodes where the limits leave room for the pod's volumes."""
         missing = missing_claim(pod, self._storage)
         if missing is not None:
             yield Anywhere(missing), np.zeros(len(self._snapshot.nodes.facts), np.bool_)
@@ -55,13 +54,13 @@ class VolumeLimits:
 
 
 class _Attached:
-    """Which volumes are attached to which nodes in a session, by numbers of volumes and drivers."""
+    """The volumes attached to nodes in a session, by numbers of volumes and drivers."""
 
     def __init__(self, snapshot: Snapshot, storage: Storage, placed: PlacedPods) -> None:
         self._mounted: MountedVolumes = mounted_volumes(snapshot, storage, attached_volumes)
         self._nodes = len(snapshot.nodes.facts)
         self._placed = placed
-        #: how many volumes of each driver each node takes, shape (nodes,), of drivers that are limited anywhere
+        #: number of volumes of each driver that each node takes, shape (nodes,), for drivers with a limit anywhere
         self._limits: dict[int, Vector] = {
             self._mounted.driver(name): np.where(np.isnan(most), np.inf, most)
             for name, most in csi_nodes(snapshot).limits(snapshot.nodes.facts).items()
@@ -69,19 +68,19 @@ class _Attached:
         }
         rows, nodes, self._seen = placed.counted()
         volumes, drivers, pods = self._mounted.of_all(rows)
-        #: pairs of volume and node of the pods that were placed, one for each pod, and those of VolumeAttachments
+        #: pairs of volume and node, of placed pods, one per pod, and of VolumeAttachments
         self._volume, self._node = volumes, nodes[pods].astype(np.intp)
         attachments = volume_attachments(snapshot, storage, self._mounted.numbering)
         self._held_volume, self._held_node, held_drivers = attachments.pairs(snapshot.nodes.facts)
-        #: how many volumes of each driver are attached to each node, shape (nodes,)
+        #: number of volumes of each driver attached to each node, shape (nodes,)
         self._used: dict[int, Vector] = self._count_all(drivers, held_drivers)
-        #: how many pods on each node mount a volume, and the nodes that have it attached, of those that the session
+        #: number of pods on each node that mount a volume, and the nodes that it is attached to, for volumes that were
         #: asked about
         self._users: dict[int, Counter[int]] = {}
         self._held: dict[int, frozenset[int]] = {}
 
     def of(self, pod: PodRecord) -> list[tuple[int, int]]:
-        """The limited volumes that a pod mounts, each with its driver."""
+        """The limited volumes that a pod mounts, with their drivers."""
         if not self._limits:
             return []
         volumes, drivers = self._mounted.of(pod.row)
@@ -102,7 +101,7 @@ class _Attached:
         return out
 
     def _count_all(self, drivers: Rows, held_drivers: Rows) -> dict[int, Vector]:
-        # Most of what is attached is mounted by one pod.
+        # Most attached volumes are mounted by a single pod.
         node_of = np.full(max(self._volume.max(initial=0), self._held_volume.max(initial=0)) + 1, -1)
         node_of[self._volume] = self._node
         more = np.flatnonzero(node_of[self._held_volume] != self._held_node)
@@ -116,7 +115,7 @@ class _Attached:
         }
 
     def _catch_up(self) -> None:
-        """Count what the session placed since the last call."""
+        """Count the session's placements since the last call."""
         moves = self._placed.moves(self._seen)
         self._seen += len(moves)
         for operation, sign in moves:
@@ -139,7 +138,7 @@ class _Attached:
 
 
 def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:
-    """Where pairs of a volume and a node are that were not there before."""
+    """The first occurrence of pairs of a volume and a node."""
     shared = np.flatnonzero((np.bincount(volume) > 1)[volume]) if len(volume) else np.zeros(0, np.intp)
     first = np.unique(volume[shared] * nodes + node[shared], return_index=True)[1]
     once = np.ones(len(volume), np.bool_)
@@ -151,13 +150,14 @@ def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:
 def attached_volumes(
     disks: Sequence[Volume], claims: Sequence[PersistentVolumeClaim], storage: Storage
 ) -> Iterator[Volume]:
-    """What disks and claims attach to a node, each volume once."""
+    """The volumes that disks and claims attach to a node, each once."""
     found = (_attached_volume(claim, storage) for claim in claims)
     yield from dict.fromkeys((*disks, *(volume for volume in found if volume is not None)))
 
 
 def _attached_volume(claim: PersistentVolumeClaim, storage: Storage) -> Volume | None:
-    """None when no driver is involved or known; a claim without volume stands for itself."""
+    """The driver and volume of a claim; None without a known driver. An unprovisioned claim counts as a volume of
+    its own."""
     volume = storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
         csi = volume.spec.csi

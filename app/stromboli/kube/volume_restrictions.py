@@ -1,7 +1,7 @@
-"""What pods may not share: a ReadWriteOncePod claim anywhere, and on one node a disk that somebody may write to.
+"""Volume restrictions: ReadWriteOncePod claims, and disks that cannot be mounted twice on one node unless read-only.
 
-As in kube-scheduler this holds for claims that pods name, not for those of ephemeral volumes, and for disks of Google,
-Amazon, iSCSI and Ceph that pods name themselves.
+As in kube-scheduler, this applies to claims that pods name, not to those of ephemeral volumes, and to inline disks of
+Google, Amazon, iSCSI and Ceph.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
 from stromboli.kube.numbered import Numbered
 from stromboli.kube.placed import PlacedPods, Scope
+from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import Storage
 from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
@@ -26,12 +27,12 @@ _CLAIM_IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
 
-#: what tells a disk from others, and whether it is mounted to be read only
+#: identity of a disk, and whether it is mounted read-only
 Disk = tuple[tuple[str, ...], bool]
 
 
 class VolumeRestrictions:
-    """The rule in one session."""
+    """The filter in one session."""
 
     def __init__(self, storage: Storage, placed: PlacedPods, nodes: int) -> None:
         """There are so many nodes."""
@@ -40,7 +41,7 @@ class VolumeRestrictions:
         self._nodes = nodes
 
     def filters(self, pod: PodRecord) -> Filters:
-        """Nodes where nothing of the pod's is in use that it cannot share."""
+        """Nodes without conflicting use of the pod's claims and disks."""
         disks = exclusive_disks(pod.pod_class)
         if disks:
             yield Passing("node(s) had no available disk"), self._free(disks)
@@ -49,19 +50,20 @@ class VolumeRestrictions:
             yield Passing(_CLAIM_IN_USE), np.zeros(self._nodes, np.bool_)
 
     def scope(self, pod: PodRecord) -> Scope:
-        """On which pods it depends what is said of a node."""
+        """The pods that the filter's answer about a node depends on."""
         if self._exclusive_claims(pod):
             return Scope.Anywhere
         return Scope.OnNode if exclusive_disks(pod.pod_class) else Scope.Nowhere
 
     def _exclusive_claims(self, pod: PodRecord) -> frozenset[str]:
-        """The keys of those of a pod's claims that one pod may use at a time."""
+        """The keys of a pod's ReadWriteOncePod claims."""
         return frozenset(
-            claim.key
-            for name in pod.pod_class.claims
-            if name not in pod.pod_class.ephemeral_claims
-            and (claim := self._storage.claim(pod.namespace, name)) is not None
-            and _EXCLUSIVE in (claim.spec.access_modes or ())
+            [
+                claim.key
+                for claim in claims_of(pod, self._storage)
+                if _EXCLUSIVE in (claim.spec.access_modes or ())
+                and claim.metadata.name not in pod.pod_class.ephemeral_claims
+            ]
         )
 
     def _in_use(self, claims: frozenset[str]) -> bool:
@@ -75,18 +77,20 @@ class VolumeRestrictions:
 
 
 def named_claims(pod_class: PodClass) -> frozenset[str] | None:
-    """The keys of the claims that pods of a class name themselves; None without any."""
+    """The keys of the claims that pods of a class name; None without any."""
     named = frozenset(pod_class.claims).difference(pod_class.ephemeral_claims)
     return frozenset(keys.key(pod_class.namespace, name) for name in named) or None
 
 
 def exclusive_disks(pod_class: PodClass) -> frozenset[Disk] | None:
-    """The disks that pods of a class name and may not share with everybody; None without any."""
+    """The inline disks of a class that cannot be shared freely; None without any."""
+    if not pod_class.disks:
+        return None
     return frozenset(disk for volume in pod_class.disks for disk in _disks(volume)) or None
 
 
 def _disks(volume: Disks) -> Iterator[Disk]:
-    """What a volume claims; an image of Ceph is claimed at each of its monitors."""
+    """The identities of a volume's disk; an image of Ceph has one per monitor."""
     if (gce := volume.gce_persistent_disk) is not None:
         yield ("gce", gce.pd_name), bool(gce.read_only)
     if (aws := volume.aws_elastic_block_store) is not None:
@@ -99,7 +103,7 @@ def _disks(volume: Disks) -> Iterator[Disk]:
 
 
 class ClaimIndex:
-    """Sets of claims by their members."""
+    """Sets of claims, indexed by claim."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -112,13 +116,13 @@ class ClaimIndex:
                 self._users.add(claim, number)
 
     def users(self, claims: frozenset[str]) -> tuple[Rows, Vector]:
-        """The sets with any of some claims, each 1."""
+        """Weight 1 for each set that contains any of some claims."""
         found = np.unique(self._users.of(claims, self._size))
         return found, np.ones(len(found))
 
 
 class DiskIndex:
-    """Sets of disks by what they claim."""
+    """Sets of disks, indexed by disk."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -134,7 +138,7 @@ class DiskIndex:
                     self._written.add(disk, number)
 
     def conflicting(self, wanted: frozenset[Disk]) -> tuple[Rows, Vector]:
-        """The sets that cannot share a node with some disks, each 1: a disk is shared if all only read it."""
+        """Weight 1 for each set that conflicts with some disks; a disk is shared only among read-only mounts."""
         read = (disk for disk, read_only in wanted if read_only)
         written = (disk for disk, read_only in wanted if not read_only)
         found = np.concatenate((self._written.of(read, self._size), self._all.of(written, self._size)))

@@ -1,8 +1,8 @@
-"""Persistent volumes: a pod goes where its bound volumes can be reached, and unbound claims can get one.
+"""Persistent volumes: the filter by bound volumes, and the matching of unbound claims.
 
-A claim whose class waits for its first consumer is matched with the smallest free volume that suits it and that the
-node can reach; without one, its class must be able to make a volume for the node, where there is enough storage as far
-as its driver publishes that. What a pod of this session would bind is taken for the pods after it.
+An unbound claim whose class waits for its first consumer is matched with the smallest suitable free volume that the
+node can access; without one, the class must be able to provision a volume for the node, subject to the capacity that
+its driver publishes. Volumes matched for a pod are not available to later pods of the session.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ _ZONE_LABELS = {
 _UNREACHABLE = "node(s) didn't match PersistentVolume's node affinity"
 _NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 _NO_SPACE = "node(s) did not have enough free storage"
-_REFUSED = "node(s) for which no volume was made a moment ago"
+_REFUSED = "node(s) for which no volume was provisioned recently"
 _NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
 @dataclass(slots=True)
 class Bindings:
-    """What a pod's unbound claims would get on each node."""
+    """The match of a pod's unbound claims on each node."""
 
     claims: list[PersistentVolumeClaim]
-    #: for each claim the volumes that it may get
+    #: by claim, the suitable volumes
     volumes: list[Sequence[PersistentVolume]]
-    #: for each claim the index into its volumes or -1, shape (nodes,)
+    #: by claim, the index of its volume on each node or -1, shape (nodes,)
     choices: list[Rows]
-    #: nodes where every claim gets a volume or can have one made, shape (nodes,)
+    #: nodes where every claim is matched or can be provisioned, shape (nodes,)
     satisfied: Mask
-    #: nodes where none is refused for want of storage, shape (nodes,)
-    spacious: Mask
-    #: nodes for which none was refused a moment ago, shape (nodes,)
-    welcome: Mask
+    #: nodes with enough storage capacity for all claims, shape (nodes,); None for all
+    spacious: Mask | None = None
+    #: nodes where no claim was refused recently, shape (nodes,); None for all
+    welcome: Mask | None = None
 
 
 @dataclass(slots=True)
 class _Given:
-    """What a claim gets in this session."""
+    """The match of a claim in this session."""
 
     claim: PersistentVolumeClaim
-    #: None where one is made for the node
+    #: None if the volume is to be provisioned
     volume: PersistentVolume | None
     node: int
-    #: rows of the pods that got a place with it
+    #: rows of the placed pods that use it
     users: set[int] = field(default_factory=set)
 
 
@@ -87,13 +87,15 @@ class VolumeBinding:
         self._storage = storage
         self._volumes = volumes
         self._capacity = capacity
-        #: what is reserved in this session, by the claim's key
+        #: unbound claims, by class of pods
+        self._unbound_of: dict[int, list[PersistentVolumeClaim]] = {}
+        #: matches of this session, by the claim's key
         self._given: dict[str, _Given] = {}
-        #: of the free volumes of each class those that are not taken, shape (volumes,)
+        #: by class, the free volumes that are not matched, shape (volumes,)
         self._left: dict[str, Mask] = {}
-        #: keys of the claims that wait for each pod that got a place
+        #: by placed pod, the keys of its unbound claims
         self._waiting: dict[int, list[str]] = {}
-        #: the last answer while nothing was taken or given back: who gets a node was just asked about
+        #: the last answer, reused for the node that is chosen next
         self._last: tuple[list[PersistentVolumeClaim], Bindings] | None = None
 
     def filters(self, pod: PodRecord) -> Filters:
@@ -112,16 +114,18 @@ class VolumeBinding:
         unbound = self._unbound(pod)
         if unbound:
             bindings = self._bindings(unbound)
-            yield _REFUSED, bindings.welcome
+            if bindings.welcome is not None:
+                yield _REFUSED, bindings.welcome
             yield _NOTHING_TO_BIND, bindings.satisfied
-            yield _NO_SPACE, bindings.spacious
+            if bindings.spacious is not None:
+                yield _NO_SPACE, bindings.spacious
 
     def waits_for_consumer(self, pod: PodRecord) -> bool:
-        """Whether placing the pod binds claims."""
+        """Whether placing the pod matches claims."""
         return bool(pod.pod_class.claims) and bool(self._unbound(pod))
 
     def assume(self, pod: PodRecord, node: int) -> None:
-        """Take for a pod what its claims would get on a node."""
+        """Match a pod's claims on its node."""
         unbound = self._unbound(pod)
         if not unbound:
             return
@@ -137,7 +141,7 @@ class VolumeBinding:
         self._last = None
 
     def forget(self, pod: PodRecord) -> None:
-        """Give back what was taken for a pod, unless others share it."""
+        """Undo the match of a pod's claims, unless other pods share them."""
         for key in self._waiting.pop(pod.row, ()):
             given = self._given[key]
             given.users.discard(pod.row)
@@ -146,7 +150,7 @@ class VolumeBinding:
         self._last = None
 
     def uses(self, pod: PodRecord, within: float) -> list[VolumeUse]:
-        """The claims that are to be bound before a pod that got a node, in seconds."""
+        """The claims to bind before a placed pod, with a timeout in seconds."""
         return [self._use(self._given[key], within) for key in self._waiting.get(pod.row, ())]
 
     def _use(self, given: _Given, within: float) -> VolumeUse:
@@ -155,7 +159,7 @@ class VolumeBinding:
         return VolumeUse(metadata.namespace or "default", metadata.name, metadata.uid or "", name, within)
 
     def _mark(self, given: _Given, *, left: bool) -> None:
-        """Note what a claim takes, or gives back."""
+        """Record or undo the match of a claim."""
         volume, claim = given.volume, given.claim
         if volume is None:
             self._capacity.promise(claim.storage_class, given.node, -claim.requested if left else claim.requested)
@@ -175,9 +179,13 @@ class VolumeBinding:
         return claims_of(pod, self._storage)
 
     def _unbound(self, pod: PodRecord) -> list[PersistentVolumeClaim]:
-        """The claims that wait for this pod, the smallest first."""
-        waiting = [claim for claim in self._claims(pod) if not claim.bound]
-        return sorted(waiting, key=lambda claim: claim.requested) if len(waiting) > 1 else waiting
+        """The unbound claims of a pod, smallest first."""
+        waiting = self._unbound_of.get(pod.pod_class.id)
+        if waiting is None:
+            waiting = [claim for claim in self._claims(pod) if not claim.bound]
+            waiting.sort(key=lambda claim: claim.requested)
+            self._unbound_of[pod.pod_class.id] = waiting
+        return waiting
 
     def _obstacle(self, pod: PodRecord) -> str | None:
         """Why no node at all can serve the pod's claims."""
@@ -207,13 +215,13 @@ class VolumeBinding:
         return np.where(self._csi_nodes().migrated(plugin, self._facts), by_driver, found)
 
     def _bindings(self, claims: list[PersistentVolumeClaim]) -> Bindings:
-        """What claims would get now on each node."""
+        """The current match of claims on each node."""
         if self._last is None or self._last[0] != claims:
             self._last = claims, self._bound_now(claims)
         return self._last[1]
 
     def _bound_now(self, claims: list[PersistentVolumeClaim]) -> Bindings:
-        out = Bindings(claims, [], [], *(np.ones(len(self._facts), np.bool_) for _ in range(3)))
+        out = Bindings(claims, [], [], np.ones(len(self._facts), np.bool_))
         for claim in claims:
             selected = self._selected(claim)
             volumes, choice = ((), self._nothing) if selected is not None else self._choice(claim, out)
@@ -222,22 +230,24 @@ class VolumeBinding:
             out.satisfied &= (choice >= 0) | self._can_make(claim)
             space = self._space(claim)
             if space is not None:
-                out.spacious &= ~out.satisfied | (choice >= 0) | space
+                space = ~out.satisfied | (choice >= 0) | space
+                out.spacious = space if out.spacious is None else out.spacious & space
             for name in claim.refused_on:
-                out.welcome &= ~self._only(name)
+                others = ~self._only(name)
+                out.welcome = others if out.welcome is None else out.welcome & others
             out.volumes.append(volumes)
             out.choices.append(choice)
         return out
 
     def _selected(self, claim: PersistentVolumeClaim) -> str | None:
-        """The node for which a claim's volume is or will be made; None when it is open whether and where."""
+        """The node that a claim's volume is provisioned for; None if there is none yet."""
         given = self._given.get(claim.key)
         if given is not None:
             return self._facts.records[given.node].name if given.volume is None else None
         return claim.selected_node
 
     def _choice(self, claim: PersistentVolumeClaim, earlier: Bindings) -> tuple[Sequence[PersistentVolume], Rows]:
-        """The volumes for a claim, and the best of them on each node that earlier claims of the pod leave."""
+        """The volumes for a claim, and the best of them on each node that is left by the pod's earlier claims."""
         own = self._own_volume(claim)
         if own is not None:
             choice = self._nothing.copy()
@@ -252,7 +262,7 @@ class VolumeBinding:
         return free.volumes, reach(free, claim.storage_class, self._facts).first(wanted, taken)
 
     def _own_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """The volume that is reserved for a claim, or was taken for it before; it gets no other one."""
+        """The volume that refers to a claim or was matched with it before, the only one that it can get."""
         given = self._given.get(claim.key)
         own = self._volumes.reserved(claim, self._storage)
         if given is not None and given.volume is not None:
@@ -261,18 +271,18 @@ class VolumeBinding:
 
     @cached_property
     def _nothing(self) -> Rows:
-        """The choice where no node reaches a volume; it must not be changed."""
+        """The match where no node can access a volume; it must not be changed."""
         return read_only(np.full(len(self._facts), -1, np.intp))
 
     def _can_make(self, claim: PersistentVolumeClaim) -> Mask:
-        """Nodes for which the claim's class can make a volume."""
+        """Nodes that the claim's class can provision a volume for."""
         storage_class = self._storage.storage_class(claim.storage_class)
         if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
             return np.zeros(len(self._facts), np.bool_)
         return _allowed(storage_class, self._facts)
 
     def _space(self, claim: PersistentVolumeClaim) -> Mask | None:
-        """Nodes for which there is enough storage for a claim; None for all, or when it has its share already."""
+        """Nodes with enough storage capacity for a claim; None for all, or if the claim has been counted."""
         storage_class = self._storage.storage_class(claim.storage_class)
         if storage_class is None or claim.key in self._given:
             return None
@@ -286,14 +296,14 @@ class VolumeBinding:
 
 
 def zone_filters(pod: PodRecord, facts: NodeFacts, storage: Storage) -> Filters:
-    """Bound volumes that carry zone or region labels are used in that zone only; nodes without such labels pass.
+    """Volumes with zone or region labels are used in that zone only; nodes without such labels pass.
 
-    As in kube-scheduler this is not asked of ephemeral volumes.
+    As in kube-scheduler, claims of ephemeral volumes are not checked.
     """
-    for name in pod.pod_class.claims:
+    names = pod.pod_class.claims
+    for name, claim in zip(names, storage.claims(pod.namespace, names), strict=True):
         if name in pod.pod_class.ephemeral_claims:
             continue
-        claim = storage.claim(pod.namespace, name)
         obstacle, volume = _bound_volume(name, claim, storage)
         if obstacle is not None:
             yield Anywhere(obstacle), np.zeros(len(facts), np.bool_)
@@ -313,7 +323,7 @@ def _outside_of_zones(facts: NodeFacts) -> Mask:
 def _bound_volume(
     name: str, claim: PersistentVolumeClaim | None, storage: Storage
 ) -> tuple[str | None, PersistentVolume | None]:
-    """The volume of a claim or what is wrong with it; neither while the claim waits for its first consumer."""
+    """The volume of a claim or its problem; neither while the claim waits for its first consumer."""
     if claim is None:
         return f'persistentvolumeclaim "{name}" not found', None
     if claim.spec.volume_name:
@@ -328,7 +338,7 @@ def _bound_volume(
 
 
 def _in_zone(key: str, zones: frozenset[str], facts: NodeFacts) -> Mask:
-    """Nodes whose label, or its current name where the old one is missing, has one of the values."""
+    """Nodes with a label, or its current name if the old one is missing, that has one of the values."""
     current = Requirement(_ZONE_LABELS[key], "In", zones).mask(facts)
     labelled = facts.label(key) >= 0
     return np.where(labelled, Requirement(key, "In", zones).mask(facts), current)

@@ -1,4 +1,4 @@
-"""The shell on a cluster: watch events go into the state, decisions go out to the API server."""
+"""The service on a cluster: watch events go into the state, decisions go out to the API server."""
 
 from stromboli.live.observer import Observer
 from stromboli.live.service import Decider, Result, Service

@@ -1,4 +1,4 @@
-"""Who asks, and what he may read: the API server's own answers, by TokenReview and SubjectAccessReview."""
+"""Authentication and authorization of callers, by the API server's TokenReview and SubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stromboli.live.client import Kube
 
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: seconds for which an answer is remembered, and how many are
+#: seconds for which an answer is cached, and the capacity of the cache
 _REMEMBERED = 10.0
 _MOST = 1_000
 
@@ -23,7 +23,7 @@ _Question: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom a token belongs to."""
+    """The user that a token belongs to."""
 
     name: str
     uid: str
@@ -37,11 +37,11 @@ class AccessReviews:
     def __init__(self, kube: Kube, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube = kube
         self._clock = clock
-        #: the time of each answer, the oldest first
+        #: the time of each answer, oldest first
         self._answers: dict[_Question, tuple[float, Any]] = {}
 
     async def user(self, token: str) -> User | None:
-        """Whom a token belongs to; None when it is not valid. The token itself is not kept."""
+        """The user that a token belongs to; None for an invalid token. The token itself is not stored."""
         question = ("token", hashlib.sha256(token.encode()).digest())
         known = self._recall(question)
         if known is not None:
@@ -53,7 +53,7 @@ class AccessReviews:
         return user
 
     async def may(self, user: User, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-        """Whether somebody may do something with a kind, in a namespace or, without one, everywhere."""
+        """Whether a user may use a verb on a resource in a namespace, or cluster-wide without one."""
         question = (user, verb, group, resource, namespace)
         known = self._recall(question)
         if known is not None:

@@ -1,14 +1,16 @@
 """Carries out bindings.
 
-A binding is assumed in the state when it is submitted here. It ends in one of three ways: the pod's watch event
-confirms it; the API server refuses it and it is taken back; or neither happens for a while, and the pod is looked up.
-As long as that cannot be done the pod keeps its room: it may be bound.
-Bindings leave in the order in which they were decided, so the pods of a gang leave together. One that no longer stands
-when it would be sent, because its pod or node is not what it was or another replica may lead, takes with it what was
-decided with it and is not sent yet. For pods that kube-scheduler binds, a binding is assumed and expected, but not
-sent; kube-scheduler is called back for it.
-The pods of a job of which something has to be reserved first, such as devices and volumes, are bound when all of that
-is done. If some of it fails, all of them are decided anew.
+A submitted binding is assumed in the state. The pod's watch event confirms it, or the API server refuses it and the
+assumption is dropped, or neither happens for a while and the pod is read. While its outcome is unknown, a pod keeps its
+resources: it may be bound.
+
+Bindings are sent in the order of their decisions, so the pods of a gang are sent together. A binding lapses if its pod
+or node has changed or another replica may lead by the time it would be sent; the unsent bindings of the same job lapse
+with it.
+
+A pod that kube-scheduler binds is assumed and expected, but not sent; kube-scheduler is made to ask about it again. A
+job with devices or volumes to reserve is bound after all reservations succeeded. If one fails, the whole job is decided
+anew.
 """
 
 from __future__ import annotations
@@ -35,36 +37,37 @@ from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
 from stromboli.live.recall import Recall
 from stromboli.live.reserving import LATE, NotReservedError, Reservations
+from stromboli.live.settings import Settings
 from stromboli.live.workers import run_workers
 from stromboli.state.snapshot import Snapshot
 
 log = Logger(__name__)
 
 _SWEEP = 1.0
-#: between two looks at a binding of which the API server does not say what became of it
+#: seconds between two reads of a pod whose binding has an unknown outcome
 _LOOK_AGAIN = 1.0
 _HOLD = (0.2, 60.0)
 
 
 @dataclass(slots=True)
 class _Round:
-    """Bindings of one job that were submitted together: one Event tells of all of them."""
+    """Bindings of one job that were submitted together, reported by one Event."""
 
     about: Reference
-    #: the number of the session that decided them, `NAMESPACE/NAME` of their PodGroup, and its queue
+    #: number of the session that decided them, `NAMESPACE/NAME` of the PodGroup, and its queue
     session: int
     job: str
     queue: str
     #: when they were submitted
     began: float
-    #: those that were not sent, by pod key, and what their nodes were like
+    #: bindings not sent yet, by pod key, with the terms of their nodes at submission
     unsent: dict[str, tuple[Bind, object]] = field(default_factory=dict)
     sending: int = 0
     bound: list[Bind] = field(default_factory=list)
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Whose they are, for the log."""
+        """Fields that identify the job in the log."""
         return {"job": self.job, "queue": self.queue, "session": self.session}
 
 
@@ -79,13 +82,9 @@ class Binder:
         recall: Recall,
         reservations: Sequence[Reservations],
         observer: Observer,
-        *,
-        workers: int,
-        rate: float,
-        assume_timeout: float,
-        pod_events: bool,
+        settings: Settings,
     ) -> None:
-        """`reservations` are made in this order. With `pod_events` each binding is told by an Event of its own."""
+        """`kube` has connections of its own. `reservations` are made in this order."""
         self._kube = kube
         self._mirror = mirror
         self._state = mirror.state
@@ -93,13 +92,13 @@ class Binder:
         self._recall = recall
         self._reservations = reservations
         self._observer = observer
-        self._workers = workers
-        self._bucket = TokenBucket(rate)
-        self._assume_timeout = assume_timeout
-        self._pod_events = pod_events
+        self._workers = settings.bind_connections
+        self._bucket = TokenBucket(settings.binds_per_second)
+        self._assume_timeout = settings.assume_timeout
+        self._pod_events = settings.pod_events
         self._queue: asyncio.Queue[tuple[str, _Round]] = asyncio.Queue()
         self._preparing: asyncio.Queue[_Round] = asyncio.Queue()
-        #: bindings that were accepted but not yet seen, and when to look them up, by pod key
+        #: bindings that were accepted but not yet watched, and when to read their pods, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}
         #: pods whose binding was refused, and until when they are held back
         self._held: dict[str, tuple[float, Backoff]] = {}
@@ -107,9 +106,9 @@ class Binder:
         mirror.listen("Pod", self._pod_changed)
 
     def submit(self, binds: Sequence[Bind], snapshot: Snapshot, session: int = 0) -> None:
-        """Assume the bindings that still stand since the snapshot that they were decided on, and send them.
+        """Assume and send the bindings that are still valid since their snapshot.
 
-        `session` is the number of the one that decided them.
+        `session` is the number of the session that decided them.
         """
         valid, stale = still_valid(binds, snapshot, self._state, self._is_held)
         rounds: dict[Reference, _Round] = {}
@@ -142,7 +141,7 @@ class Binder:
 
     @property
     def waiting(self) -> int:
-        """How many bindings have not been sent."""
+        """The number of unsent bindings."""
         return self._queue.qsize()
 
     def _enqueue(self, of_job: _Round) -> None:
@@ -150,12 +149,12 @@ class Binder:
             self._queue.put_nowait((key, of_job))
 
     async def _prepare(self, tasks: asyncio.TaskGroup) -> None:
-        """Have what the pods of jobs use reserved. That can take minutes, in which nobody waits for another."""
+        """Reserve for one job after another, without one job waiting for another; a reservation can take minutes."""
         while True:
             tasks.create_task(self._reserve_for(await self._preparing.get()), name="binder-reserves")
 
     async def _reserve_for(self, of_job: _Round) -> None:
-        """Have what the pods of one job use reserved, and then have the pods bound."""
+        """Reserve devices and volumes for the pods of one job, then have the pods bound."""
         binds = [(bind, partial(self._stands, bind, node)) for bind, node in of_job.unsent.values()]
         what = ""
         try:
@@ -165,12 +164,12 @@ class Binder:
         except NotReservedError as error:
             bind = error.bind
             if not isinstance(error.cause, VolumeRefusedError):
-                # Of a node where no volume is made sessions know.
+                # Sessions already avoid a node on which no volume was provisioned.
                 self._hold(bind.key)
             self._drop(of_job, [each for each, _ in binds], error)
             of_job.unsent.clear()
             log.recurring(f"{what} not reserved", error, pod=bind.key, node=bind.node, **of_job.origin)
-            self._tell_of_failure(bind, f"its {what} were not reserved: {error}")
+            self._tell_of_failure(bind, f"its {what} could not be reserved: {error}")
         else:
             self._enqueue(of_job)
 
@@ -195,12 +194,12 @@ class Binder:
             self._announce(of_job)
 
     def _stands(self, bind: Bind, node: object) -> bool:
-        """Whether a pod still waits for its binding, and its node is what it was when that was submitted."""
+        """Whether a pod still waits for its binding, on a node that has not changed since the binding was submitted."""
         assumed = self._state.assumed.get(bind.key) == bind.node
         return assumed and node is not None and node_terms(self._state.nodes.record(bind.node)) == node
 
     def _drop(self, of_job: _Round, binds: Sequence[Bind], why: NotSentError | NotReservedError) -> None:
-        """Bindings that were not sent are decided anew, together."""
+        """Drop the unsent bindings of a job, which the next session decides anew."""
         for bind in binds:
             self._forget(bind)
         for bind in binds:
@@ -210,7 +209,7 @@ class Binder:
         self._mirror.changed()
 
     def _announce(self, of_job: _Round) -> None:
-        """Tell of bindings that belong together."""
+        """Emit the Events of bindings that were submitted together."""
         took = time.perf_counter() - of_job.began
         log.debug("bound", pods=len(of_job.bound), seconds=f"{took:.6f}", **of_job.origin)
         self._observer.bind_batch(of_job.session, of_job.job, of_job.queue, len(of_job.bound), took)
@@ -224,7 +223,7 @@ class Binder:
             self._events.emit(of_job.about, "Normal", "Scheduled", note, "Binding")
 
     async def _bind(self, of_job: _Round, bind: Bind, wanted: Callable[[], bool]) -> bool:
-        """Send a binding; returns whether the API server took it. Raises NotSentError."""
+        """Send a binding; returns whether the API server accepted it. Raises NotSentError."""
         key, started = bind.key, time.perf_counter()
         path = f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}/binding"
         try:
@@ -246,7 +245,7 @@ class Binder:
         return result == "bound"
 
     def _round(self, bind: Bind, rounds: dict[Reference, _Round], session: int) -> _Round:
-        """That of its PodGroup, of which an Event tells; one of its own when it has none."""
+        """The reference to a pod's PodGroup, which the Event is about, or to the pod itself when it has none."""
         record = self._state.record(bind.key)
         pod_group = self._state.pod_group(record.job) if record else None
         about = about_pod(bind) if pod_group is None else about_pod_group(pod_group)
@@ -257,16 +256,16 @@ class Binder:
         return found
 
     def _expect(self, bind: Bind, within: float | None = None) -> None:
-        """The pod's watch event should show the binding before long; otherwise it is looked up."""
+        """Expect the pod's watch event; after a timeout the pod is read."""
         self._unconfirmed[bind.key] = (time.monotonic() + (within or self._assume_timeout), bind)
 
     def _is_bound_elsewhere(self, bind: Bind) -> bool:
-        """Whether kube-scheduler binds the pod: it learns through its extender to which node."""
+        """Whether kube-scheduler binds the pod and learns of its node through the extender."""
         record = self._state.record(bind.key)
         return record is not None and record.scheduler_name in self._state.extender_scheduler_names
 
     async def _take_back(self, of_job: _Round, bind: Bind, why: str, late: float) -> None:
-        """The binding did not happen, or so it seems: see what the API server has.
+        """The binding failed, or seems to have: check against the API server.
 
         A request without an answer can still arrive for `late` seconds.
         """
@@ -282,12 +281,12 @@ class Binder:
         self._tell_of_failure(bind, why)
 
     def _release(self, bind: Bind, after: float = 0.0) -> None:
-        """What was reserved for a pod is given back."""
+        """Release the reservations of a pod."""
         for each in self._reservations:
             each.release(bind, after)
 
     def _hold(self, key: str) -> None:
-        """Leave a pod alone for a while, each time longer."""
+        """Hold a pod back, each time for longer."""
         _, backoff = self._held.get(key) or (0.0, Backoff(*_HOLD))
         self._held[key] = (time.monotonic() + backoff.delay(), backoff)
 
@@ -296,10 +295,9 @@ class Binder:
         self._events.emit(about_pod(bind), "Warning", "FailedBinding", message, "Binding")
 
     async def _look_up(self, bind: Bind) -> bool | None:
-        """Whether a pod is bound where it should be, None when the API server does not answer.
+        """Whether a pod is bound to the intended node; None when the API server does not answer.
 
-        The state takes the pod as it is found. But what a watch told of it meanwhile is newer, or is followed by what
-        is newer.
+        The state is updated with the pod as read, unless a watch has delivered something newer.
         """
         key, before = bind.key, self._state.record(bind.key)
         try:
@@ -330,12 +328,12 @@ class Binder:
         return bound
 
     def _forget(self, bind: Bind) -> None:
-        """The pod is no longer assumed to be where it was to be bound."""
+        """Drop the assumption that a pod is on its intended node."""
         if self._state.assumed.get(bind.key) == bind.node:
             self._state.forget(bind.key)
 
     async def _sweep(self) -> None:
-        """Look up bindings that nobody confirmed."""
+        """Read the pods of bindings that were not confirmed in time."""
         while True:
             await asyncio.sleep(_SWEEP)
             now = time.monotonic()
@@ -351,7 +349,7 @@ class Binder:
         key = bind.key
         self._observer.bind_result("unconfirmed", self._assume_timeout)
         if self._is_bound_elsewhere(bind):
-            # kube-scheduler did not come back for it yet. What it is told then is decided anew.
+            # kube-scheduler has not asked about it. The next question is answered by a new decision.
             self._state.forget(key)
             self._mirror.changed()
         else:
@@ -360,7 +358,9 @@ class Binder:
                 self._expect(bind, _LOOK_AGAIN)
             elif not confirmed:
                 self._release(bind, LATE)
-            found = {True: "it is bound", False: "it is not bound", None: "nobody answers"}[confirmed]
+            found = {True: "the pod is bound", False: "the pod is not bound", None: "the API server does not answer"}[
+                confirmed
+            ]
             log.recurring("binding not confirmed", found, pod=key, node=bind.node)
 
     def _is_held(self, key: str) -> bool:

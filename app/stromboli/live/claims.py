@@ -1,16 +1,16 @@
-"""Reserves resource claims for pods before they are bound, and releases those whose pods are not bound after all.
+"""Reserves the ResourceClaims of pods before the pods are bound, and releases the claims of pods that are not bound.
 
-A claim is written as kube-scheduler writes it: first the finalizer, then the allocation together with the reservation,
-each on the version that was read; where somebody else was faster, it is read anew and looked at again. While that goes
-on sessions see the claim as it will be, and what the watch tells late does not take that back.
+A claim is written as kube-scheduler writes it: the finalizer first, then allocation and reservation together, each on
+the version that was read. After a conflict the claim is read and checked again. Meanwhile sessions see the claim as it
+will be, whatever the watch reports late.
 
-A claim that is reserved for a pod of ours which has no node and is getting none holds devices for nobody. So it is
-released: at once when we gave up the binding, and after a while when a former leader left it, whose requests may still
-be on their way. Until then a session may use it as it is.
+A claim that is reserved for a pod of ours which is getting no node holds devices in vain, and is released: at once when
+we gave up the binding, and after a delay when a former leader left it, whose requests may still arrive. Until then
+sessions may use it as it is.
 
-A claim for the extended resources of a pod is created first, and deleted where others are released; the pod's status
-says which containers have which of its devices. Where devices have to be made ready after they were allocated, pods are
-bound when all of their conditions hold. Where one fails, or that takes too long, the devices are given back.
+The claim for a pod's extended resources is created first and deleted instead of released; the pod's status says which
+containers get which of its devices. Where devices have binding conditions, pods are bound once all conditions are true;
+the claim is deallocated when one fails or a time limit passes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,13 +37,12 @@ from stromboli.kube.dra.reservation import StaleClaimError
 from stromboli.live.client import MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.reserver import Reserver, Step
 from stromboli.live.reserving import (
-    FAILURES,
     LATE,
     NotReservedError,
     Object,
     Release,
-    Releases,
     Wanted,
     WrittenObjects,
 )
@@ -51,71 +50,59 @@ from stromboli.live.reserving import (
 log = Logger(__name__)
 
 KIND = "ResourceClaim"
-#: seconds between two looks at devices that are made ready, whatever is told meanwhile
+#: seconds between two checks of binding conditions while nothing changes
 _LOOK = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Release(Release):
-    """A reservation that is to be taken back."""
+    """A reservation to release."""
 
+    #: the uid of the pod
     uid: str
 
 
-class Claims:
+class Claims(Reserver[ClaimUse, _Release]):
     """Writes claims over the binder's connections, at a bounded rate."""
 
+    kind = KIND
     what = "resource claims"
 
     def __init__(self, kube: Kube, mirror: Mirror, place: Callable[[], str], *, workers: int, rate: float) -> None:
-        """`place` says where claims are, such as `/apis/resource.k8s.io/v1/resourceclaims`."""
+        """`place` is the API path of claims, such as `/apis/resource.k8s.io/v1/resourceclaims`."""
+        super().__init__(mirror, "claim", workers)
         self._kube = kube
-        self._state = mirror.state
-        self._limit = asyncio.Semaphore(workers)
         self._claims = WrittenObjects(kube, mirror, KIND, place, self._shown, self._claim_changed, rate=rate)
-        #: uses that are being written, by key of the claim and uid of the pod
-        self._promised: dict[str, dict[str, tuple[Bind, ClaimUse]]] = {}
-        self._releases = Releases("claim", self._release, mirror, workers)
-        self._running = False
-        #: set when a claim, a pod or a node changes, for each job that waits for devices to be made ready
-        self._news: set[asyncio.Event] = set()
         mirror.listen("Pod", self._pod_changed)
-        mirror.listen("Node", lambda *_: self._tell_of_news())
 
     # -- reserving ---------------------------------------------------------------------------------------------------
 
-    def promise(self, bind: Bind) -> None:
-        """From now on the claims of a pod count as what was decided about them."""
-        for use in bind.claims:
-            if use.manifest is not None:
-                self._claims.plan(use.key, dict(use.manifest))
-            self._claims.hold(use.key)
-            self._promised.setdefault(use.key, {})[bind.uid] = (bind, use)
-            self._claims.show(use.key)
+    def _uses(self, bind: Bind) -> Sequence[ClaimUse]:
+        return bind.claims
+
+    def _hold(self, use: ClaimUse) -> None:
+        if use.manifest is not None:
+            self._claims.plan(use.key, dict(use.manifest))
+        self._claims.hold(use.key)
+
+    def _show(self, use: ClaimUse) -> None:
+        self._claims.show(use.key)
 
     async def reserve(self, binds: Wanted) -> None:
-        """Reserve the claims of pods that belong together, each while it is still wanted. Raises NotReservedError.
+        """Reserve the claims of the pods of one job, each while it is still wanted. Raises NotReservedError.
 
-        What was reserved when the first of them failed is left as it is, to be released.
+        Claims that were reserved before the first failure are left to be released.
         """
-        failures: list[NotReservedError] = []
+        steps = self._steps(binds)
+        try:
+            await self._write_all(steps)
+        finally:
+            for bind, _ in binds:
+                self._forget(bind)
+        await self._are_ready([step for step in steps if _has_conditions(step.use.allocation)])
 
-        async def one(bind: Bind, wanted: Callable[[], bool]) -> None:
-            async with self._limit:
-                try:
-                    for use in bind.claims:
-                        await self._reserve(bind, use, lambda: not failures and wanted())
-                except FAILURES as error:
-                    failures.append(NotReservedError(bind, error))
-
-        await asyncio.gather(*(one(bind, wanted) for bind, wanted in binds))
-        for bind, _ in binds:
-            self._forget(bind)
-        if failures:
-            raise failures[0]
-        await self._are_ready(binds)
-
-    async def _reserve(self, bind: Bind, use: ClaimUse, wanted: Callable[[], bool]) -> None:
+    async def _write(self, step: Step[ClaimUse], wanted: Callable[[], bool]) -> None:
+        bind, use = step.bind, step.use
         if use.manifest is not None and self._claims.current(use.key) is None:
             await self._claims.create(use.key, self._body(use.manifest), wanted)
         try:
@@ -136,64 +123,49 @@ class Claims:
             return
         claim = await self._protect(use.key, claim, wanted)
         reserved = _stamped(reservation.reserved(claim, use, bind.name, bind.uid))
-        await self._write(use.key, reserved, "/status", wanted)
+        await self._put(use.key, reserved, "/status", wanted)
 
     async def _protect(self, key: str, claim: Object, wanted: Callable[[], bool]) -> Object:
-        """Add the finalizer of a claim that gets devices."""
+        """Add the finalizer to a claim that is being allocated."""
         finalizers = reservation.finalizers(claim, protected=True)
         if reservation.is_allocated(claim) or finalizers is None:
             return claim
-        return await self._write(key, _with_finalizers(claim, finalizers), "", wanted)
+        return await self._put(key, _with_finalizers(claim, finalizers), "", wanted)
 
     def _is_ours(self, use: ClaimUse) -> bool:
-        """Whether the devices of a use are promised to it, and not only seen by it."""
+        """Whether this process allocated the devices of a use, rather than found them allocated."""
         devices = reservation.devices(use.allocation)
-        promised = (other for _, other in self._promised.get(use.key, {}).values() if other.new)
+        promised = (each.use for each in self._promised.get(use.key, {}).values() if each.use.new)
         return any(reservation.devices(other.allocation) == devices for other in promised)
-
-    def _forget(self, bind: Bind) -> None:
-        """The claims of a pod count as they are."""
-        for use in bind.claims:
-            promised = self._promised.get(use.key, {})
-            promised.pop(bind.uid, None)
-            if not promised:
-                self._promised.pop(use.key, None)
-            self._claims.show(use.key)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _are_ready(self, binds: Wanted) -> None:
-        """Return when the devices of all claims are ready. Raises NotReservedError."""
-        left = [(bind, wanted, use) for bind, wanted in binds for use in bind.claims if _has_conditions(use.allocation)]
-        if not left:
-            return
-        deadline, news = time.time() + readiness.TIMEOUT, asyncio.Event()
-        self._news.add(news)
-        try:
-            while left:
+    async def _are_ready(self, left: Sequence[Step[ClaimUse]]) -> None:
+        """Return when the binding conditions of all claims are true. Raises NotReservedError."""
+        deadline = time.time() + readiness.TIMEOUT
+        with self._news.of(self._subjects(left)) as news:
+            while True:
                 news.clear()
-                left = [(bind, wanted, use) for bind, wanted, use in left if not self._is_ready(bind, use, wanted)]
+                left = [step for step in left if not self._is_ready(step)]
                 if not left:
                     return
                 if time.time() >= deadline:
-                    bind, _, use = left[0]
-                    late = f"resourceclaim {use.key}: its devices did not get ready in time"
-                    raise NotReservedError(bind, StaleClaimError(late))
+                    late = f"resourceclaim {left[0].use.key}: its devices did not become ready in time"
+                    raise NotReservedError(left[0].bind, StaleClaimError(late))
                 try:
                     async with asyncio.timeout(min(_LOOK, deadline - time.time())):
                         await news.wait()
                 except TimeoutError:
                     pass
-        finally:
-            self._news.discard(news)
 
-    def _is_ready(self, bind: Bind, use: ClaimUse, wanted: Callable[[], bool]) -> bool:
-        """Whether all devices of a claim are ready. Raises NotReservedError when they will not be."""
+    def _is_ready(self, step: Step[ClaimUse]) -> bool:
+        """Whether the binding conditions of a claim are true. Raises NotReservedError when they will not become so."""
+        bind, use = step.bind, step.use
         plain, problem = self._claims.current(use.key), None
-        if not wanted():
-            problem = "the pod or its node is not what it was"
+        if not step.wanted():
+            problem = "the pod or its node has changed"
         elif plain is None or not reservation.is_reserved(plain, bind.uid):
-            problem = f"resourceclaim {use.key} lost its devices in the meantime"
+            problem = f"resourceclaim {use.key} was deallocated in the meantime"
         else:
             claim = msgspec.convert(plain, ResourceClaim, strict=False)
             found = readiness.unusable(claim, time.time())
@@ -202,29 +174,18 @@ class Claims:
             problem = f"resourceclaim {use.key}: {found}"
         raise NotReservedError(bind, StaleClaimError(problem))
 
-    def _tell_of_news(self) -> None:
-        for news in self._news:
-            news.set()
-
     # -- releasing ---------------------------------------------------------------------------------------------------
 
-    def release(self, bind: Bind, after: float = 0.0) -> None:
-        """A pod is not bound: what was reserved for it is taken back, after some seconds if it is not by then."""
-        self._forget(bind)
-        for use in bind.claims:
-            self._releases.schedule(_Release(use.key, bind.key, bind.uid), after, leaving=not after)
-
-    def is_leaving(self, key: str) -> bool:
-        """Whether what was reserved for a pod is being taken back, so that it has to be decided anew."""
-        return self._releases.is_leaving(key)
+    def _release_of(self, bind: Bind, use: ClaimUse) -> _Release:
+        return _Release(use.key, bind.key, bind.uid)
 
     async def run(self) -> None:
-        """Release claims until cancelled. Pods and claims have to be known."""
+        """Release until cancelled. Pods and claims must have been listed."""
         self._running = True
         for key, claim in self._state.objects[KIND].items():
             self._look(key, claim)
             if reservation.finalizers(claim, protected=False) is not None and not _is_used(claim):
-                # Whoever was to allocate it came no further than that.
+                # A former leader added the finalizer and did not get to allocate.
                 self._releases.schedule(_Release(key, "", ""), LATE)
         await self._releases.run()
 
@@ -243,25 +204,25 @@ class Claims:
             await self._delete(item, claim)
             return
         if not item.pod and self._is_to_be_deallocated(item.object, claim):
-            claim = await self._write(item.object, reservation.deallocated(claim), "/status")
-            log.info("claim deallocated, since its devices do not get ready", claim=item.object)
+            claim = await self._put(item.object, reservation.deallocated(claim), "/status")
+            log.info("claim deallocated: its devices did not become ready", claim=item.object)
         if reservation.is_reserved(claim, item.uid):
-            claim = await self._write(item.object, reservation.released(claim, item.uid), "/status")
+            claim = await self._put(item.object, reservation.released(claim, item.uid), "/status")
             log.info("claim released", claim=item.object, pod=item.pod)
         await self._unprotect(item.object, claim)
 
     async def _delete(self, item: _Release, claim: Object) -> None:
-        """Delete the claim for the extended resources of a pod."""
+        """Delete the claim for a pod's extended resources."""
         finalizers = reservation.finalizers(claim, protected=False)
         if finalizers is not None:
-            claim = await self._write(item.object, _with_finalizers(claim, finalizers), "")
+            claim = await self._put(item.object, _with_finalizers(claim, finalizers), "")
         if not claim["metadata"].get("deletionTimestamp"):
             preconditions = {"preconditions": {"uid": claim["metadata"].get("uid")}}
             await self._claims.delete(item.object, msgspec.json.encode(preconditions))
         log.info("claim deleted", claim=item.object, pod=item.pod)
 
     def _is_to_be_deallocated(self, key: str, claim: Object) -> bool:
-        """Whether pods of ours wait for a claim that nobody uses, and of which the devices do not get ready."""
+        """Whether an unreserved claim, whose devices do not become ready, keeps pods of ours waiting."""
         if self._useless_from(claim) > time.time():
             return False
         pods = self._state.pods
@@ -272,7 +233,7 @@ class Claims:
         )
 
     def _useless_from(self, claim: Object) -> float:
-        """When a claim that nobody uses is of use to nobody, in seconds since the epoch; infinite for most."""
+        """When an unreserved claim's binding conditions time out, in seconds since the epoch; infinite without any."""
         status = claim.get("status") or {}
         if status.get("reservedFor") or not _has_conditions(status.get("allocation") or {}):
             return math.inf
@@ -283,18 +244,18 @@ class Claims:
         return math.inf if expires is None or readiness.is_ready(read) else expires
 
     async def _unprotect(self, key: str, claim: Object) -> None:
-        """Take away the finalizer of a claim that nobody gives devices."""
+        """Remove the finalizer of a claim that is neither allocated nor about to be."""
         finalizers = reservation.finalizers(claim, protected=False)
         if finalizers is not None and not _is_used(claim) and key not in self._promised:
-            await self._write(key, _with_finalizers(claim, finalizers), "")
+            await self._put(key, _with_finalizers(claim, finalizers), "")
 
     def _is_coming(self, key: str, uid: str) -> bool:
-        """Whether a pod has a node or is getting one."""
+        """Whether a pod is bound or is being bound."""
         record = self._state.record(key)
         return record is not None and record.uid == uid and bool(record.node_name or key in self._state.assumed)
 
     def _look(self, key: str, claim: Object) -> None:
-        """Mark what a claim holds for pods of ours that are getting no node."""
+        """Schedule the release of a claim's reservations for pods of ours that are not being bound."""
         for consumer in (claim.get("status") or {}).get("reservedFor") or ():
             pod = keys.key(key.partition("/")[0], consumer.get("name") or "")
             record = self._state.record(pod)
@@ -308,7 +269,7 @@ class Claims:
             self._releases.schedule(_Release(key, "", ""), max(0.0, useless - time.time()))
 
     def _look_at_owner(self, key: str, claim: Object) -> None:
-        """Mark a claim for the extended resources of a pod of ours that is getting no node."""
+        """Schedule the deletion of the claim for the extended resources of a pod of ours that is not being bound."""
         for owner in claim["metadata"].get("ownerReferences") or ():
             pod = keys.key(key.partition("/")[0], owner.get("name") or "")
             record = self._state.record(pod) if reservation.is_special_of(claim, owner.get("uid") or "") else None
@@ -317,15 +278,14 @@ class Claims:
             if record.scheduler_name in self._state.scheduler_names and not self._is_coming(pod, record.uid):
                 self._releases.schedule(_Release(key, pod, record.uid), LATE)
 
-    # -- what the API server has -------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------
 
     def _claim_changed(self, key: str, claim: Object | None) -> None:
-        self._tell_of_news()
+        self._news.changed(KIND, key)
         if claim is not None and self._running:
             self._look(key, claim)
 
     def _pod_changed(self, type: str, pod: Pod | str) -> None:
-        self._tell_of_news()
         if not self._running or isinstance(pod, str) or not pod.spec.resource_claims or pod.spec.node_name:
             return
         record = self._state.record(pod.metadata.key)
@@ -335,19 +295,20 @@ class Claims:
                 self._look(key, claim)
 
     def _shown(self, key: str, claim: Object) -> Object:
-        """A claim as what is promised of it will have changed it."""
-        for bind, use in self._promised.get(key, {}).values():
+        """A claim with its promises written."""
+        for promise in self._promised.get(key, {}).values():
+            bind, use = promise.bind, promise.use
             if not use.uid or use.uid == claim["metadata"].get("uid"):
                 claim = reservation.reserved(claim, use, bind.name, bind.uid)
         return claim
 
-    async def _write(
+    async def _put(
         self, key: str, claim: Object, subresource: str, wanted: Callable[[], bool] = lambda: True
     ) -> Object:
         return await self._claims.write("PUT", key, self._body(claim), subresource, wanted)
 
     def _body(self, claim: Mapping[str, Any]) -> bytes:
-        # What is listed does not say what it is.
+        # Items of a list come without apiVersion and kind.
         return msgspec.json.encode({**claim, "apiVersion": self._claims.api_version, "kind": KIND})
 
 
@@ -356,17 +317,17 @@ def _with_finalizers(claim: Object, finalizers: list[str]) -> Object:
 
 
 def _stamped(claim: Object) -> Object:
-    """The claim with the time of its allocation, as far as it has none."""
+    """The claim with the time of its allocation, unless it has one."""
     status = claim["status"]
     allocation = {"allocationTimestamp": timestamp(), **status["allocation"]}
     return {**claim, "status": {**status, "allocation": allocation}}
 
 
 def _has_conditions(allocation: Mapping[str, Any]) -> bool:
-    """Whether any device of an allocation has to be made ready."""
+    """Whether any device of an allocation has binding conditions."""
     return any(result.get("bindingConditions") for result in (allocation.get("devices") or {}).get("results") or ())
 
 
 def _is_used(claim: Object) -> bool:
-    """Whether a claim has devices, or is reserved for somebody."""
+    """Whether a claim is allocated or reserved for a consumer."""
     return reservation.is_allocated(claim) or bool((claim.get("status") or {}).get("reservedFor"))

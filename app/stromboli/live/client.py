@@ -1,7 +1,7 @@
-"""HTTP to the API server: credentials, requests, and errors that a caller can switch on.
+"""HTTP to the API server: credentials, requests, and typed errors.
 
-The official client reads kubeconfigs and service accounts, with all their ways to log in. Requests are made by
-aiohttp, and their bodies stay plain JSON.
+The official client reads kubeconfigs and service accounts, with all their login methods. Requests are made by aiohttp,
+and bodies stay plain JSON.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ Object: TypeAlias = dict[str, Any]
 """A manifest as decoded JSON."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-#: failures in which no answer came, or none that can be read
+#: failures without a readable answer
 CONNECTION_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError)
 
 _JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
-#: our name, and that of the field manager of what is written without naming one
+#: our user agent, also the default field manager of writes
 AGENT: Final = "stromboli"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _RETRIED: Final = frozenset((429, 500, 502, 503, 504))
 _TOKEN_PERIOD: Final = 60.0
 _RELOAD_PAUSE: Final = 5.0
-#: for the answer to a first attempt, in seconds; each next one is given twice as long, and the last as long as it takes
+#: timeout of the first attempt, in seconds; it doubles with each attempt, and the last has none
 _PATIENCE: Final = 3.0
-#: the longest time that a server can make us wait, in seconds
+#: upper bound in seconds on a server's Retry-After
 _LONGEST_WAIT: Final = 30.0
-#: how much of what a server says goes into an error
+#: length to which messages of a server are cut in errors
 _SHOWN: Final = 500
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """A time, by default now, as Kubernetes writes it."""
+    """A time, by default now, in Kubernetes' format."""
     return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class ApiError(StromboliError):
-    """The API server refused a request. `retry_after` is in seconds, None when it did not say."""
+    """The API server refused a request. `retry_after` is in seconds, None if the server gave none."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -80,37 +80,37 @@ class ApiError(StromboliError):
 
 
 def already_exists(error: ApiError) -> bool:
-    """Whether a creation was refused because the object is there; other conflicts have the same status."""
+    """Whether a creation was refused because the object exists; other conflicts have the same status."""
     return error.status == 409 and error.reason == "AlreadyExists"
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be the name of an object.
+    """Whether a text is a valid object name.
 
-    The API server takes any where an object names another, such as a way to somewhere else.
+    The API server does not validate references to objects, which may contain a path elsewhere.
     """
     return _NAME.fullmatch(text) is not None
 
 
 class NotSentError(StromboliError, ConnectionError):
-    """A request was held back: when its turn came, it was no longer wanted or no longer allowed."""
+    """A request was not sent: it was no longer wanted, or no longer allowed, when its turn came."""
 
 
 class CredentialsError(StromboliError):
-    """There is no way to log in, or it does not work."""
+    """There are no credentials, or they cannot be used."""
 
 
 class Credentials:
-    """Where the API server is and how to log in to it; makes HTTP sessions that always carry the latest token."""
+    """Address and credentials of the API server; its HTTP sessions always send the latest token."""
 
     def __init__(self, load: Callable[[], Configuration]) -> None:
-        """`load` reads the configuration anew each time; it may block. Raises CredentialsError, as `load` does."""
+        """`load` reads the configuration again each time and may block. Raises CredentialsError, as `load` does."""
         self._load = load
-        # Its annotations do not say what the loaders put into it.
+        # The annotations of the client's configuration do not match what its loaders store.
         self._config: Any = load()
         self.server: str = self._config.host.rstrip("/")
         if not self.server.startswith(("http://", "https://")):
-            raise CredentialsError(f"{self.server!r} is not the address of an API server (https://HOST:PORT)")
+            raise CredentialsError(f"{self.server!r} is not an API server URL (https://HOST:PORT)")
         try:
             self._tls = _tls_context(self._config) if self.server.startswith("https") else None
         except OSError as error:
@@ -121,20 +121,20 @@ class Credentials:
 
     @classmethod
     def load(cls, kubeconfig: Path | None = None, context: str | None = None) -> Credentials:
-        """From a kubeconfig if one is named here or in $KUBECONFIG, else the pod's account, else ~/.kube/config.
+        """From the kubeconfig named here or in $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
         Raises CredentialsError.
         """
         return cls(partial(_load, kubeconfig, context))
 
     def session(self, connections: int = 0) -> aiohttp.ClientSession:
-        """A new HTTP session; `connections` limits how many it opens at once, 0 does not."""
+        """A new HTTP session; `connections` limits its open connections, 0 means unlimited."""
         trace = aiohttp.TraceConfig()
         trace.on_request_start.append(self._authorize)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, ssl=self._tls or True),
             trace_configs=[trace] if self._authorization else [],
-            # The API server compresses long lists, at more cost than a cluster's own network has.
+            # The API server compresses long lists, which costs more than a cluster's own network.
             headers={"Accept": _JSON, "Accept-Encoding": "identity", "User-Agent": AGENT},
             timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
             read_bufsize=1 << 20,
@@ -142,9 +142,9 @@ class Credentials:
         )
 
     async def log_in_again(self) -> None:
-        """The token was refused: read everything again, in a thread, since that may run a login program.
+        """The token was refused: load the credentials again, in a thread, since that may run a login program.
 
-        Where that fails the old token is kept, and the API server goes on to refuse it.
+        If that fails the old token is kept, and requests continue to be refused.
         """
         async with self._reloading:
             if time.monotonic() - self._reloaded >= _RELOAD_PAUSE:
@@ -152,7 +152,7 @@ class Credentials:
                 await self._renew(self._load)
 
     async def keep_fresh(self) -> None:
-        """Follow tokens that rotate, until cancelled."""
+        """Follow rotated tokens until cancelled."""
         while True:
             await asyncio.sleep(_TOKEN_PERIOD)
             await self._renew(lambda: self._config)
@@ -183,18 +183,18 @@ def _load(kubeconfig: Path | None, context: str | None) -> Configuration:
             path = str(kubeconfig) if kubeconfig else None
             load_kube_config(path, context, config, persist_config=False)  # type: ignore[no-untyped-call]
     except Exception as error:
-        # The loaders check little: a file of the wrong shape is a TypeError or a KeyError of theirs.
+        # The loaders validate little: a malformed file raises a TypeError or KeyError in them.
         where = f"{kubeconfig or 'kubeconfig'}: {_in_one_line(error)}".rstrip(".")
-        raise CredentialsError(f"{where}; --kubeconfig and $KUBECONFIG name another") from error
+        raise CredentialsError(f"{where}; set --kubeconfig or $KUBECONFIG to use another") from error
     return config
 
 
 def _authorization(config: Any) -> str:
-    """The header; asking for the key also renews it when it is about to expire. Raises CredentialsError."""
+    """The Authorization header; expiring tokens are renewed first. Raises CredentialsError."""
     try:
         key: str = (config.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
     except Exception as error:
-        raise CredentialsError(f"the login was not renewed: {_in_one_line(error)}") from error
+        raise CredentialsError(f"the credentials were not renewed: {_in_one_line(error)}") from error
     scheme, _, token = key.rpartition(" ")
     return f"Bearer {token}" if scheme == "bearer" else key
 
@@ -215,7 +215,7 @@ class _ListMeta(Struct, rename="camel"):
 
 
 class Page(Struct):
-    """One page of a list; the items are left as they came."""
+    """One page of a list; the items are not decoded."""
 
     metadata: _ListMeta
     items: list[msgspec.Raw] | None = None
@@ -227,7 +227,7 @@ class Page(Struct):
 
 
 class Kube:
-    """Requests to one API server. Methods raise ApiError for refusals and CONNECTION_ERRORS for silence."""
+    """Requests to one API server. Methods raise ApiError for refusals and CONNECTION_ERRORS without an answer."""
 
     def __init__(self, credentials: Credentials, connections: int = 0) -> None:
         self.credentials = credentials
@@ -237,7 +237,7 @@ class Kube:
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        # Made by the first request: only then there is an event loop.
+        # Created by the first request, since there is no event loop before.
         return self.credentials.session(self._connections)
 
     async def close(self) -> None:
@@ -245,23 +245,23 @@ class Kube:
         await self._session.close()
 
     async def get(self, path: str) -> Object:
-        """The object, or whatever else is at the path."""
+        """Get the resource at a path."""
         return _decoded(await self.request("GET", path))
 
     async def create(self, path: str, manifest: Mapping[str, Any]) -> Object:
-        """Create an object in the collection at the path."""
+        """Create an object in the collection at a path."""
         return _decoded(await self.request("POST", path, msgspec.json.encode(manifest)))
 
     async def replace(self, path: str, manifest: Mapping[str, Any]) -> Object:
-        """Replace the object at the path."""
+        """Replace the object at a path."""
         return _decoded(await self.request("PUT", path, msgspec.json.encode(manifest)))
 
     async def patch(self, path: str, patch: Mapping[str, Any], content_type: str = MERGE_PATCH) -> Object:
-        """Change the object at the path."""
+        """Patch the object at a path."""
         return _decoded(await self.request("PATCH", path, msgspec.json.encode(patch), content_type))
 
     async def delete(self, path: str, options: Mapping[str, Any] | None = None) -> None:
-        """Delete the object at the path."""
+        """Delete the object at a path."""
         await self.request("DELETE", path, msgspec.json.encode(options) if options else None)
 
     async def pages(self, path: str, params: Mapping[str, str], limit: int = 500) -> AsyncIterator[Page]:
@@ -283,7 +283,7 @@ class Kube:
         content_type: str = _JSON,
         params: Mapping[str, str] | None = None,
     ) -> bytes:
-        """The body of the answer. After 401 it is tried once more with a new token."""
+        """The body of the answer. After a 401 the request is repeated once with a new token."""
         headers = {"Content-Type": content_type} if body is not None else None
         for attempt in (0, 1):
             async with self._session.request(
@@ -308,9 +308,9 @@ class Kube:
         *,
         wanted: Callable[[], bool] = lambda: True,
     ) -> bytes:
-        """A request that is repeated while the API server is overloaded, cannot be reached, or does not answer.
+        """A request that is retried while the API server is overloaded, unreachable or silent.
 
-        `wanted` is asked before each attempt. Raises NotSentError only when no attempt was made.
+        `wanted` is checked before each attempt. Raises NotSentError only if no attempt was made.
         """
         backoff, patience = Backoff(0.1, 5.0), _PATIENCE
         failure: Exception | None = None
@@ -335,25 +335,25 @@ class Kube:
             await asyncio.sleep(delay)
 
     def watch(self, path: str, params: Mapping[str, str], silence: float) -> Any:
-        """The open answer of a watch, as a context manager; it fails after `silence` seconds without a byte."""
+        """Context manager of an open watch; it fails after `silence` seconds without a byte."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         return self._session.get(self.server + path, params=params, timeout=timeout)
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> ApiError:
-    """The error that an answer with a status of 400 or more is."""
+    """The error for an answer with a status of 400 or more."""
     try:
         body = msgspec.json.decode(content)
     except msgspec.DecodeError:
         body = None
     if not isinstance(body, dict):
-        # What a proxy on the way says is no Status.
+        # A proxy's error page is not a Status.
         body = {"message": content[:200].decode(errors="replace")}
     return status_error({**body, "code": status}, headers.get("Retry-After"))
 
 
 def status_error(status: object, retry_after: object = None) -> ApiError:
-    """The error that a `Status` object stands for, as far as it is one; `retry_after` outweighs what it says."""
+    """The error for a `Status` object, as far as it is one; `retry_after` takes precedence over the object's."""
     fields = status if isinstance(status, dict) else {}
     code, details = fields.get("code"), fields.get("details")
     if retry_after is None and isinstance(details, dict):
@@ -363,7 +363,7 @@ def status_error(status: object, retry_after: object = None) -> ApiError:
 
 
 def _seconds(asked: object) -> float | None:
-    """How long a server asks to wait, at most _LONGEST_WAIT; None when it says nothing that makes sense."""
+    """The Retry-After of an answer in seconds, at most _LONGEST_WAIT; None if absent or invalid."""
     try:
         seconds = float(asked)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -374,7 +374,7 @@ def _seconds(asked: object) -> float | None:
 
 
 def _seconds_until(date: object) -> float:
-    """The seconds until an HTTP date, NaN when it is none."""
+    """Seconds until an HTTP date, NaN if it is invalid."""
     try:
         moment = parsedate_to_datetime(str(date))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time.time()

@@ -1,4 +1,4 @@
-"""Whether the API server answers, asked from time to time: watches may be silent for minutes while all is well."""
+"""Asks the API server regularly whether it is ready: a silent watch does not prove that the connection is dead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stromboli.live.logs import Logger
 
 log = Logger(__name__)
 
-#: seconds between two questions, and until an answer is given up
+#: seconds between two requests, and their timeout
 _PERIOD = 5.0
 
 
@@ -22,7 +22,7 @@ class Contact:
         self._kube = kube
         self._clock = clock
         self._answered = clock()
-        self._problem = "it was not asked yet"
+        self._problem = "no request was sent yet"
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -32,7 +32,7 @@ class Contact:
                     await self._kube.request("GET", "/readyz")
                 self._answered = self._clock()
             except ApiError as error:
-                # Whoever may not ask, or asks a proxy that does not know this path, was answered.
+                # A 403, or a 404 from a proxy that does not know the path, is an answer too.
                 if error.status < 500:
                     self._answered = self._clock()
                 else:
@@ -42,10 +42,10 @@ class Contact:
             await asyncio.sleep(_PERIOD)
 
     def trouble(self, patience: float) -> str:
-        """What is wrong when there was no answer for `patience` seconds, else nothing."""
+        """The problem if there was no answer for `patience` seconds, else empty."""
         silent = self._clock() - self._answered
         return "" if silent < patience else f"API server: no answer for {silent:.0f} s: {self._problem}"
 
     def _failed(self, error: Exception) -> None:
         self._problem = str(error) or repr(error)
-        log.recurring("API server is not ready", self._problem)
+        log.recurring("the API server is not ready", self._problem)

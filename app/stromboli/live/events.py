@@ -1,4 +1,4 @@
-"""Kubernetes Events: told once, at a bounded rate, and dropped rather than waited for."""
+"""Kubernetes Events, emitted once, at a bounded rate, and dropped when there are too many."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ log = Logger(__name__)
 
 _CAPACITY = 2_000
 _REMEMBERED = 20_000
-#: an unchanged situation is told again after this many seconds
+#: an unchanged Event is emitted again after this many seconds
 _REPEAT = 600.0
-#: in bytes; the API server refuses a longer one
+#: in bytes; the API server rejects longer notes
 _LONGEST_NOTE = 1_024
 _WORKERS = 4
 
@@ -44,7 +44,7 @@ class Reference:
 
 
 class _Pod(Protocol):
-    """Whatever names a pod."""
+    """The fields that identify a pod."""
 
     @property
     def namespace(self) -> str: ...
@@ -57,12 +57,12 @@ class _Pod(Protocol):
 
 
 def about_pod(pod: _Pod) -> Reference:
-    """A pod, as a record or a decision names it."""
+    """The reference to a pod, given as a record or by a decision."""
     return Reference("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
 def about_pod_group(pod_group: PodGroup) -> Reference:
-    """A PodGroup."""
+    """The reference to a PodGroup."""
     metadata = pod_group.metadata
     return Reference(SCHEDULING, "PodGroup", metadata.namespace, metadata.name, metadata.uid)
 
@@ -78,7 +78,7 @@ class _Event:
 
 
 class Events:
-    """Posts Events in the background. When there are too many, those of type Normal are dropped first."""
+    """Posts Events in the background. Under overload, Events of type Normal are dropped first."""
 
     def __init__(self, kube: Kube, observer: Observer, component: str, rate: float) -> None:
         self._kube = kube
@@ -87,11 +87,11 @@ class Events:
         self._instance = f"{component}-{os.environ.get('POD_NAME') or socket.gethostname()}"[:128]
         self._bucket = TokenBucket(rate, burst=2 * rate)
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(_CAPACITY)
-        #: when each event was last told, the latest at the end
+        #: time of the last emission of each Event, latest at the end
         self._told: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
 
     def emit(self, about: Reference, type: str, reason: str, note: str, action: str = "Scheduling") -> None:
-        """Tell it, unless the same was told lately."""
+        """Emit an Event unless the same one was emitted lately."""
         now, identity = time.monotonic(), (about, reason, note)
         told = self._told.get(identity)
         if told is not None and now - told < _REPEAT:
@@ -125,7 +125,7 @@ class Events:
                 self._observer.event_result("posted")
 
     def _manifest(self, event: _Event, namespace: str) -> dict[str, object]:
-        """An Event of core/v1: only there `lastTimestamp` may be set, by which clients of Volcano find new ones."""
+        """An Event of core/v1: only there may `lastTimestamp` be set, which Volcano's clients sort by."""
         about, seen = event.about, timestamp(event.time)
         involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
         if about.namespace:
@@ -150,6 +150,6 @@ class Events:
 
 
 def shortened(text: str, size: int) -> str:
-    """A text, or its beginning, in no more than so many bytes."""
+    """A text cut to a number of bytes."""
     written = text.encode(errors="replace")
     return text if len(written) <= size else written[: size - len("…".encode())].decode(errors="ignore") + "…"

@@ -1,9 +1,10 @@
 """Carries out evictions and nominations.
 
-Victims go by the Eviction API, which respects PodDisruptionBudgets, with their own grace period. One that is refused
-stays, and sessions leave it alone for a while: others go, if there are any. The condition DisruptionTarget, which says
-to the pod's controller that the failure is not the pod's own, is set by the API server; afterwards it names the
-scheduler as its cause. Volcano's way, without asking anybody, is to write the condition first and to delete the pod.
+Victims are evicted through the Eviction API, which respects PodDisruptionBudgets, with their own grace period. After a
+refusal sessions leave the victim alone for a while and choose others, if there are any. The API server sets the
+condition DisruptionTarget, which tells the pod's controller that the failure is not the pod's own; its message is then
+completed with the scheduler's reason. As Volcano does, pods can instead be deleted after the condition is written,
+without asking any budget.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from msgspec.json import encode
 
 from stromboli.api import objects
-from stromboli.api.decisions import Evict, Nominate
+from stromboli.api.decisions import FOREIGN_POD_GROUP, Evict, Nominate
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, about_pod, about_pod_group
@@ -32,34 +33,32 @@ from stromboli.state.refusals import Refusal
 log = Logger(__name__)
 
 _WORKERS = 8
-#: how long a deletion may take to show in the watch before sessions go on without it
+#: seconds that sessions wait for an eviction to show in the watch
 _PATIENCE = 5.0
-#: how long a victim is left alone whose eviction was refused, at first and at most
+#: seconds that a victim is left alone after a refused eviction: the first time, and at most
 _HOLD = (1.0, 60.0)
 
-#: a PodGroup that may not be named
-_FOREIGN = "a PodGroup of another namespace"
-#: why a pod is evicted, where no other gets its place
-_CAUSES = {"takeover": "undoing what was bound while the leader changed"}
+#: why a pod is evicted when no preemptor gets its resources
+_CAUSES = {"takeover": "undoing bindings that were in flight when the leader changed"}
 
 
 @dataclass(slots=True)
 class _Round:
-    """Victims of one job that go for the same beneficiary: one Event on each PodGroup tells of all of them."""
+    """Victims of one job that are evicted for the same PodGroup, reported by one Event on each PodGroup."""
 
     first: Evict
-    #: the key of their PodGroup and the name of its queue, empty when they have none
+    #: key of the victims' PodGroup and name of its queue, empty without one
     job: str
     queue: str
-    #: the number of the session that decided it, 0 when none did
+    #: number of the session that decided the evictions, 0 if none did
     session: int
     left: int = 0
     evicted: int = 0
-    #: what the API server said of one that it refused
+    #: the API server's message for one refused eviction
     refused: str = ""
 
     def told(self, victim: Evict) -> dict[str, Any]:
-        """What the log says of one of them."""
+        """Log fields of a victim."""
         about = {"pod": victim.key, "action": victim.action, "beneficiary": victim.beneficiary}
         return {**about, "job": self.job, "queue": self.queue, "session": self.session}
 
@@ -78,19 +77,19 @@ class Evictor:
         self._name = scheduler_name
         self._delete = delete
         self._queue: asyncio.Queue[tuple[Evict, _Round] | Nominate] = asyncio.Queue()
-        #: uid -> when it was submitted, of victims that do not yet show as terminating
+        #: uid -> time of submission, of victims that do not show as terminating yet
         self._invisible: dict[str, float] = {}
         self._visible = asyncio.Event()
         self._visible.set()
-        #: uid -> how long to leave victims alone whose eviction was refused
+        #: uid -> backoff of victims whose eviction was refused
         self._backoffs: dict[str, Backoff] = {}
         self._nominated: dict[str, str] = {}
         mirror.listen("Pod", self._pod_changed)
 
     def evict(self, victims: Sequence[Evict], session: int = 0) -> None:
-        """Evict each victim once, however often it is decided, and those that were refused after a while.
+        """Evict each victim once, however often it is decided; refused victims are tried again after a while.
 
-        `session` is the number of the one that decided it.
+        `session` is the number of the session that decided it.
         """
         rounds: dict[tuple[str, str, str], _Round] = {}
         for victim in victims:
@@ -107,14 +106,14 @@ class Evictor:
             self._queue.put_nowait((victim, together))
 
     def nominate(self, nominations: Sequence[Nominate]) -> None:
-        """Write nominations that differ from the last one of the pod."""
+        """Write the nominations that differ from the pod's last one."""
         for nomination in nominations:
             if self._nominated.get(nomination.uid) != nomination.node:
                 self._nominated[nomination.uid] = nomination.node
                 self._queue.put_nowait(nomination)
 
     async def caught_up(self) -> None:
-        """Return when all victims show as terminating: a session that ran before would evict others as well."""
+        """Return when all victims show as terminating; an earlier session would choose further victims."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._visible.wait()
@@ -152,7 +151,7 @@ class Evictor:
                 self._announce(together)
 
     def _refused(self, victim: Evict, together: _Round, error: Exception) -> None:
-        """A victim that could not be evicted counts as running, and is not tried again for a while."""
+        """An eviction failed: the victim counts as running, and is not tried again for a while."""
         self._done(victim.uid)
         gone = isinstance(error, ApiError) and error.status in (404, 409)
         forbidden = isinstance(error, ApiError) and error.status == 429
@@ -163,7 +162,7 @@ class Evictor:
         together.refused = why
         log.recurring("eviction refused", why, **together.told(victim))
         self._events.emit(
-            about_pod(victim), "Warning", "EvictionRefused", f"{_told(victim, victim.namespace)}: {why}", "Evicting"
+            about_pod(victim), "Warning", "EvictionRefused", f"{victim.told(victim.namespace)}: {why}", "Evicting"
         )
         backoff = self._backoffs.setdefault(victim.uid, Backoff(*_HOLD))
         pause = backoff.delay(error.retry_after if isinstance(error, ApiError) else None)
@@ -172,7 +171,7 @@ class Evictor:
         asyncio.get_running_loop().call_later(pause, self._try_again, victim)
 
     def _try_again(self, victim: Evict) -> None:
-        """What sessions decide they decide again; nobody else does."""
+        """Retrying is left to sessions, but for evictions that no session decided."""
         if self._mirror.state.refused.pop(victim.uid, None) is None:
             return
         if victim.action in _CAUSES:
@@ -197,7 +196,7 @@ class Evictor:
         else:
             await self._ask(victim, path, options)
             await self._explain(victim, path, condition)
-        self._events.emit(about_pod(victim), "Warning", "Evict", _told(victim, victim.namespace), "Evicting")
+        self._events.emit(about_pod(victim), "Warning", "Evict", victim.told(victim.namespace), "Evicting")
         self._observer.evict_result("evicted", time.perf_counter() - started)
 
     async def _ask(self, victim: Evict, path: str, options: dict[str, dict[str, str]]) -> None:
@@ -207,33 +206,31 @@ class Evictor:
             "metadata": {"name": victim.name, "namespace": victim.namespace},
             "deleteOptions": options,
         }
-        # What a budget forbids now it forbids a moment later: a session decides again.
+        # A disruption budget refuses for a while; sessions decide again.
         await self._kube.persist("POST", f"{path}/eviction", encode(eviction), attempts=1)
 
     async def _explain(self, victim: Evict, path: str, condition: dict[str, str]) -> None:
-        """Name the cause on a pod that terminates; many are gone by then."""
+        """Add the reason to the DisruptionTarget condition of a terminating pod, which may be gone by then."""
         try:
             await write_condition(self._kube, path, victim.uid, condition)
         except (ApiError, *CONNECTION_ERRORS) as error:
-            log.debug("victim not told", pod=victim.key, error=str(error) or repr(error))
+            log.debug("condition of victim not written", pod=victim.key, error=str(error) or repr(error))
 
     def _announce(self, together: _Round) -> None:
-        """Tell the PodGroup that lost pods and the one that gets their places, each without naming the other if they
-        are in two namespaces.
-        """
+        """Emit Events on the victims' PodGroup and on the beneficiary; across namespaces neither names the other."""
         first, state = together.first, self._mirror.state
         victims, beneficiary = state.pod_group(together.job), state.pod_group(first.beneficiary)
         count, reader = f"{together.evicted} pod(s)", namespace_of(first.beneficiary)
         known = not together.job or first.namespace == reader
-        whose = f"PodGroup {together.job or '(none)'}" if known else _FOREIGN
+        whose = f"PodGroup {together.job or '(none)'}" if known else FOREIGN_POD_GROUP
         if together.evicted and victims is not None:
-            note = f"{count} evicted: {_told(first, first.namespace)}"
+            note = f"{count} evicted: {first.told(first.namespace)}"
             self._events.emit(about_pod_group(victims), "Warning", "Evict", note, "Evicting")
         if together.evicted and beneficiary is not None:
-            note = f"{count} of {whose} evicted: {_told(first, reader)}"
+            note = f"{count} of {whose} evicted: {first.told(reader)}"
             self._events.emit(about_pod_group(beneficiary), "Normal", "Preempting", note, "Evicting")
         if together.refused and beneficiary is not None:
-            # What the API server says names budgets of the victims' namespace.
+            # The API server's message names disruption budgets of the victims' namespace.
             why = f": {together.refused}" if first.namespace == reader else ""
             note = f"pods of {whose} were not evicted{why}"
             self._events.emit(about_pod_group(beneficiary), "Warning", "EvictionRefused", note, "Evicting")
@@ -245,7 +242,7 @@ class Evictor:
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if isinstance(pod, str):
-            # From a list, without its uid; whoever waits for it gives up after a while.
+            # A deletion inferred from a list comes without the uid; the wait for it ends by its timeout.
             return
         uid = pod.metadata.uid or ""
         if type == "DELETED":
@@ -258,15 +255,3 @@ class Evictor:
         self._invisible.pop(uid, None)
         if not self._invisible:
             self._visible.set()
-
-
-def _told(victim: Evict, reader: str) -> str:
-    """`Pod is evicted, because of preempt for PodGroup default/train: ...`, which begins as Volcano's does.
-
-    It goes on an object of namespace `reader`, whose readers are not told the names of other namespaces' objects.
-    """
-    told = f"Pod is evicted, because of {victim.action}"
-    if victim.beneficiary:
-        known = namespace_of(victim.beneficiary) == reader
-        told += f" for {f'PodGroup {victim.beneficiary}' if known else _FOREIGN}"
-    return f"{told}: {victim.why}" if victim.why else told

@@ -1,7 +1,7 @@
-"""How sessions reach HTTP extenders: JSON over connections that are kept open, one for each thread and server.
+"""HTTP requests of sessions to extenders: JSON over persistent connections, one for each thread and server.
 
-Sessions run in a worker thread and wait for the answer, for as long as the plugin's timeout allows; nothing is tried
-twice, except on a connection that the server had closed meanwhile.
+Sessions run in a worker thread and block until the answer or the plugin's timeout. Nothing is retried, except on a
+connection that the server has closed in between.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 
 from stromboli.framework.environment import ExtenderError
 
-#: longer answers are refused, bytes
+#: limit on the size of an answer in bytes
 _LONGEST_ANSWER = 10 << 20
 _OK = 200
-#: what a request fails with on a connection that the server has closed since the last one
+#: errors on a connection that the server has closed since the last request
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 
 
 class HttpExtenderTransport:
-    """Sends requests of the extender plugin. Safe to be used by several threads."""
+    """Sends requests of the extender plugin. Thread-safe."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -32,8 +32,8 @@ class HttpExtenderTransport:
     def post(self, url: str, payload: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
         """The decoded answer; an empty body is an empty answer.
 
-        Raises ExtenderError when the URL is wrong, nobody answers in `timeout` seconds, the status is not 200, or the
-        answer is no JSON object.
+        Raises ExtenderError if the URL is invalid, there is no answer within `timeout` seconds, the status is not 200,
+        or the body is not a JSON object.
         """
         target = urlsplit(url)
         if target.scheme not in ("http", "https") or not target.hostname:
@@ -45,15 +45,15 @@ class HttpExtenderTransport:
         if status != _OK:
             raise ExtenderError(f"{url}: HTTP status {status}")
         if len(body) > _LONGEST_ANSWER:
-            raise ExtenderError(f"{url}: the answer is longer than {_LONGEST_ANSWER} bytes")
+            raise ExtenderError(f"{url}: the response is longer than {_LONGEST_ANSWER} bytes")
         try:
             answer: Mapping[str, Any] = msgspec.json.decode(body, type=dict[str, Any]) if body else {}
         except msgspec.DecodeError as error:
-            raise ExtenderError(f"{url}: the answer is no JSON object: {error}") from None
+            raise ExtenderError(f"{url}: the response is not a JSON object: {error}") from None
         return answer
 
     def _exchange(self, target: SplitResult, body: bytes, timeout: float) -> tuple[int, bytes]:
-        """Send a request and read its answer, on a new connection when the open one was closed."""
+        """Send a request and read its answer, on a new connection if the open one was closed."""
         connection, is_new = self._connection(target, timeout)
         try:
             return _request(connection, target, body)
@@ -67,7 +67,7 @@ class HttpExtenderTransport:
             raise
 
     def _connection(self, target: SplitResult, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
-        """This thread's connection to a server, and whether it is not open yet."""
+        """This thread's connection to a server, and whether it still has to be opened."""
         connections: dict[tuple[str, str], http.client.HTTPConnection]
         connections = self._local.__dict__.setdefault("connections", {})
         key = target.scheme, target.netloc

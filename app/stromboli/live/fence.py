@@ -1,8 +1,8 @@
-"""Keeps a leader from writing once another may lead.
+"""Keeps a leader from writing once another replica may lead.
 
-A process can stand still at any instruction, for seconds, and go on without knowing. So whether the lease is still
-ours is asked last: when the bytes of a request are about to leave, on the lease's clock, which goes on meanwhile. A
-request that was sent is given up when the lease ends.
+A process can be paused at any instruction for seconds without noticing. So the lease is checked last, when the bytes of
+a request are about to be sent, on a clock that keeps running while the process is paused. A request in flight is
+abandoned when the lease ends.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from stromboli.live.client import CONNECTION_ERRORS, Credentials, Kube, NotSentE
 
 
 class FencedKube(Kube):
-    """Requests of a leader. Those that change the cluster raise NotSentError when its time is over; reads do not."""
+    """Requests of a leader. Writes raise NotSentError once the lease has expired; reads do not."""
 
     def __init__(self, credentials: Credentials, connections: int = 0, *, remaining: Callable[[], float]) -> None:
-        """`remaining` are the seconds for which this replica certainly leads, none or less when it may not write."""
+        """`remaining` returns the seconds for which this replica certainly leads; at most 0 when it may not write."""
         super().__init__(credentials, connections)
         self._remaining = remaining
 

@@ -18,30 +18,30 @@ _WORKERS = 4
 
 
 class Gates:
-    """Takes the gates of pods as they are decided. What fails is decided again by a later session."""
+    """Removes the scheduling gates of pods. A failed removal is decided again by a later session."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._queue: asyncio.Queue[LiftGate] = asyncio.Queue()
-        #: pods whose gates are on their way to be lifted, by uid
+        #: uids of pods whose gates are being removed
         self._pending: set[str] = set()
 
     def lift(self, decided: Iterable[LiftGate]) -> None:
-        """Have the gates of some pods lifted; each of them is the only one of its pod."""
+        """Queue the removal of gates; each is the only gate of its pod."""
         for each in decided:
             if each.uid not in self._pending:
                 self._pending.add(each.uid)
                 self._queue.put_nowait(each)
 
     async def run(self) -> None:
-        """Lift until cancelled."""
+        """Remove gates until cancelled."""
         await run_workers("gates", _WORKERS, self._work)
 
     async def _work(self) -> None:
         while True:
             gate = await self._queue.get()
             path = f"/api/v1/namespaces/{gate.namespace}/pods/{gate.name}"
-            # No gate can be added to a pod, so there is no other.
+            # Gates cannot be added to an existing pod, so clearing the list removes no other gate.
             patch = {"metadata": {"uid": gate.uid}, "spec": {"schedulingGates": None}}
             try:
                 await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)

@@ -1,4 +1,4 @@
-"""JSON of any depth: a tenant's object may be nested deeper than a decoder can follow, if only where nobody reads."""
+"""JSON of any depth: objects may be nested deeper than the decoder's limit, in fields that are never read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 T = TypeVar("T")
 
-#: whatever is read lies above this depth
+#: all fields that are read lie above this depth
 _DEEPEST = 64
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 
 class Decoder(Generic[T]):
-    """Decodes a type; what lies too deep for the decoder is null."""
+    """Decodes a type; values below the depth limit become null."""
 
     def __init__(self, type: type[T]) -> None:
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type)
@@ -29,7 +29,7 @@ class Decoder(Generic[T]):
 
 
 def shallow(content: bytes) -> bytes:
-    """The same JSON with null for what lies deeper than anything that is read."""
+    """The same JSON with null in place of values that are deeper than any field that is read."""
     kept, depth, end = [], 0, 0
     for token in _TOKENS.finditer(content):
         match token.group()[:1]:

@@ -1,8 +1,8 @@
-"""Leader election by a Lease: of several replicas one schedules.
+"""Leader election by a Lease, so that only one of several replicas schedules.
 
-A candidate judges a foreign lease by how long *it* has seen it unchanged, so clocks of different machines need not
-agree. A leader counts from the moment at which it began to ask for its last renewal, and writes nothing from the
-deadline on. When it then finds the lease still in its own name nobody led meanwhile, and it goes on.
+A candidate measures how long *it* has seen a foreign lease unchanged, so clocks of machines need not agree. A leader
+counts from the start of its last renewal request and writes nothing after the deadline. If it then finds the lease
+still in its own name, no other replica led in between, and it continues.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, Object
@@ -20,23 +21,35 @@ from stromboli.live.settings import LONGEST_LEASE
 
 log = Logger(__name__)
 
-#: the API server takes no higher number of transitions
+#: the API server's upper limit on the number of transitions
 _MOST = 2**31 - 1
 
-#: goes on while the process is stopped, and on Linux while the machine sleeps
+#: runs while the process is paused and, on Linux, while the machine is suspended
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: between the end of a foreign lease and the attempt to take it
+#: seconds after the end of a foreign lease before trying to take it
 _AFTER = 0.01
-#: after an attempt that failed though nobody holds the lease; each next pause is longer
+#: first pause in seconds after failing to take a free lease; pauses grow
 _FREE = 0.1
 
 
 class LeadershipLostError(Exception):
-    """Another replica leads now, or did so for a while."""
+    """Another replica leads now, or led for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Durations of a lease, in seconds."""
+
+    #: time that an unrenewed lease keeps other replicas from leading
+    duration: float
+    #: time that a leader goes on without renewing
+    renew_deadline: float
+    #: time between two attempts to acquire or renew
+    retry_period: float
 
 
 class LeaderLease:
-    """One replica's view of the Lease. All durations are in seconds."""
+    """One replica's view of the Lease."""
 
     def __init__(
         self,
@@ -44,10 +57,8 @@ class LeaderLease:
         namespace: str,
         name: str,
         identity: str,
+        times: LeaseTimes,
         *,
-        duration: float,
-        renew_deadline: float,
-        retry_period: float,
         clock: Callable[[], float] = lambda: time.clock_gettime(_CLOCK),
     ) -> None:
         self.identity = identity
@@ -56,19 +67,19 @@ class LeaderLease:
         self._path = f"{self._collection}/{name}"
         self._namespace = namespace
         self._name = name
-        #: in whole seconds, as the Lease has it
-        self._duration = max(1, math.ceil(duration))
-        self._renew_deadline = renew_deadline
-        self._retry_period = retry_period
+        #: in whole seconds, as in the Lease
+        self._duration = max(1, math.ceil(times.duration))
+        self._renew_deadline = times.renew_deadline
+        self._retry_period = times.retry_period
         self._clock = clock
-        #: when we began to ask for the last renewal, None while another leads
+        #: start of the last successful renewal request, None while another replica leads
         self._renewed: float | None = None
-        #: holder and renewal of a foreign lease as last seen, and when it ends unless it is renewed
+        #: holder and renew time of a foreign lease as last seen, and when it expires
         self._seen: tuple[object, object] = (None, None)
         self._ends = -math.inf
 
     def remaining(self) -> float:
-        """For how many seconds no other can lead; none or less when another may."""
+        """Seconds for which certainly no other replica leads; at most 0 when another may."""
         return -math.inf if self._renewed is None else self._renewed + self._renew_deadline - self._clock()
 
     @property
@@ -87,14 +98,14 @@ class LeaderLease:
         log.info("leading", lease=self._name, identity=self.identity)
 
     async def hold(self) -> None:
-        """Renew until another has the lease; raises LeadershipLostError then."""
+        """Renew until another replica has the lease, then raise LeadershipLostError."""
         while True:
             await asyncio.sleep(self._retry_period)
             if not await self._try(self._may_keep):
                 log.warning("lease not renewed", lease=self._name, remaining=f"{self.remaining():.1f}s")
 
     async def release(self) -> None:
-        """Let another replica lead at once."""
+        """Release the lease, so that another replica can lead at once."""
         if not self.leads:
             return
         self._renewed = None
@@ -107,7 +118,7 @@ class LeaderLease:
             log.info("lease not released", lease=self._name, error=str(error) or repr(error))
 
     async def _try(self, may: Callable[[Object | None], bool]) -> bool:
-        """Take or renew the lease if it may be; returns whether that succeeded."""
+        """Acquire or renew the lease if possible; returns whether that succeeded."""
         started = self._clock()
         try:
             async with asyncio.timeout(self._renew_deadline / 2):
@@ -128,7 +139,7 @@ class LeaderLease:
             manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
             await self._kube.create(self._collection, {**manifest, "spec": self._spec({})})
         else:
-            # With its version: whoever else wrote it since then has won.
+            # With the resourceVersion: if another replica wrote the lease first, this write fails.
             await self._kube.replace(self._path, {**lease, "spec": self._spec(_spec(lease))})
         return True
 
@@ -141,7 +152,7 @@ class LeaderLease:
             return None
 
     def _may_keep(self, lease: Object | None) -> bool:
-        """Whether nobody else can have led since the last renewal. Raises LeadershipLostError otherwise."""
+        """Whether certainly no other replica has led since the last renewal. Raises LeadershipLostError otherwise."""
         ours = self.leads if lease is None else _spec(lease).get("holderIdentity") == self.identity
         if not ours:
             self._renewed = None
@@ -149,9 +160,7 @@ class LeaderLease:
         return True
 
     def _may_take(self, lease: Object | None) -> bool:
-        """Whether nobody holds the lease. One that was deleted, or says nothing, may have a holder who does not know
-        yet.
-        """
+        """Whether the lease is free. A deleted or empty lease may still have a holder that does not know yet."""
         spec = _spec(lease)
         if spec:
             holder = spec.get("holderIdentity")
@@ -160,13 +169,13 @@ class LeaderLease:
             seen = (holder, spec.get("renewTime"))
             if seen != self._seen:
                 if holder != self._seen[0]:
-                    log.info("another leads", lease=self._name, holder=holder)
+                    log.info("another replica leads", lease=self._name, holder=holder)
                 self._seen = seen
                 self._ends = self._clock() + self._length(spec)
         return self._clock() > self._ends
 
     def _length(self, spec: Object) -> float:
-        """For how long a foreign lease holds when it is not renewed; nonsense is named and counts as our own would."""
+        """Seconds that a foreign lease lasts without renewal; an invalid duration is logged and counts as our own."""
         told = spec.get("leaseDurationSeconds")
         if told is None:
             return self._duration
@@ -175,7 +184,7 @@ class LeaderLease:
         if length == told:
             return length
         strange = f"spec.leaseDurationSeconds: {told!r:.99}"
-        log.recurring("lease makes no sense", strange, lease=self._name, counts_as=f"{length}s")
+        log.recurring("invalid lease", strange, lease=self._name, counts_as=f"{length}s")
         return length
 
     def _spec(self, old: Object) -> Object:
@@ -192,6 +201,6 @@ class LeaderLease:
 
 
 def _spec(lease: Object | None) -> Object:
-    """What a lease says, or nothing when there is none, or nothing that could be read."""
+    """The spec of a lease; empty if it does not exist or cannot be read."""
     spec = (lease or {}).get("spec")
     return spec if isinstance(spec, dict) else {}

@@ -1,7 +1,7 @@
-"""A label on the pod of the replica that leads, by which a Service finds the one that answers kube-scheduler.
+"""A label on the leader's pod, by which a Service selects the replica that answers kube-scheduler.
 
-kube-scheduler goes on without an extender that answers with an error, so a Service that also led to replicas that wait
-would have every other pod placed without its gang.
+kube-scheduler ignores an extender that answers with an error. If the Service also selected standby replicas, every
+other pod would be placed without its gang.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ _PAUSES = (0.2, 5.0)
 
 
 class LeaderMark:
-    """Labels this replica's pod, and no other of its namespace. The former leader may not have come to it."""
+    """Labels this replica's pod and no other pod of its namespace, in case the former leader did not remove its
+    label."""
 
     def __init__(self, kube: Kube, namespace: str, pod: str) -> None:
-        """`pod` is the name of this replica's pod, empty where it runs in none."""
+        """`pod` is the name of this replica's pod, empty outside a cluster."""
         self._kube = kube
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._pod = pod
 
     async def run(self) -> None:
-        """Label it, once."""
+        """Move the label to this pod, once."""
         backoff = Backoff(*_PAUSES)
         while self._pod:
             try:

@@ -1,9 +1,9 @@
-"""Log lines of one event and its fields: `binding refused pod=default/a node=n1`, or the same as an object in JSON.
+"""Structured log lines, an event and its fields: `binding refused pod=default/a node=n1`, or a JSON object.
 
-What a line is about has the same name everywhere: `session`, counted since the start, `job`, `queue`, `pod`, `node`.
+Fields have the same name everywhere: `session` (counted since the start), `job`, `queue`, `pod`, `node`.
 
-What fails while the API server is away fails many times a second. Such warnings go through `recurring`: the first of
-a cause is told at once, those that follow are counted and told with their number, at intervals that grow.
+While the API server is away the same failure occurs many times a second. Such warnings go through `recurring`: the
+first of a cause is logged at once, those that follow are counted and logged with their number, at growing intervals.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from pythonjsonlogger.json import JsonFormatter
 _PLAIN = re.compile(r"[^\s\"=]+")
 #: seconds between two lines of one cause: at first, and at most
 _INTERVALS = (10.0, 640.0)
-#: how many causes are remembered
+#: number of causes that are remembered
 _CAUSES = 1_000
 
 
 class LogFormat(StrEnum):
-    """How lines are written."""
+    """The format of lines."""
 
     text = "text"
     json = "json"
 
 
 def configure(level: str, form: LogFormat = LogFormat.text) -> None:
-    """Have lines of a level and above written on standard error."""
+    """Log records of a level and above to standard error."""
     handler = logging.StreamHandler()
     if form is LogFormat.json:
         handler.setFormatter(_Json(("levelname", "name", "message"), timestamp="time", json_default=str))
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # What ends it is told in one line of ours, and its lines for every event say nothing that is not in the objects.
+    # kopf logs every event; its errors are reported by a line of ours.
     logging.getLogger("kopf").setLevel(logging.CRITICAL)
 
 
 class _Json(JsonFormatter):
-    """An object in a line: time, level, logger and event, and the fields under their own names."""
+    """A JSON object per line: time, level, logger, event, and the fields under their own names."""
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        """What is written of a record. Lines of others are events without fields."""
+        """The text of a record. Records of other libraries are events without fields."""
         line = {
             "time": log_data["time"],
             "level": str(log_data["levelname"]).lower(),
@@ -81,9 +81,9 @@ class Logger:
         self._log(logging.WARNING, event, fields)
 
     def recurring(self, event: str, error: object, *, traced: bool = False, **fields: object) -> None:
-        """A warning that may come again and again: for each event and error one line, with how many it stands for.
+        """Log a warning that may recur: one line per event and error, with the number of occurrences.
 
-        `traced` adds the traceback of an error that nobody foresaw.
+        `traced` adds the traceback of an unexpected error.
         """
         cause = str(error) or repr(error)
         count = self._recurrences.due((event, cause))
@@ -96,7 +96,7 @@ class Logger:
         self._log(logging.ERROR, event, fields)
 
     def exception(self, event: str, error: BaseException, **fields: object) -> None:
-        """An error that nobody foresaw, with its traceback."""
+        """Log an unexpected error with its traceback."""
         self._log(logging.ERROR, event, {**fields, "error": error}, error)
 
     def _log(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
@@ -108,17 +108,17 @@ class Logger:
 
 @dataclass(slots=True)
 class _Recurrence:
-    """What came of one cause since it was last told."""
+    """Occurrences of one cause since its last line."""
 
     count: int
-    #: when it is told again
+    #: when the next line is due
     due: float
-    #: the time between this line and the next, seconds
+    #: seconds between this line and the next
     interval: float
 
 
 class _Recurrences:
-    """Counts what comes again."""
+    """Counts recurring causes."""
 
     __slots__ = ("_by_cause", "_clock")
 
@@ -127,7 +127,7 @@ class _Recurrences:
         self._by_cause: dict[tuple[str, str], _Recurrence] = {}
 
     def due(self, cause: tuple[str, str]) -> int:
-        """Count one; returns how many are to be told now, 0 if none. A cause that was away for long is new."""
+        """Count an occurrence; returns the number to log now, 0 for none. A cause that was absent for long is new."""
         now, (first, longest) = self._clock(), _INTERVALS
         found = self._by_cause.get(cause)
         if found is None or now - found.due > longest:

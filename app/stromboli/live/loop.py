@@ -1,8 +1,7 @@
-"""The tick: when a session runs, on what, and what becomes of its decisions.
+"""The loop of sessions: when one runs, on which snapshot, and how its decisions are handed over.
 
-Everything here runs in the event loop but the session itself, which runs in one thread on a snapshot that nobody else
-touches. Its binds are assumed in the state before the next snapshot is taken, so the next session need not wait until
-they are carried out.
+Everything runs in the event loop except the session, which runs in one thread on a snapshot of its own. Its bindings
+are assumed in the state before the next snapshot, so the next session need not wait for them.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from stromboli.api.decisions import Bind, Decision
+from stromboli.api.decisions import Bind, Decision, Evict
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
+from stromboli.live.settings import Settings
 from stromboli.state.cluster import ClusterState
 from stromboli.state.nodes import NodeRecord
 from stromboli.state.snapshot import Snapshot
@@ -24,19 +24,19 @@ log = Logger(__name__)
 
 
 class Result(Protocol):
-    """What a session leaves; whatever else it holds is for observers."""
+    """The result of a session, as far as the loop reads it."""
 
     @property
     def decisions(self) -> Sequence[Decision]: ...
 
     @property
     def conclusive(self) -> bool:
-        """Whether a further session would decide nothing either unless something changes."""
+        """Whether another session would decide nothing either, unless something changes."""
         ...
 
     @property
     def unfinished(self) -> bool:
-        """Whether the session ended before all jobs had their turns: the next one should follow at once."""
+        """Whether the session ended before all jobs had their turns, so that the next should follow at once."""
         ...
 
 
@@ -47,9 +47,9 @@ class Decider(Protocol):
 
 
 class TickLoop:
-    """Runs sessions while `allowed` says so: soon after an urgent change, and at least each `period` seconds.
+    """Runs sessions while `allowed` returns true: soon after an urgent change, and at least once per schedule period.
 
-    While nothing changes and there is nothing to decide, there is none.
+    While nothing changes and there is nothing to decide, no session runs.
     """
 
     def __init__(
@@ -59,41 +59,40 @@ class TickLoop:
         carry_out: Callable[[Sequence[Decision], Snapshot], None],
         caught_up: Callable[[], Awaitable[None]],
         observer: Observer,
+        settings: Settings,
         *,
-        debounce: float,
-        period: float,
         allowed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`caught_up` returns when all that the last session did, and the state cannot assume, is visible in it.
+        """`caught_up` returns when the state shows all effects of the last session that it cannot assume.
 
-        There are no sessions while `decider` is None.
+        No sessions run while `decider` is None.
         """
         self.decider = decider
         self._state = state
         self._carry_out = carry_out
         self._caught_up = caught_up
         self._observer = observer
-        self._debounce = debounce
-        self._period = period
+        self._debounce = settings.debounce
+        self._period = settings.schedule_period
         self._allowed = allowed
         self._urgent = asyncio.Event()
         #: whether the next session may decide something
         self._worthwhile = True
-        #: whether the last session ended before all jobs had their turns, and what happened while they have them
+        #: whether the last session ended before all jobs had their turns, and whether something changed since
         self._unfinished = self._disturbed = False
-        #: since when a session runs, None while there is none
+        #: start of the current session, None between sessions
         self._began: float | None = None
-        #: how long the last session took, seconds
+        #: duration of the last session, seconds
         self._took = 0.0
-        #: of the last session, counted from 1
+        #: number of the last session, from 1
         self.number = 0
-        #: urgent changes so far, and those that the last session that came to its end knew
+        #: number of urgent changes so far, and number of those that the last complete session saw
         self._changes, self._known = 0, 0
         self._news = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "session")
 
     def wake(self, urgent: bool = True) -> None:
-        """Something changed. What is not urgent waits for the next period."""
+        """Something changed. A change that is not urgent waits for the next period."""
         self._worthwhile = self._disturbed = True
         if urgent:
             self._changes += 1
@@ -102,22 +101,22 @@ class TickLoop:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether the last session knew of every change by which a pod may find a place."""
+        """Whether the last session saw every change that may make a pod schedulable."""
         return self._known == self._changes
 
     async def news(self) -> None:
-        """Return when something changed, or a session ended."""
+        """Return at the next change or end of a session."""
         await self._news.wait()
 
     def _tell(self) -> None:
-        """Let everybody go on who waits for news."""
+        """Wake all tasks that wait for news."""
         if not self._news.is_set():
             self._news.set()
             self._news = asyncio.Event()
 
     @property
     def session_age(self) -> float:
-        """How long the session that runs has been running, in seconds; 0 while there is none."""
+        """Seconds since the current session began; 0 between sessions."""
         return 0.0 if self._began is None else time.perf_counter() - self._began
 
     async def run(self) -> None:
@@ -128,7 +127,7 @@ class TickLoop:
                 if self.decider is None or not (self._worthwhile and self._allowed()):
                     continue
                 if not await self._tick(self.decider):
-                    # The same snapshot would raise again: leave it time to change.
+                    # The same snapshot would raise again: wait for changes.
                     await asyncio.sleep(self._period)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
@@ -140,13 +139,14 @@ class TickLoop:
         except TimeoutError:
             pass
         else:
-            # A stream of changes gets at most half of the time: the event loop needs the rest to take them in.
+            # Under a stream of changes sessions get half of the time at most: the event loop needs the rest to apply
+            # them.
             await asyncio.sleep(max(self._debounce, min(self._took, self._period)))
         await self._caught_up()
         self._urgent.clear()
 
     async def _tick(self, decider: Decider) -> bool:
-        """One session; returns whether it came to its end."""
+        """Run one session; returns whether it was complete."""
         self._worthwhile, changes = False, self._changes
         if not self._unfinished:
             self._disturbed = False
@@ -174,10 +174,10 @@ class TickLoop:
         if not result.conclusive:
             self._worthwhile = True
         if result.unfinished:
-            self._disturbed |= bool(result.decisions)
+            self._disturbed |= any(isinstance(each, Bind | Evict) for each in result.decisions)
             self._urgent.set()
         elif self._unfinished and self._disturbed:
-            # Jobs that had their turns before something changed may find more now.
+            # Jobs whose turns came before a change may be schedulable now.
             self._worthwhile = True
         self._unfinished = result.unfinished
         if self._allowed():
@@ -190,11 +190,10 @@ class TickLoop:
 def still_valid(
     binds: Sequence[Bind], snapshot: Snapshot, state: ClusterState, held: Callable[[str], bool]
 ) -> tuple[list[Bind], list[Bind]]:
-    """Divide binds into those that still stand and those that do not.
+    """Divide bindings into those that are still valid and those that are not.
 
-    The cluster moved on while the session ran on its snapshot. A pod that is gone, has been replaced or bound, or is
-    held back, and one whose node is not what it was take the binds of their whole gang with them: the next session
-    decides anew.
+    The cluster has changed since the snapshot. If a pod is deleted, replaced, bound or held back, or its node has
+    changed, the bindings of its whole gang are stale: the next session decides anew.
     """
     stale = {bind.uid for bind in binds if not _stands(bind, snapshot, state, held)}
     if not stale:
@@ -208,7 +207,7 @@ def still_valid(
 
 
 def node_terms(node: NodeRecord | None) -> tuple[object, ...] | None:
-    """What a binding to a node relies on beside its room; None when the node is not there."""
+    """The properties of a node that a binding relies on besides free resources; None if the node is gone."""
     return None if node is None else (node.uid, node.unschedulable, node.is_ready, node.taints)
 
 

@@ -1,8 +1,8 @@
-"""The cluster's objects on their way into the state.
+"""Applies watch events and lists of every kind to the state.
 
-Watches and lists of every kind end here. An object that does not pass the gate is set aside with a reason, until a
-change mends it, and everything else goes on. What was known of it before stays; but a pod that has a node counts there
-as far as it can be read, and one that has none is not placed by what it said before.
+An object that fails validation is set aside with a reason until a change repairs it; all others are applied. Its last
+valid version stays in the state. A bound pod is counted as far as it can be read, and an unbound pod is not placed by
+its last valid version.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from stromboli.state.pods import PodRecord
 log = Logger(__name__)
 
 Listener: TypeAlias = Callable[[str, Any], None]
-"""Called with the event's type and the object; for DELETED that is its last state or, from a list, its key."""
+"""Called with the event's type and the object; on DELETED with its last state or, inferred from a list, its key."""
 Complaint: TypeAlias = Callable[[str, str, str, str], None]
-"""Called with the kind, key and uid of an object, the uid empty when it is not known, and what is wrong with it."""
+"""Called with kind, key and uid (empty if unknown) of an object, and its problem."""
 Refusal: TypeAlias = Callable[[str, str, Any, str], None]
-"""Called with the kind, key and object, None when nothing of it could be read, and what is wrong with it, empty when it
-can be used again."""
+"""Called with kind, key, object (None if nothing could be read) and its problem (empty once it is usable again)."""
 _FINISHED = ("Succeeded", "Failed")
 _PENDING = int(PodState.Pending)
 _ON_NODE = frozenset(int(state) for state in ON_NODE_STATES)
@@ -40,10 +39,10 @@ _REMEMBERED = 10_000
 
 
 class Mirror:
-    """Applies watch events and whole lists to a ClusterState, and tells who listens."""
+    """Applies watch events and lists to a ClusterState, and notifies listeners."""
 
     def __init__(self, state: ClusterState, wake: Callable[[bool], None], observer: Observer) -> None:
-        """`wake(urgent)` is called after every change; it is urgent if a pod may now find a place."""
+        """`wake(urgent)` is called after every change; urgent changes may make a pod schedulable."""
         self.state = state
         self._wake = wake
         self._observer = observer
@@ -51,25 +50,25 @@ class Mirror:
         self._complaints: list[Complaint] = []
         self._refusals: list[Refusal] = []
         self._listings: dict[str, Listing] = {}
-        #: (kind, key) -> problem of the objects that were not read, or not in full, so that each is told once
+        #: (kind, key) -> problem of objects that were not read completely, so that each is reported once
         self._problems: dict[tuple[str, str], str] = {}
-        #: those that were not read at all
+        #: objects of which nothing was read
         self._aside: set[tuple[str, str]] = set()
 
     def listen(self, kind: str, listener: Listener) -> None:
-        """Have all changes of a kind told, after they were applied."""
+        """Register a listener for changes of a kind, called after they were applied."""
         self._listeners[kind].append(listener)
 
     def complain(self, complaint: Complaint) -> None:
-        """Have it told, once, when an object cannot be used as it is."""
+        """Register a listener called once for each problem of an object."""
         self._complaints.append(complaint)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Have it told each time when an object is set aside, and when one no longer is."""
+        """Register a listener called whenever an object is set aside or usable again."""
         self._refusals.append(refusal)
 
     def listing(self, kind: str) -> Listing:
-        """Begin to apply a whole list."""
+        """Begin to apply a complete list."""
         listing = self._listings[kind] = Listing(self, kind)
         return listing
 
@@ -83,7 +82,7 @@ class Mirror:
             self.upsert(kind, key, obj, type)
 
     def looked_up(self, kind: str, obj: Any) -> None:
-        """Apply an object that was read by itself. A list that is on its way may have it as it was before."""
+        """Apply an object that was read individually; a list in progress may contain an older version."""
         key = object_key(obj)
         listing = self._listings.get(kind)
         if listing is not None:
@@ -91,7 +90,7 @@ class Mirror:
         self.upsert(kind, key, obj, "MODIFIED")
 
     def upsert(self, kind: str, key: str, obj: Any, type: str) -> None:
-        """Apply an object as it is now."""
+        """Apply the current version of an object."""
         try:
             obj = gate.read(kind, obj)
         except InvalidObjectError as error:
@@ -110,7 +109,7 @@ class Mirror:
         self._tell(kind, type, obj, urgent)
 
     def delete(self, kind: str, key: str, obj: Any) -> None:
-        """Forget an object."""
+        """Remove an object."""
         self._problems.pop((kind, key), None)
         self._aside.discard((kind, key))
         urgent = kind != "Pod" or key in self.state.pods.by_key
@@ -118,15 +117,15 @@ class Mirror:
         self._tell(kind, "DELETED", obj, urgent)
 
     def changed(self) -> None:
-        """The state was changed by other means than an object."""
+        """The state was changed other than by an object: wake a session."""
         self._wake(True)
 
     def unreadable(self, kind: str, key: str) -> str:
-        """Why an object is set aside; empty when it is not."""
+        """Why an object is set aside; empty if it is not."""
         return self._problems.get((kind, key), "it was set aside") if (kind, key) in self._aside else ""
 
     def set_aside(self, kind: str, key: str, problem: str, obj: Any = None) -> None:
-        """Say, once, that an object cannot be used."""
+        """Report a problem of an object, once."""
         before = self._problems.get((kind, key))
         self._complain("object set aside", kind, key, problem, "" if obj is None else _uid(obj), before)
         self._aside.add((kind, key))
@@ -148,7 +147,7 @@ class Mirror:
             complaint(kind, key, uid, f"{what}: {problem}")
 
     def _take_what_it_holds(self, key: str, obj: Any) -> None:
-        """Of a pod that is set aside, no more than the place that it has."""
+        """Keep only the placement of a pod that is set aside."""
         if not isinstance(obj, objects.Pod):
             return
         if obj.spec.node_name:
@@ -163,7 +162,7 @@ class Mirror:
             self._wake(urgent)
 
     def _apply(self, kind: str, key: str, obj: Any) -> bool | None:
-        """Returns whether a pod may now find a place that it did not find before; None when all is as it was."""
+        """Whether the change may make a pod schedulable; None if nothing changed."""
         if isinstance(obj, objects.Pod):
             return self._apply_pod(key, obj)
         before = _standing(self.state, kind, key)
@@ -187,7 +186,7 @@ class Mirror:
         return before in _ON_NODE and (after not in _ON_NODE or self._holds_less(key, record))
 
     def _holds_less(self, key: str, before: PodRecord | None) -> bool:
-        """Whether a pod counts with less of some resource than before."""
+        """Whether a pod's requests have shrunk in some resource."""
         now = self.state.record(key)
         if before is None or now is None or now.pod_class is before.pod_class:
             return False
@@ -195,30 +194,30 @@ class Mirror:
         return any(request.get(name, 0) < amount for name, amount in before.pod_class.request.items())
 
     def _says_the_same(self, key: str, before: PodRecord | None) -> bool:
-        """Whether a pod is as it was, but for what its conditions say."""
+        """Whether a pod is unchanged except for its conditions."""
         now = self.state.record(key)
         if before is None or now is None:
             return False
         return astuple(replace(before, conditions=now.conditions)) == astuple(now)
 
     def _pod_state(self, key: str) -> int:
-        """The number of a PodState, -1 for a pod that is not known."""
+        """The PodState as a number, -1 for an unknown pod."""
         row = self.state.pods.by_key.get(key)
         return -1 if row is None else int(self.state.pods.state[row])
 
     def _is_irrelevant(self, pod: objects.Pod) -> bool:
-        """A pod of another scheduler that has ended holds nothing, and no gang counts it."""
+        """Whether a pod of another scheduler has ended: it uses no resources and no gang counts it."""
         return pod.status.phase in _FINISHED and not self.state.is_ours(pod)
 
 
 class Listing:
-    """A whole list on its way in: what is not in it when it is complete is forgotten. No watch is open meanwhile."""
+    """A list in progress: objects missing from it are removed on completion. No watch is open meanwhile."""
 
     def __init__(self, mirror: Mirror, kind: str) -> None:
         self._mirror = mirror
         self._kind = kind
         self._known = set(mirror.state.keys(kind))
-        #: the versions of objects that were read by themselves meanwhile
+        #: versions of objects that were read individually meanwhile
         self.seen: dict[str, str] = {}
 
     def add(self, obj: Any) -> None:
@@ -229,11 +228,11 @@ class Listing:
             self._mirror.upsert(self._kind, key, obj, "ADDED")
 
     def keep(self, key: str) -> None:
-        """An object is in the list but cannot be read."""
+        """An object of the list cannot be read, and is kept."""
         self._known.discard(key)
 
     def complete(self) -> list[str]:
-        """The list has been read to its end. Returns the keys that were dropped."""
+        """The list is complete. Returns the keys of removed objects."""
         self._mirror._listings.pop(self._kind, None)
         dropped = sorted(self._known)
         for key in dropped:
@@ -242,7 +241,7 @@ class Listing:
 
 
 def _standing(state: ClusterState, kind: str, key: str) -> Any:
-    """What of an object bears on placement, to compare before with after; None when it is not known."""
+    """The parts of an object that affect placement, for comparison before and after; None if unknown."""
     if kind == "Node":
         return state.nodes.record(key)
     if kind == "PodGroup":

@@ -1,6 +1,6 @@
-"""The measured load of nodes, from a Prometheus that scrapes their exporters under the nodes' names.
+"""The measured load of nodes, from a Prometheus server that scrapes node_exporter.
 
-The series are node_exporter's; their label `instance` has to be the name of the node.
+The label `instance` of the series must be the name of the node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stromboli.framework.environment import NodeUsage
 from stromboli.live import prometheus
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 
 #: percent, over the last 10 minutes
 _CPU = 'avg_over_time((100 - 100 * avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[5m])))[10m:30s])'
@@ -23,7 +23,7 @@ Loads = Mapping[str, NodeUsage]
 
 
 async def follow(policy: Callable[[], Policy], tell: Callable[[Loads], None]) -> None:
-    """Until cancelled, read the loads each interval, as the policy says that is in force then."""
+    """Read the load at the interval of the policy in force, until cancelled."""
     await prometheus.follow(
         "load of nodes", policy, lambda current: read(current.metrics) if current.metrics else None, tell
     )

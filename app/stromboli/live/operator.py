@@ -1,11 +1,11 @@
-"""The operator: kopf, with what it is good at, in a place where it can fail.
+"""The kopf operator, isolated so that its failures do no harm.
 
-It watches Queues, of which there are few, and its handler has new ones opened. Every other object comes through
-reflectors, which cost a hundredth and outlive what a server may say: kopf ends when a watch tells of an error or breaks
-off within a line, asks again at once when a watch ends at once, and never tells what was deleted while it was away.
+It watches Queues, of which there are few, and its handler opens new ones. All other objects come through reflectors,
+which cost a hundredth and tolerate any server: kopf terminates on an error event or a truncated line, retries without
+delay when a watch ends immediately, and misses deletions while it was away.
 
-So it has a thread and a loop of its own, which it may leave in any state, and a limit on its requests. When it ends it
-is begun anew, after longer and longer pauses; meanwhile new queues are opened after a session.
+It has a thread, an event loop and a rate limit of its own. When it terminates it is restarted with growing delays;
+meanwhile new queues are opened after a session.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from stromboli.live.logs import Logger
 
 log = Logger(__name__)
 
-#: requests per second, and how many at once
+#: requests per second, and burst
 _REQUESTS = (2.0, 20.0)
-#: an operator that ran for so many seconds was not broken from the start
+#: an operator that ran for this many seconds was not broken from the start
 _LASTING = 60.0
-#: seconds that it is given to end; half as long again, and it is left
+#: seconds that the operator gets to stop; after half as many more it is abandoned
 _GRACE = 1.0
 
 
@@ -43,7 +43,7 @@ class QueueOperator:
         self._seen = seen
 
     async def run(self) -> None:
-        """Keep an operator running, until cancelled."""
+        """Keep an operator running until cancelled."""
         loop, backoff = asyncio.get_running_loop(), Backoff(1.0, 60.0)
         while True:
             began = loop.time()
@@ -55,7 +55,7 @@ class QueueOperator:
 
 
 class _Life:
-    """One operator, from its beginning to its end."""
+    """One run of the operator."""
 
     def __init__(self, credentials: Credentials, seen: Callable[[Object], None]) -> None:
         self._credentials = credentials
@@ -63,14 +63,14 @@ class _Life:
         self._outer = asyncio.get_running_loop()
         self._inner: asyncio.AbstractEventLoop | None = None
         self._stop = threading.Event()
-        #: when it no longer works, and when its thread is at its end
+        #: set when the operator has stopped working, and when its thread has ended
         self._ended: asyncio.Future[str] = self._outer.create_future()
         self._gone = asyncio.Event()
         self._bucket = TokenBucket(*_REQUESTS)
         self._problem = ""
 
     async def run(self) -> str:
-        """Run until it ends by itself, and return why; when this is cancelled it is ended."""
+        """Run until the operator terminates, and return why; on cancellation it is stopped."""
         threading.Thread(target=self._main, name="operator", daemon=True).start()
         try:
             return await asyncio.shield(self._ended)
@@ -92,7 +92,7 @@ class _Life:
 
     async def _operate(self) -> None:
         self._inner = asyncio.get_running_loop()
-        # What it leaves undone when it ends says nothing that its end does not.
+        # Errors about tasks that are left over at its end repeat the error that ended it.
         self._inner.set_exception_handler(lambda loop, context: None)
         tasks = await kopf.spawn_tasks(
             registry=self._registry(), settings=_settings(), standalone=True, clusterwide=True, stop_flag=self._stop
@@ -100,7 +100,7 @@ class _Life:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         self._problem = "; ".join(repr(task.exception()) for task in done)
         self._in(self._outer, self._tell)
-        # Not all tasks in the loop, as its end will: some of kopf's wait for others of kopf's that go on.
+        # Cancel the operator's own tasks only: some tasks of kopf wait for others that go on.
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=_GRACE)
@@ -110,7 +110,7 @@ class _Life:
             self._ended.set_result(self._problem)
 
     def _break_off(self) -> None:
-        """Its tasks were cancelled and do not end: leave them where they are."""
+        """Its cancelled tasks do not end: abandon them."""
         if self._inner is not None:
             self._in(self._inner, self._inner.stop)
 
@@ -119,7 +119,7 @@ class _Life:
         try:
             loop.call_soon_threadsafe(call)
         except RuntimeError:
-            # That loop is closed: there is nothing left to tell it.
+            # The loop is closed, so nothing can be scheduled on it.
             return
 
     def _registry(self) -> kopf.OperatorRegistry:
@@ -138,7 +138,7 @@ class _Life:
         return registry
 
     def _session(self) -> aiohttp.ClientSession:
-        """A session of its own, which kopf closes when its token is refused, and on which requests wait their turn."""
+        """A session that kopf closes when its token is refused, and whose requests are rate-limited."""
 
         async def wait(_: aiohttp.ClientSession, __: SimpleNamespace, ___: aiohttp.TraceRequestStartParams) -> None:
             await self._bucket.wait()
@@ -152,7 +152,7 @@ class _Life:
 
 
 def _settings() -> kopf.OperatorSettings:
-    """kopf for objects that it only watches."""
+    """Settings of kopf for objects that it only watches."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True

@@ -1,4 +1,4 @@
-"""Says on pods why they have no node, for whoever describes them and for cluster autoscalers."""
+"""Writes on pods why they are not scheduled, for users and for cluster autoscalers."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _WORKERS = 4
 
 
 class PodConditions:
-    """Writes the condition PodScheduled of pods that wait, the newest only, at a bounded rate.
+    """Writes the PodScheduled condition of waiting pods, only the latest one, at a bounded rate.
 
-    Each new reason is told by an Event as well: `kubectl describe` shows no messages of conditions.
+    Each new reason is also emitted as an Event, since `kubectl describe` shows no messages of conditions.
     """
 
     def __init__(self, kube: Kube, mirror: Mirror, events: Events, rate: float, patience: float) -> None:
-        """A pod may wait `patience` seconds before it says why: most find a place by then."""
+        """A pod waits `patience` seconds before its condition is written: most are scheduled by then."""
         self._kube = kube
         self._state = mirror.state
         self._events = events
         self._bucket = TokenBucket(rate)
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._reluctance = Reluctance(patience)
-        #: what pods should say, and the timers of those that wait for further changes
+        #: conditions to write, and timers of pods that wait for further changes
         self._wanted: dict[str, SetPodUnscheduled] = {}
         self._waiting: dict[str, asyncio.TimerHandle] = {}
         mirror.listen("Pod", self._pod_changed)
 
     def tell(self, refusals: Sequence[SetPodUnscheduled]) -> None:
-        """Have pods say why they wait. What was to be said by others is no longer so."""
+        """Queue the conditions of waiting pods. Pending conditions of other pods are dropped."""
         wanted = {refusal.key: refusal for refusal in refusals}
         for key in self._wanted.keys() - wanted.keys():
             self._withdraw(key)
@@ -93,7 +93,7 @@ class PodConditions:
                 log.debug("condition not written", pod=key, error=str(error) or repr(error))
 
     def _applies(self, refusal: SetPodUnscheduled, record: PodRecord) -> bool:
-        """Whether a pod still waits, and does not say so yet; kube-scheduler speaks for its own."""
+        """Whether a pod still waits and has another condition; kube-scheduler writes those of its own pods."""
         if record.uid != refusal.uid or self._state.pods.state[record.row] != int(PodState.Pending):
             return False
         if record.scheduler_name in self._state.extender_scheduler_names:
@@ -102,7 +102,7 @@ class PodConditions:
         return said is None or (said.reason, said.message) != (refusal.reason, refusal.message)
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
-        """What no longer waits has nothing more to say."""
+        """Drop the pending condition of a pod that no longer waits."""
         if not isinstance(pod, str) and (type == "DELETED" or pod.spec.node_name):
             self._reluctance.forget(pod.metadata.uid)
 
@@ -113,7 +113,7 @@ class PodConditions:
 
 
 async def write_unscheduled(kube: Kube, path: str, uid: str, reason: str, message: str, *, new: bool) -> None:
-    """Have a pod say why it has no node; it is `new` that it has none. Raises as `Kube.persist` does."""
+    """Write why a pod is not scheduled; `new` says whether it had no such condition. Raises as `Kube.persist` does."""
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     if new:
         condition["lastTransitionTime"] = timestamp()
@@ -121,6 +121,6 @@ async def write_unscheduled(kube: Kube, path: str, uid: str, reason: str, messag
 
 
 async def write_condition(kube: Kube, path: str, uid: str, condition: Mapping[str, str]) -> None:
-    """Set a condition of the pod at a path, if it is still the same pod. Raises as `Kube.persist` does."""
+    """Set a condition of the pod at a path, if it has the same uid. Raises as `Kube.persist` does."""
     patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
     await kube.persist("PATCH", f"{path}/status", msgspec.json.encode(patch), STRATEGIC_PATCH)

@@ -1,6 +1,6 @@
-"""Makes a PodGroup for each pod of ours that is in none, so that every pod is in a queue.
+"""Creates a PodGroup for each of our pods without one, so that every pod belongs to a queue.
 
-Pods of one ReplicaSet, StatefulSet, DaemonSet or Job share a group, and Kubernetes deletes the group with its owner.
+Pods of one ReplicaSet, StatefulSet, DaemonSet or Job share a PodGroup, and Kubernetes deletes it with its owner.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from stromboli.state.pods import GROUP_ANNOTATION
 log = Logger(__name__)
 
 _WORKERS = 8
-#: where owners are that a group takes something from; what else a reference says is anybody's text
+#: kinds of owners that are read, and their API paths; references to other kinds are ignored
 _OWNERS = {
     ("apps", "ReplicaSet"): ("apps/v1", "replicasets"),
     ("apps", "StatefulSet"): ("apps/v1", "statefulsets"),
     ("apps", "DaemonSet"): ("apps/v1", "daemonsets"),
     ("batch", "Job"): ("batch/v1", "jobs"),
 }
-#: owners of a pod that are looked up
+#: number of owners of a pod that are read
 _MOST_OWNERS = 4
 
 
@@ -49,7 +49,7 @@ class _Owner(msgspec.Struct):
 
 
 class PodGroupMaker:
-    """Follows the pods; creates groups a few at a time."""
+    """Follows the pods and creates PodGroups, a few at a time."""
 
     def __init__(self, kube: Kube, mirror: Mirror, events: Events, *, inherit: bool) -> None:
         self._kube = kube
@@ -57,14 +57,14 @@ class PodGroupMaker:
         self._events = events
         self._inherit = inherit
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        #: the pods that wait for a group, by key; queued only while this replica makes groups
+        #: pods without a PodGroup, by key; queued only while this replica leads
         self._bare: dict[str, objects.Pod] = {}
         self._active = False
         self._backoffs: dict[str, Backoff] = {}
         mirror.listen("Pod", self._pod_changed)
 
     async def run(self) -> None:
-        """Make groups until cancelled."""
+        """Create PodGroups until cancelled."""
         self._active = True
         for key in self._bare:
             self._queue.put_nowait(key)
@@ -107,7 +107,7 @@ class PodGroupMaker:
         asyncio.get_running_loop().call_later(delay, self._queue.put_nowait, key)
 
     async def _join(self, pod: objects.Pod) -> None:
-        """Create the group of a pod if it is not there, and put the pod into it."""
+        """Create the PodGroup of a pod if it is absent, and add the pod to it."""
         meta = pod.metadata
         namespace = meta.namespace or "default"
         owners = await self._owners(namespace, meta.owner_references or []) if self._inherit else []
@@ -127,7 +127,7 @@ class PodGroupMaker:
                 "PATCH", f"/api/v1/namespaces/{namespace}/pods/{meta.name}", msgspec.json.encode(patch), MERGE_PATCH
             )
         except ApiError as error:
-            # The pod is gone, or another has its name: the watch tells.
+            # The pod was deleted or replaced; the watch will say which.
             if error.status not in (404, 409):
                 raise
 
@@ -141,7 +141,7 @@ class PodGroupMaker:
             except ApiError as error:
                 log.recurring("owner not read", error, kind=reference.kind, name=reference.name)
                 continue
-            # Another may have its name by now, or the reference was made up.
+            # The owner may have been replaced, or the reference may be invalid.
             if msgspec.convert(owner, _Owner).metadata.uid == reference.uid:
                 owners.append(owner)
         return owners

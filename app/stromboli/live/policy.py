@@ -1,4 +1,4 @@
-"""Follows the policy file. A file that cannot be used is reported, and the policy before it stays in force."""
+"""Follows the policy file. A file that cannot be used is reported, and the previous policy stays in force."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = Logger(__name__)
 
 
 class PolicyFile:
-    """Looks at a file each second, by content: a mounted ConfigMap changes by moving symbolic links.
+    """Compares the file's content every second: a mounted ConfigMap changes by replacing symbolic links.
 
-    What was taken up last is kept in a file of ours: after a restart it stands in for one that is broken.
+    The last good policy is stored in another file, which replaces a broken policy file after a restart.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class PolicyFile:
         kept: Path | None = None,
         period: float = 1.0,
     ) -> None:
-        """`load` takes up a text or raises PolicyError; `report` is told the problem, or None when it is mended.
+        """`load` applies a policy or raises PolicyError; `report` gets the problem, or None once it is solved.
 
-        `kept` is where the last good policy is kept, None to keep none.
+        `kept` is the path where the last good policy is stored, None for no such file.
         """
         self._path = path
         self._load = load
@@ -38,9 +38,9 @@ class PolicyFile:
         self._period = period
         self._signature: tuple[int, int, int] | None = None
         self._digest = b""
-        #: what is wrong with the file; before it was ever looked at, that
-        self.problem: str | None = "was not read yet"
-        #: whether some policy was taken up
+        #: the problem of the file
+        self.problem: str | None = "has not been read yet"
+        #: whether a policy is in force
         self.loaded = False
 
     async def run(self) -> None:
@@ -50,7 +50,7 @@ class PolicyFile:
             await asyncio.sleep(self._period)
 
     def check(self) -> None:
-        """Take the file up if it changed."""
+        """Load the file if it has changed."""
         try:
             signature = self._stat()
             if signature == self._signature:
@@ -75,14 +75,14 @@ class PolicyFile:
         self._keep(content)
 
     def _attempt(self, content: bytes) -> str:
-        """Take up a policy; returns what is wrong with it, if anything."""
+        """Apply a policy; returns its problem, empty for none."""
         try:
             self._load(_decoded(content))
         except PolicyError as error:
             return str(error)
         except Exception as error:
-            # What the plugins that it names raise: the one before is as good as ever.
-            log.exception("policy not taken up", error, path=self._path)
+            # An exception of a plugin that the policy names: the previous policy stays in force.
+            log.exception("policy not loaded", error, path=self._path)
             return repr(error)
         self.loaded = True
         return ""
@@ -93,7 +93,7 @@ class PolicyFile:
         self.problem = problem
         if not self.loaded:
             self._load_kept()
-        in_force = "the one before stays in force" if self.loaded else "nothing is scheduled until it is mended"
+        in_force = "the previous one stays in force" if self.loaded else "nothing is scheduled until it is fixed"
         log.error(f"policy refused, {in_force}", path=self._path, problem=problem)
         self._report(problem)
 

@@ -1,6 +1,5 @@
-"""Asking a Prometheus, which the `metrics` of the policy name: `type: prometheus`, `address`, `interval`, and
-`tls.insecureSkipVerify`.
-"""
+"""Queries to the Prometheus server of the policy's `metrics`: `type: prometheus`, `address`, `interval`, and
+`tls.insecureSkipVerify`."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ import aiohttp
 import msgspec
 
 from stromboli.live.logs import Logger
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 
 log = Logger(__name__)
 
 _TIMEOUT = 60.0
 
 T = TypeVar("T")
-#: the labels of a series and its value
+#: labels of a series and its value
 Sample: TypeAlias = tuple[Mapping[str, str], float]
 
 
@@ -40,9 +39,9 @@ class _Answer(msgspec.Struct):
 async def follow(
     what: str, policy: Callable[[], Policy], read: Callable[[Policy], Awaitable[T] | None], tell: Callable[[T], None]
 ) -> None:
-    """Until cancelled, read and tell something each interval, as the policy says that is in force then.
+    """Read and report at the interval of the policy in force, until cancelled.
 
-    `read` gives None while the policy asks for nothing; `what` names it in the log.
+    `read` returns None while the policy does not ask for it; `what` names the measurement in the log.
     """
     while True:
         current = policy()
@@ -51,16 +50,15 @@ async def follow(
             if answer is not None:
                 tell(await answer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
-            # Not all settings: some are passwords.
+            # Only the type, since other settings may be passwords.
             log.recurring(f"{what} not read", error, address=current.metrics.get("address", ""))
         await asyncio.sleep(current.metrics_interval)
 
 
 async def query(metrics: Mapping[str, str], *expressions: str) -> list[Sequence[Sample]]:
-    """The series of each expression now.
+    """The current series of each expression.
 
-    Raises ValueError when the settings or the answer make no sense, aiohttp's errors and TimeoutError when there is no
-    answer.
+    Raises ValueError for invalid settings or answers, and aiohttp's errors or TimeoutError without an answer.
     """
     kind, address = metrics.get("type", ""), metrics.get("address", "")
     if kind != "prometheus":
@@ -81,5 +79,5 @@ async def _query(http: aiohttp.ClientSession, address: str, expression: str) -> 
     numbers = [sample for sample in samples if math.isfinite(sample[1])]
     if len(numbers) < len(samples):
         strange = next(sample for sample in samples if not math.isfinite(sample[1]))
-        log.recurring("measurements left out", f"{strange[1]} is no amount", count=len(samples) - len(numbers))
+        log.recurring("measurements ignored", f"{strange[1]} is not a number", count=len(samples) - len(numbers))
     return numbers

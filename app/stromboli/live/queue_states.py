@@ -1,8 +1,8 @@
-"""Opens and closes queues: for Volcano's Command objects, and what is below a queue that somebody opens or closes.
+"""Opens and closes queues, as Volcano's Command objects ask for, together with their children.
 
-A queue that is closed with its parent carries the annotation of Volcano's controller, so that it opens with the parent
-again; one that was closed for itself stays closed. All rules of what a queue is next are here; that a new queue is open
-and an empty one closed is written by `live/queues.py`, with what the queue holds.
+A queue that is closed with its parent gets the annotation of Volcano's controller and reopens with the parent; a queue
+that was closed itself stays closed. All rules on the state of queues are in this module; that a new queue is opened and
+an empty closing queue closed is written by `live/queues.py`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from stromboli.live.workers import run_workers
 log = Logger(__name__)
 
 BUS = "bus.volcano.sh/v1alpha1"
-#: the state that each action of a Command leads to
+#: the target state of each action of a Command
 ACTIONS = {"OpenQueue": QueueState.Open, "CloseQueue": QueueState.Closing}
 _CLOSED = frozenset((QueueState.Closed, QueueState.Closing))
 _ROOT = "root"
 
 
 class QueueStates:
-    """Carries out Commands, and keeps the states of children in step with those of their parents."""
+    """Carries out Commands, and keeps the states of children in line with their parents."""
 
     def __init__(self, kube: Kube, mirror: Mirror, events: Events) -> None:
         self._kube = kube
@@ -41,7 +41,7 @@ class QueueStates:
         self._events = events
         self._work: asyncio.Queue[str] = asyncio.Queue()
         self._active = False
-        #: whether that waits to be done
+        #: whether queues are to be compared
         self._to_compare = False
         self._backoffs: dict[str, Backoff] = {}
         #: Commands by key
@@ -50,7 +50,7 @@ class QueueStates:
         mirror.listen("Command", self._command_changed)
 
     async def run(self) -> None:
-        """Open and close until cancelled."""
+        """Open and close queues until cancelled."""
         self._active = True
         self._look()
         for key in self._commands:
@@ -58,7 +58,7 @@ class QueueStates:
         await run_workers("queue-states", 1, self._serve)
 
     def _look(self) -> None:
-        """Have the states compared; an empty key stands for all queues."""
+        """Have the states compared; an empty key means all queues."""
         if self._active and not self._to_compare:
             self._to_compare = True
             self._work.put_nowait("")
@@ -90,7 +90,7 @@ class QueueStates:
     # -- commands ----------------------------------------------------------------------------------------------------
 
     async def _obey(self, key: str) -> None:
-        """Do what a Command says, and delete it: what it asks for twice is done once."""
+        """Carry out a Command and delete it; repeated Commands have no further effect."""
         command = self._commands.get(key)
         if command is None:
             return
@@ -116,10 +116,7 @@ class QueueStates:
                 raise
 
     async def _read(self, name: str) -> Queue | None:
-        """A queue as it is now: watches may not have told yet that it was made, or closed a moment ago.
-
-        None when it is not there, or malformed, which the mirror tells of.
-        """
+        """The current queue from the API server, since watches may be late; None if it is absent or invalid."""
         try:
             return Queue.parse(msgspec.json.decode(await self._kube.request("GET", object_path("Queue", name))))
         except InvalidObjectError:
@@ -138,7 +135,7 @@ class QueueStates:
                 await self._set(queue, state, by_parent=state == QueueState.Closing)
 
     async def _set(self, queue: Queue, state: str, *, by_parent: bool) -> None:
-        """Have a queue opened or closed; what it is already is left."""
+        """Have a queue opened or closed unless it is in the wanted state already."""
         marked = queue.closed_by_parent
         if by_parent != marked:
             mark = {"metadata": {"annotations": {CLOSED_BY_PARENT: str(by_parent).lower()}}}
@@ -149,17 +146,17 @@ class QueueStates:
 
 
 def is_closed(queue: Queue) -> bool:
-    """Whether somebody closed a queue."""
+    """Whether a queue was closed by a user, rather than with its parent."""
     return queue.status.state in _CLOSED
 
 
 def is_as(queue: Queue, state: str) -> bool:
-    """Whether a queue is open or closed already, as somebody wants it."""
+    """Whether a queue has the wanted state already."""
     return bool(queue.status.state) and is_closed(queue) == (state == QueueState.Closing)
 
 
 def next_state(state: str, pod_groups: int) -> str:
-    """A new queue is open; one that closes is closed when it has no PodGroups of any phase."""
+    """The state that follows: a new queue is Open, and a Closing queue without PodGroups is Closed."""
     if not state:
         return QueueState.Open
     if state == QueueState.Closing and pod_groups == 0:
@@ -168,7 +165,7 @@ def next_state(state: str, pod_groups: int) -> str:
 
 
 def with_parents(queues: Mapping[str, Queue], queue: Queue) -> str:
-    """The state that a queue gets from those above it; empty when it is as it should be."""
+    """The state that a queue gets from its ancestors; empty if it needs no change."""
     above = closed_above(queues, queue)
     closed = is_closed(queue)
     if above and not closed:
@@ -179,7 +176,7 @@ def with_parents(queues: Mapping[str, Queue], queue: Queue) -> str:
 
 
 def closed_above(queues: Mapping[str, Queue], queue: Queue) -> str:
-    """The name of the nearest queue above that is closed, empty when there is none."""
+    """The name of the nearest closed ancestor, empty if there is none."""
     seen, name = {queue.key}, queue.spec.parent
     while name and name != _ROOT and name not in seen:
         seen.add(name)
@@ -193,11 +190,11 @@ def closed_above(queues: Mapping[str, Queue], queue: Queue) -> str:
 
 
 def refusal(queues: Mapping[str, Queue], queue: Queue, state: str) -> str:
-    """Why a queue cannot be opened or closed; empty when it can."""
+    """Why a queue cannot be opened or closed; empty if it can."""
     if state == QueueState.Closing:
         return "the root queue cannot be closed" if queue.key == _ROOT else ""
     above = closed_above(queues, queue)
-    return f"queue {above}, above it, is closed" if above else ""
+    return f"its ancestor, queue {above}, is closed" if above else ""
 
 
 def _key(command: Object) -> str:

@@ -1,6 +1,6 @@
-"""What queues held over time, from a Prometheus that scrapes this service, when fairshare is to count that.
+"""The past usage of queues for fairshare, from a Prometheus server that scrapes this service.
 
-The average of `stromboli_queue_cluster_part` over the window: what a queue holds, as a part of the cluster.
+It is the average of `stromboli_queue_cluster_part` over the window: the part of the cluster that a queue uses.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 from stromboli.live import prometheus
 from stromboli.plugins.fairshare import FairShareArguments
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 
 #: by queue and resource, 0 to 1
 Usage = Mapping[str, Mapping[str, float]]
 
 
 async def follow(policy: Callable[[], Policy], tell: Callable[[Usage], None]) -> None:
-    """Until cancelled, read usage each interval while the policy asks for it."""
+    """Read usage at the policy's interval, while the policy asks for it, until cancelled."""
     await prometheus.follow("usage of queues", policy, _read, tell)
 
 
@@ -28,7 +28,7 @@ def _read(policy: Policy) -> Coroutine[Any, Any, Usage] | None:
 
 
 def window_of(policy: Policy) -> float | None:
-    """The seconds over which a policy wants usage from Prometheus; None when it does not."""
+    """The window in seconds over which the policy wants usage from Prometheus; None if it does not."""
     for tier in policy.tiers:
         for option in tier.plugins:
             arguments = option.arguments
@@ -38,7 +38,7 @@ def window_of(policy: Policy) -> float | None:
 
 
 async def read(metrics: Mapping[str, str], window: float) -> Usage:
-    """What each queue held on average over the last `window` seconds. Raises what `prometheus.query` raises."""
+    """The average usage of each queue over the last `window` seconds. Raises what `prometheus.query` raises."""
     expression = f"avg by (queue, resource) (avg_over_time(stromboli_queue_cluster_part[{window:.0f}s]))"
     (samples,) = await prometheus.query(metrics, expression)
     usage: defaultdict[str, dict[str, float]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""The duties of a queue controller: queues open, close when they are empty, and show how many PodGroups they have."""
+"""The queue controller: opens new queues, closes empty ones, and writes their status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTS = {phase: phase.lower() for phase in PodGroupPhase}
 
 
 class QueueController:
-    """Composes the status of every queue, and hands it on where it differs from what the API server has."""
+    """Composes the status of every queue, and writes it where it differs from the API server's."""
 
     def __init__(
         self,
@@ -34,43 +34,43 @@ class QueueController:
         patience: float,
         gone: Callable[[str, bool], None] = lambda name, seen: None,
     ) -> None:
-        """Counts and amounts may be written `patience` seconds later; `gone` is told of each queue that
-        is deleted, and whether that was seen or found by a list."""
+        """Changes of counts and amounts may be written `patience` seconds late. `gone` is called with each deleted
+        queue, and whether its deletion was watched or inferred from a list."""
         self._gone = gone
         self._state = mirror.state
         self._writer = writer
         self._patience = patience
         self._active = False
         self._changed = True
-        #: what the last session that said so found of each queue
+        #: the latest status that a session decided for each queue
         self._decided: dict[str, SetQueueStatus] = {}
         mirror.listen("PodGroup", lambda type, obj: self._touch())
         mirror.listen("Queue", self._queue_changed)
 
     def begin(self) -> None:
-        """From now on this replica writes. New queues are opened at once: until then they take no work."""
+        """Start to write. New queues are opened at once, since a queue without state accepts no work."""
         self._active = True
         for queue in self._state.queues.values():
             self._open(queue)
 
     def seen(self, queue: Object) -> None:
-        """Open a queue that is new, without waiting for a session. One that is malformed is told of by the mirror."""
+        """Open a new queue without waiting for a session. Invalid queues are reported by the mirror."""
         try:
             parsed = Queue.parse(queue)
         except InvalidObjectError:
             return
-        # It may tell of what is long past.
+        # The event may be out of date.
         known = self._state.queues.get(parsed.key, parsed)
         if self._active and not known.status.state:
             self._open(known)
 
     def decided(self, status: SetQueueStatus) -> None:
-        """What the pods of a queue hold, and what it says."""
+        """Take the amounts and conditions of a queue from a session."""
         self._decided[status.name] = status
         self._changed = True
 
     def refresh(self) -> None:
-        """Write what changed since the last call."""
+        """Write changes since the last call."""
         if not self._changed:
             return
         self._changed = False
@@ -83,7 +83,7 @@ class QueueController:
         self._writer.withdraw("Queue", but=wanted)
         for name, fields in wanted.items():
             if "state" in fields:
-                # Whoever opens or closes the queue meanwhile has the last word.
+                # With the version, so that a user who opens or closes the queue at the same time takes precedence.
                 self._writer.put("Queue", name, fields, version=self._state.queues[name].metadata.resource_version)
             else:
                 self._writer.put("Queue", name, fields, patience=self._patience)
@@ -114,7 +114,7 @@ def count_phases(state: ClusterState) -> dict[str, Counter[str]]:
 
 
 def queue_fields(queue: Queue, counts: Counter[str], decided: SetQueueStatus | None) -> Object:
-    """The fields of a queue's status that are not as they should be; null stands for an amount that is gone."""
+    """The fields of a queue's status that must change; null removes an amount."""
     status = queue.status
     fields: Object = {}
     state = next_state(status.state, counts.total())

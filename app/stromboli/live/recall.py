@@ -1,7 +1,7 @@
-"""Has kube-scheduler ask again about pods that it was refused and that have a node now.
+"""Makes kube-scheduler ask again about pods that it was refused and that have been decided since.
 
-Through its extender kube-scheduler learns of a node only when it asks, and about a pod that it was refused it asks
-again after some event, in a quiet cluster minutes later. A change of the pod itself is such an event.
+kube-scheduler learns of a decision only by asking the extender, and after a refusal it asks again only after some
+event; in a quiet cluster that takes minutes. Annotating the pod is such an event.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _ANNOTATION = "stromboli.io/decided-at"
 
 
 class Recall:
-    """Annotates each pod that was refused once it is decided, whichever of the two shows first."""
+    """Annotates each pod that was both refused and decided, in whichever order these are seen."""
 
     def __init__(self, kube: Kube, mirror: Mirror) -> None:
         self._kube = kube
         self._state = mirror.state
         self._queue: asyncio.Queue[Bind] = asyncio.Queue()
-        #: decided pods of which no refusal has been seen, by key
+        #: decided pods whose refusal has not been seen, by key
         self._decided: dict[str, Bind] = {}
         mirror.listen("Pod", self._pod_changed)
 
     def decided(self, bind: Bind) -> None:
-        """A pod that kube-scheduler binds has a node."""
+        """A session has decided the node of a pod that kube-scheduler binds."""
         key = bind.key
         self._decided[key] = bind
         record = self._state.record(key)
@@ -57,7 +57,7 @@ class Recall:
             try:
                 await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                log.recurring("pod not recalled", error, pod=bind.key)
+                log.recurring("pod not annotated for kube-scheduler", error, pod=bind.key)
 
     def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
         if not self._decided:

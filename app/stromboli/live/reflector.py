@@ -1,9 +1,9 @@
-"""List and watch: keeps the mirror in step with one kind of object.
+"""List and watch: keeps the mirror in sync with one kind of object.
 
-A list is read in pages and then watched from its version. A watch that ends is taken up where it broke off; when the
-server no longer knows that version, or says what nobody can read, the list is read anew, and what is missing in it is
-forgotten. Nothing that a server says or leaves out ends a reflector: it tries again, each time after a longer pause,
-and tells how long it has been out of step.
+A list is read in pages and then watched from its version. A watch that ends is resumed where it stopped; when the
+server has forgotten that version, or sends an unreadable event, the list is read again, and missing objects are
+removed. No answer of a server terminates a reflector: it retries with growing delays and reports how long it has been
+out of sync.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -23,92 +22,40 @@ import msgspec
 from msgspec import Raw, Struct
 
 from stromboli.api import objects
-from stromboli.api.crds import SCHEDULING, TOPOLOGY
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, refusal, status_error
 from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.sources import Source
 from stromboli.live.versions import is_older, version_of
 
 log = Logger(__name__)
 
 T = TypeVar("T")
 
-#: seconds between attempts to list a kind that the API server does not have
+#: seconds between attempts to list a kind that the API server does not serve
 _ABSENT_PERIOD = 20.0
 _FORBIDDEN_PERIOD = 10.0
-#: a watch that is open for so many seconds works; one that then needs a new list has been worth the last
+#: after this many seconds an open watch counts as working, and after the second number a new list has paid off
 _LASTING = 1.0
 _STEADY = 5.0
-#: after so many seconds a watch has told what happened before it was opened
+#: after this many seconds a watch has delivered all events from before it was opened
 _CAUGHT_UP = 0.25
-#: where watches soon fail, lists are repeated after two seconds, or so that they take a twentieth of the time
+#: where watches keep failing, a list is repeated after two seconds, or so rarely that lists take a twentieth of the
+#: time
 _LIST_SHARE = 0.05
 _SOON = 2.0
-#: a watch is renewed after this many seconds, and given up after the other many of silence
+#: range of a watch's duration in seconds, and of the silence after which it is abandoned
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0
-#: when for so many seconds all lists are older than what was seen, the server was restored from a backup
+#: if all lists are older than the known version for this many seconds, the server was restored from a backup
 _RESTORED = 30.0
-#: of a refused watch: ask again for the same version
+#: refusals of a watch after which the same version is requested again
 _RESUMED = frozenset((429, 500, 502, 503, 504))
-#: the types of events that tell of an object
+#: types of events that carry an object
 _CHANGES = ("ADDED", "MODIFIED", "DELETED")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One kind of object and where it is listed."""
-
-    kind: str
-    path: str
-    #: what the JSON is decoded as
-    type: Any = dict[str, Any]
-    #: without it no session begins
-    required: bool = False
-    params: Mapping[str, str] = field(default_factory=dict)
-    #: where else it may be: other versions, to be tried in turn
-    others: tuple[str, ...] = ()
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Where it may be."""
-        return (self.path, *self.others)
-
-
-def _devices(kind: str, plural: str) -> Source:
-    """A kind of which older clusters have other versions; what is read of them tells the versions apart."""
-    path, *others = (f"/apis/resource.k8s.io/{version}/{plural}" for version in ("v1", "v1beta2", "v1beta1"))
-    return Source(kind, path, others=tuple(others))
-
-
-SOURCES = (
-    Source("Pod", "/api/v1/pods", objects.Pod, required=True),
-    Source("Node", "/api/v1/nodes", objects.Node, required=True),
-    Source("Queue", f"/apis/{SCHEDULING}/queues", required=True),
-    Source("PodGroup", f"/apis/{SCHEDULING}/podgroups", required=True),
-    Source("HyperNode", f"/apis/{TOPOLOGY}/hypernodes"),
-    Source("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClass),
-    Source("PersistentVolume", "/api/v1/persistentvolumes"),
-    Source("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
-    Source("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
-    Source("CSINode", "/apis/storage.k8s.io/v1/csinodes"),
-    Source("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers"),
-    Source("CSIStorageCapacity", "/apis/storage.k8s.io/v1/csistoragecapacities"),
-    Source("VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments"),
-    Source("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
-    Source("ResourceQuota", "/api/v1/resourcequotas"),
-    _devices("ResourceClaim", "resourceclaims"),
-    _devices("ResourceSlice", "resourceslices"),
-    _devices("DeviceClass", "deviceclasses"),
-    Source("DeviceTaintRule", "/apis/resource.k8s.io/v1/devicetaintrules"),
-    Source("Numatopology", "/apis/nodeinfo.volcano.sh/v1alpha1/numatopologies"),
-    Source("NodeShard", "/apis/shard.volcano.sh/v1alpha1/nodeshards"),
-)
-#: what people ask of the service; no session looks at it
-COMMANDS = Source("Command", "/apis/bus.volcano.sh/v1alpha1/commands")
 
 
 class _Event(Struct, Generic[T]):
@@ -124,7 +71,7 @@ _STRANGE, _IDENTITY = Decoder(_Event[Raw]), Decoder(_Identity)
 
 
 class _WatchError(Exception):
-    """A watch that told of an error, or what cannot be read: only a new list can help."""
+    """The watch sent an error or something unreadable, so that a new list is needed."""
 
     def __init__(self, why: str, error: object) -> None:
         super().__init__(str(error))
@@ -132,11 +79,11 @@ class _WatchError(Exception):
 
 
 class _OldListError(Exception):
-    """A list that is older than what was seen before; pods that were bound meanwhile would be free again."""
+    """The list is older than the known version; applying it would show bound pods as unbound."""
 
 
 class Reflector:
-    """Keeps one kind in step; `synced` is set when its first list has been applied."""
+    """Keeps one kind in sync; `synced` is set after its first list was applied."""
 
     def __init__(
         self,
@@ -149,9 +96,9 @@ class Reflector:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
-        #: where it may be, first where it was last
+        #: the paths to try, the last successful one first
         self._places = deque(source.paths)
-        #: in how many places it was not, in a row
+        #: number of consecutive paths that were not found
         self._misses = 0
         self.synced = asyncio.Event()
         self._kube = kube
@@ -163,21 +110,21 @@ class Reflector:
         event: Any = _Event
         self._events = Decoder(event[source.type])
         self._resuming, self._listing = Backoff(0.1, 10.0), Backoff(0.1, 10.0)
-        #: when everything up to then was last known to be applied
+        #: time up to which all changes were last known to be applied
         self._in_step = clock()
-        #: when the last list that was applied was asked for
+        #: start of the last list that was applied
         self._listed = -math.inf
-        #: since when the watch is open, None while there is none
+        #: when the watch was opened, None while there is none
         self._opened: float | None = None
-        #: up to where everything was applied, and since when all lists are older
+        #: version up to which everything was applied, and since when all lists are older
         self._version = ""
         self._older_since: float | None = None
-        #: what hindered last
+        #: the latest problem
         self._problem = ""
 
     @property
     def path(self) -> str:
-        """Where it is, as far as that is known."""
+        """The path in use, as far as known."""
         return self._places[0]
 
     async def run(self) -> None:
@@ -192,37 +139,39 @@ class Reflector:
                 why = self._failed("watch failed", error.why, error)
                 longest = max(_SOON, took / _LIST_SHARE)
             except _OldListError as error:
-                why = self._failed("list not used", "old", error)
+                why = self._failed("list ignored", "old", error)
             except ApiError as error:
                 why, least = self._refused(error)
             except CONNECTION_ERRORS as error:
                 why = self._failed("list failed", "disconnected", error)
             except Exception as error:
-                # A mistake of ours, about one answer: that is no reason to give up the kind.
+                # A bug of ours in handling one answer must not end the watch of this kind.
                 log.recurring("reflector failed", error, traced=True, kind=self.source.kind)
                 why, self._problem = "failed", repr(error)
             await asyncio.sleep(min(self._listing.delay(least), longest))
 
     def has_seen(self, moment: float) -> bool:
-        """Whether what happened up to some moment of the clock is applied, as far as can be told."""
+        """Whether all changes up to a moment of the clock are applied, as far as can be known."""
         return self._listed >= moment or self._follows(_CAUGHT_UP)
 
     def _follows(self, least: float) -> bool:
-        """Whether the watch is open for so many seconds."""
+        """Whether the watch has been open for at least this many seconds."""
         return self._opened is not None and self._clock() - self._opened >= least
 
     def trouble(self, patience: float) -> str:
-        """Why this kind cannot be relied on, empty when it can: it was never listed, or not in step for `patience`."""
+        """Why this kind is out of date, empty if it is not: it was never listed, or is out of sync for `patience`
+        seconds."""
         if self._follows(_LASTING):
             return ""
         behind = self._clock() - self._in_step
         if self.synced.is_set() and behind < patience:
             return ""
-        what = "out of step" if self.synced.is_set() else "not listed"
+        what = "out of sync" if self.synced.is_set() else "not listed"
         return f"{self.source.kind}: {what} for {behind:.0f} s: {self._problem or 'no answer yet'}"
 
     async def list(self, why: str) -> float:
-        """Apply the whole list; returns the seconds it took. Raises ApiError, and _OldListError before any change."""
+        """Apply a complete list; returns its duration in seconds. Raises ApiError, and _OldListError before any
+        change."""
         self._observer.relist(self.source.kind, why)
         began = self._clock()
         listing = self._mirror.listing(self.source.kind)
@@ -248,7 +197,7 @@ class Reflector:
         return self._in_step - began
 
     def _require_newer(self, version: str) -> None:
-        """Raises _OldListError for the version of a list from before what was seen."""
+        """Raises _OldListError if a list is older than the known version."""
         if not is_older(version, self._version):
             self._older_since = None
             return
@@ -259,7 +208,7 @@ class Reflector:
             raise _OldListError(f"version {version} is older than {self._version}")
 
     def _refused(self, error: ApiError) -> tuple[str, float]:
-        """Why to list again, and the seconds to wait at least."""
+        """The cause of the next list, and the minimum delay in seconds."""
         source = self.source
         if error.status == 404:
             self._places.rotate(-1)
@@ -267,14 +216,14 @@ class Reflector:
             if self._misses % len(self._places):
                 return "version", 0.0
         if error.status == 404 and not source.required:
-            # The API server does not have this kind, so there is nothing of it.
+            # The API server does not serve this kind, so there are no objects.
             self._mirror.listing(source.kind).complete()
             self.synced.set()
             return "absent", _ABSENT_PERIOD
         why = "absent" if error.status == 404 else "refused"
         self._failed("list refused", why, f"{error}{_remedy(source, error.status)}")
         if error.status == 403 and not source.required:
-            # Better to schedule without what we may not see than not at all.
+            # Scheduling without this kind is better than not scheduling.
             self.synced.set()
             return why, _FORBIDDEN_PERIOD
         return why, error.retry_after or 0.0
@@ -285,7 +234,7 @@ class Reflector:
         return why
 
     async def _follow(self) -> None:
-        """Watch from where that ended before; ends with _WatchError, or with an ApiError that calls for a new list."""
+        """Watch from the known version. Raises _WatchError or ApiError when a new list is needed."""
         while True:
             least, problem, before = None, "the watch ended at once", self._version
             try:
@@ -306,17 +255,17 @@ class Reflector:
                 problem = str(error) or repr(error)
             finally:
                 lasted = self._closed()
-            # Watches end after minutes by themselves; those that end at once would otherwise be repeated at once. One
-            # that told of something has to be taken up soon: what it did not come to is ever more.
+            # A watch ends by itself after minutes; one that ends at once is resumed with a delay. After events the
+            # delay is short, since a slow client falls further behind.
             if self._version != before:
                 self._resuming.reset()
             if not lasted:
                 self._problem = problem
-                log.recurring("watch broke off", problem, kind=self.source.kind)
+                log.recurring("watch interrupted", problem, kind=self.source.kind)
             await asyncio.sleep(self._resuming.delay(least))
 
     def _closed(self) -> bool:
-        """The watch has ended; returns whether it was one. Then everything up to now was applied."""
+        """The watch has ended; returns whether it had worked, in which case all changes up to now are applied."""
         now, opened = self._clock(), self._opened
         self._opened = None
         if opened is None or now - opened < _LASTING:
@@ -345,7 +294,7 @@ class Reflector:
                 yield some
 
     def _event(self, line: bytes) -> str:
-        """Apply one event; returns the version that was reached, empty when it is not known. Raises _WatchError."""
+        """Apply one event; returns the version reached, empty if unknown. Raises _WatchError."""
         try:
             event = self._events.decode(line)
         except msgspec.MsgspecError:
@@ -357,7 +306,7 @@ class Reflector:
         return version_of(event.object)
 
     def _strange(self, line: bytes) -> str:
-        """An event that does not hold an object of our kind, or not one that can be read."""
+        """Handle an error event, or an event whose object cannot be read."""
         try:
             event = _STRANGE.decode(line)
             if event.type == "ERROR":
@@ -371,7 +320,7 @@ class Reflector:
         return version or ""
 
     def _decoded(self, item: Raw) -> Any:
-        """The object, or None after saying what is wrong with it."""
+        """The decoded object, or None after reporting its problem."""
         try:
             obj = self._objects.decode(item)
         except msgspec.DecodeError as error:
@@ -379,14 +328,13 @@ class Reflector:
         else:
             if _is_named(obj):
                 return obj
-            problem = "metadata: has no name"
+            problem = "metadata.name: is missing"
         self._mirror.set_aside(self.source.kind, _key(item), problem)
         return None
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
-    """The lines of a stream, of any length, as many at a time as have come; what follows the last newline is incomplete
-    and left out."""
+    """The complete lines of a stream, as many at a time as have arrived; an incomplete last line is dropped."""
     unfinished: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")
@@ -398,17 +346,17 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
 
 
 def _remedy(source: Source, status: int) -> str:
-    """What whoever runs the cluster can do about a refusal."""
+    """Advice to the administrator about a refusal."""
     resource = source.path.rpartition("/")[2]
     if status == 404:
-        return f"; {resource} are defined by: kubectl apply -f charts/stromboli/files/crds"
+        return f"; install the CRD of {resource} with: kubectl apply -f charts/stromboli/files/crds"
     if status == 403:
-        return f"; the right to list and watch {resource} comes with: helm upgrade --install stromboli charts/stromboli"
+        return f"; grant the right to list and watch {resource} with: helm upgrade --install stromboli charts/stromboli"
     return ""
 
 
 def _is_named(obj: Any) -> bool:
-    """Whether an object that was decoded without a schema can be told from others."""
+    """Whether an object that was decoded without a schema has a name."""
     if not isinstance(obj, dict):
         return True
     metadata = obj.get("metadata")
@@ -416,7 +364,7 @@ def _is_named(obj: Any) -> bool:
 
 
 def _key(item: Raw) -> str:
-    """The key of an object of which only the metadata can be read."""
+    """The key of an object whose metadata alone can be read."""
     try:
         return _IDENTITY.decode(item).metadata.key
     except msgspec.DecodeError:

@@ -1,8 +1,7 @@
-"""What reservations of any kind have in common: what a pod is to use is written before the pod is bound.
+"""Objects that are written before a pod is bound, and released if it is not bound.
 
-An object is written on the version that was read; where others were faster, it is read anew and looked at again. While
-that goes on sessions see the object as it will be, and what the watch tells late does not take that back. What is held
-for a pod that gets no node after all is given back.
+An object is written on the version that was read; after a conflict it is read and checked again. Meanwhile sessions see
+the object as it will be, whatever the watch reports late.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from stromboli.state.cluster import object_key
 log = Logger(__name__)
 
 Object = dict[str, Any]
-#: pods that belong together, each with whether its binding is still wanted
+#: the bindings of one job, each with a function that tells whether it is still wanted
 Wanted: TypeAlias = Sequence[tuple[Bind, Callable[[], bool]]]
 
-#: what can become of a write, other than that it is done
+#: errors of a write
 FAILURES = (StaleClaimError, StaleVolumeError, VolumeRefusedError, ApiError, *CONNECTION_ERRORS)
-#: how long what another replica reserved may wait for its pod, in seconds
+#: delay in seconds before a reservation that another replica left is released
 LATE = 5.0
-#: how often an object is read anew that others change at the same time
+#: attempts to write an object that others write at the same time
 _ATTEMPTS = 10
-#: seconds until a release that failed is tried again
+#: seconds until a failed release is retried
 _AGAIN = 1.0
 
 
 class NotReservedError(StromboliError):
-    """Something that a pod is to use was not reserved; `cause` says why."""
+    """A reservation for a pod failed because of `cause`."""
 
     def __init__(self, bind: Bind, cause: Exception) -> None:
         super().__init__(str(cause) or repr(cause))
@@ -55,26 +54,26 @@ class NotReservedError(StromboliError):
 
 
 class Reservations(Protocol):
-    """What has to be done before the pods of a job are bound, and undone when they are not."""
+    """Reserves objects before the pods of a job are bound, and releases them if the pods are not bound."""
 
-    #: what it is that pods use, in the plural
+    #: names the reserved objects in log and Events, in the plural
     what: str
 
     def promise(self, bind: Bind) -> None:
-        """From now on what a pod uses counts as what was decided about it."""
+        """From now on sessions see the objects of a pod as they were decided."""
 
     async def reserve(self, binds: Wanted) -> None:
-        """Reserve what pods that belong together use, and return when all of it is theirs. Raises NotReservedError."""
+        """Reserve the objects of the pods of a job, and return when all are usable. Raises NotReservedError."""
 
     def release(self, bind: Bind, after: float = 0.0) -> None:
-        """A pod is not bound: what was reserved for it is given back, after some seconds if it is not by then."""
+        """A pod is not bound: release its reservations, at the latest `after` seconds from now."""
 
     def is_leaving(self, key: str) -> bool:
-        """Whether what was reserved for a pod is being given back, so that it has to be decided anew."""
+        """Whether reservations of a pod are being released, so that it has to be decided anew."""
 
 
 class WrittenObjects:
-    """The objects of a kind, as the API server has them and as sessions are to see them."""
+    """The objects of a kind, both as the API server has them and as sessions see them."""
 
     def __init__(
         self,
@@ -87,10 +86,10 @@ class WrittenObjects:
         *,
         rate: float,
     ) -> None:
-        """`place` is where they are, such as `/apis/resource.k8s.io/v1/resourceclaims`.
+        """`place` returns their API path, such as `/apis/resource.k8s.io/v1/resourceclaims`.
 
-        `shown` makes of an object, by key, what sessions are to see, or returns it as it is. `changed` is told of what
-        the watch brings, None for what was deleted.
+        `shown` takes the key and an object, and returns the version for sessions, or the object itself. `changed` is
+        called with watched objects, and with None for deleted ones.
         """
         self.kind = kind
         self._kube = kube
@@ -100,41 +99,41 @@ class WrittenObjects:
         self._changed = changed
         self._bucket = TokenBucket(rate)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: objects as the API server has them, where sessions see something else or the watch may be behind
+        #: objects as the API server has them, where sessions see another version or the watch may be late
         self._real: dict[str, Object] = {}
-        #: objects that are to be created, as sessions see them by now
+        #: objects to be created, as the API server will get them
         self._planned: dict[str, Object] = {}
-        #: those that we wrote and the watch has not shown
+        #: keys of objects that we wrote and the watch has not shown yet
         self._ahead: set[str] = set()
         self._objects: Decoder[Object] = Decoder(Object)
         mirror.listen(kind, self._told)
 
     def all(self) -> Iterator[tuple[str, Object]]:
-        """Those that are known, with their keys."""
+        """All known objects with their keys."""
         for key in list(self._state.objects[self.kind]):
             obj = self.current(key)
             if obj is not None:
                 yield key, obj
 
     def current(self, key: str) -> Object | None:
-        """An object as the API server has it, as far as is known."""
+        """The latest known version of an object on the API server."""
         if key in self._planned:
             return None
         return self._real.get(key) or self._state.objects[self.kind].get(key)
 
     def hold(self, key: str) -> None:
-        """Keep an object as it is apart from what sessions will see."""
+        """Keep the API server's version of an object, before sessions see another one."""
         known = self._state.objects[self.kind].get(key)
         if known is not None:
             self._real.setdefault(key, known)
 
     def plan(self, key: str, obj: Object) -> None:
-        """Have sessions see an object that is to be created, as long as there is something to be shown of it."""
+        """Have sessions see an object that is to be created, while `shown` changes it."""
         if self.current(key) is None:
             self._planned[key] = obj
 
     def show(self, key: str) -> None:
-        """Have sessions see an object as it is to be seen now."""
+        """Update the version of an object that sessions see."""
         if key in self._planned:
             self._show_planned(key, self._planned[key])
             return
@@ -156,7 +155,7 @@ class WrittenObjects:
             self._state.delete(self.kind, key)
 
     async def create(self, key: str, body: bytes, wanted: Callable[[], bool]) -> None:
-        """Create an object that was planned; one of that key may be there already."""
+        """Create a planned object, unless one of that key exists already."""
         await self._bucket.wait()
         collection = self._path(key).rpartition("/")[0]
         try:
@@ -166,9 +165,9 @@ class WrittenObjects:
                 raise
 
     async def change(self, key: str, change: Callable[[Object], Awaitable[None]]) -> None:
-        """Make a change of an object, one at a time; where others were faster, it is read anew and changed then.
+        """Change an object, one change at a time; after a conflict it is read again and the change repeated.
 
-        Raises what `change` raises, and ApiError with status 404 when the object is gone.
+        Raises what `change` raises, and ApiError with status 404 if the object was deleted.
         """
         async with self._locks.setdefault(key, asyncio.Lock()):
             obj = self.current(key) or await self._read(key)
@@ -190,13 +189,13 @@ class WrittenObjects:
         wanted: Callable[[], bool] = lambda: True,
         content_type: str = "application/json",
     ) -> Object:
-        """Send a change of an object; returns what it is now."""
+        """Send a change of an object; returns its new version."""
         await self._bucket.wait()
         path = self._path(key) + subresource
         return self._answered(key, await self._kube.persist(method, path, body, content_type, wanted=wanted))
 
     async def delete(self, key: str, options: bytes) -> None:
-        """Delete an object. Raises ApiError with status 404 when it is gone."""
+        """Delete an object. Raises ApiError with status 404 if it was deleted before."""
         await self._bucket.wait()
         await self._kube.persist("DELETE", self._path(key), options)
 
@@ -213,7 +212,7 @@ class WrittenObjects:
         obj = self._objects.decode(content)
         parts = isinstance(obj.get("metadata"), dict), isinstance(obj.get("status"), dict | None)
         if not all(parts) or object_key(obj) != key:
-            raise msgspec.ValidationError(f"what came as {self.kind} {key} is none")
+            raise msgspec.ValidationError(f"the answer to a request for {self.kind} {key} is not that object")
         known = self._state.objects[self.kind].get(key)
         if known is not None and not _is_older(obj, self._real.get(key, known)):
             self._planned.pop(key, None)
@@ -248,7 +247,7 @@ class WrittenObjects:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What is to be given back: an object, and the key of the pod that it was for, empty when nobody knows."""
+    """An object to release, and the key of the pod that it was reserved for, empty if unknown."""
 
     object: str
     pod: str
@@ -258,32 +257,32 @@ R = TypeVar("R", bound=Release)
 
 
 class Releases(Generic[R]):
-    """What is to be given back, and when."""
+    """The objects to release, and when."""
 
     def __init__(self, what: str, give_back: Callable[[R], Awaitable[None]], mirror: Mirror, workers: int) -> None:
         self._what = what
         self._give_back = give_back
         self._mirror = mirror
         self._limit = asyncio.Semaphore(workers)
-        #: when to take back what
+        #: when to release each object
         self._due: dict[R, float] = {}
-        #: what is being taken back, by key of the pod
+        #: objects that are being released, by key of the pod
         self._leaving: defaultdict[str, set[R]] = defaultdict(set)
         self._changed = asyncio.Event()
 
     def schedule(self, item: R, after: float, *, leaving: bool = False) -> None:
-        """Give something back after some seconds; with `leaving` its pod is not bound before that was done."""
+        """Release an object after some seconds; with `leaving` its pod is not bound until that is done."""
         self._due[item] = min(self._due.get(item, float("inf")), time.monotonic() + after)
         if leaving:
             self._leaving[item.pod].add(item)
         self._changed.set()
 
     def is_leaving(self, pod: str) -> bool:
-        """Whether something of a pod is being given back."""
+        """Whether an object of a pod is being released."""
         return pod in self._leaving
 
     async def run(self) -> None:
-        """Give back what is due until cancelled."""
+        """Release what is due, until cancelled."""
         while True:
             now = time.monotonic()
             due = [item for item, when in self._due.items() if when <= now]
@@ -298,7 +297,7 @@ class Releases(Generic[R]):
                 pass
 
     def _pause(self) -> float | None:
-        """Seconds until something is due, None while nothing is."""
+        """Seconds until the next release, None if there is none."""
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
     async def _try(self, item: R) -> None:
@@ -311,12 +310,12 @@ class Releases(Generic[R]):
         leaving = self._leaving[item.pod]
         leaving.discard(item)
         if not leaving:
-            # Until now what was decided for it did not count.
+            # Sessions may decide the pod anew.
             del self._leaving[item.pod]
             self._mirror.changed()
 
 
 def _is_older(obj: Object, known: Object) -> bool:
-    """Whether one version of an object comes before another."""
+    """Whether one version of an object precedes another."""
     same = obj["metadata"].get("uid") == known["metadata"].get("uid")
     return same and is_older(version_of(obj), version_of(known))

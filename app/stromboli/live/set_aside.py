@@ -1,6 +1,6 @@
-"""Says on objects that cannot be used that they are set aside and why, and takes it back when they are mended.
+"""Writes on objects that cannot be used why they are set aside, and clears that once they are repaired.
 
-Pods get the condition PodScheduled, like others that wait; PodGroups and Queues one of their own.
+Pods get the condition PodScheduled, as other waiting pods do; PodGroups and Queues get a condition of their own.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
 
-#: the reason of the condition, and of the Event
+#: reason of the condition and of the Event
 REASON = "CannotBeRead"
-#: the condition of PodGroups and Queues
+#: type of the condition of PodGroups and Queues
 CONDITION = "SetAside"
 _WORKERS = 2
 _LONGEST_MESSAGE = 1_024
 
 
 class SetAside:
-    """Writes conditions one after the other at a bounded rate, the newest of each object only."""
+    """Writes conditions one at a time at a bounded rate, only the latest of each object."""
 
     def __init__(self, kube: Kube, mirror: Mirror, rate: float) -> None:
         self._kube = kube
         self._state = mirror.state
         self._bucket = TokenBucket(rate)
         self._queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        #: by kind and key: the problem of a pod, empty when there is none, or the patch of another object
+        #: (kind, key) -> problem of a pod, empty for none, or the patch of another object
         self._wanted: dict[tuple[str, str], str | Object] = {}
         mirror.refuse(self._refused)
         for kind in ("PodGroup", "Queue"):
@@ -48,7 +48,7 @@ class SetAside:
     async def run(self) -> None:
         """Write until cancelled."""
         for record in self._state.pods.records:
-            # It was mended while nobody led.
+            # The object was repaired while no replica led.
             said = objects.refusal(record.conditions) if record is not None else None
             if record is not None and said is not None and said.reason == REASON:
                 self._put("Pod", record.key, "")
@@ -58,7 +58,7 @@ class SetAside:
         if kind == "Pod" and "/" in key:
             self._put(kind, key, problem[:_LONGEST_MESSAGE])
         elif kind in ("PodGroup", "Queue") and problem and isinstance(obj, dict):
-            # One that was mended is seen as it is now.
+            # A repaired object is read in its current version.
             patch = _patch(obj, problem[:_LONGEST_MESSAGE])
             if patch is not None:
                 self._put(kind, key, patch)
@@ -85,7 +85,7 @@ class SetAside:
                 else:
                     await self._write(kind, key, wanted)
             except (ApiError, *CONNECTION_ERRORS) as error:
-                # What changed meanwhile is told by the watch.
+                # The object has changed; the watch will tell.
                 if not (isinstance(error, ApiError) and error.status in (404, 409)):
                     log.recurring("condition not written", error, kind=kind, key=key)
 
@@ -104,7 +104,7 @@ class SetAside:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         pod = await self._kube.get(path)
         spec, metadata = _mapping(pod, "spec"), _mapping(pod, "metadata")
-        # kube-scheduler speaks for its own, and what has a node has been scheduled.
+        # kube-scheduler writes the conditions of its own pods, and a bound pod has been scheduled.
         if spec.get("nodeName") or spec.get("schedulerName") not in self._state.scheduler_names:
             return
         said = _find(_listed(_mapping(pod, "status")), "PodScheduled")
@@ -123,7 +123,7 @@ def _kind(obj: PodGroup | Queue) -> str:
 
 
 def _patch(obj: Mapping[str, Any], problem: str) -> Object | None:
-    """The patch that says what is wrong with an object; None when that is said already."""
+    """The patch that writes an object's problem; None if the object says so already."""
     conditions = _listed(_mapping(obj, "status"))
     said = _find(conditions, CONDITION)
     if said is not None and said.get("message") == problem:

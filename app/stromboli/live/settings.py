@@ -1,4 +1,4 @@
-"""What the service can be told."""
+"""The settings of the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Seconds: TypeAlias = Annotated[float, Field(ge=0.001, le=86_400)]
 _Pause: TypeAlias = Annotated[float, Field(ge=0, le=86_400)]
 _Rate: TypeAlias = Annotated[float, Field(ge=0.01, le=1_000_000)]
 
-#: the longest that a lease may stand unchanged until another takes it, whatever it says, in seconds
+#: longest time in seconds that a foreign lease is honoured without renewal, whatever its duration says
 LONGEST_LEASE = 600
 
 
@@ -24,92 +24,96 @@ class Settings(BaseModel):
     kubeconfig: Path | None = None
     """A kubeconfig file; without one $KUBECONFIG, the pod's service account or ~/.kube/config is used."""
     context: str | None = None
-    """The context in it, by default the current one."""
+    """The context of the kubeconfig, by default its current one."""
     scheduler_names: tuple[_Name, ...] = Field(default=("stromboli",), min_length=1)
-    """Pods with one of these as spec.schedulerName are ours."""
+    """Schedules the pods with one of these as spec.schedulerName."""
     extender_scheduler_names: tuple[_Name, ...] = ()
-    """Pods with one of these are decided here and bound by kube-scheduler, which asks through its extender."""
+    """Decides pods with one of these as spec.schedulerName, which kube-scheduler binds after asking its extender."""
     policy: Path | None = None
-    """The policy file; it is followed while the service runs. Without one the built-in policy is used."""
+    """The policy file, which is reloaded when it changes. Without one the built-in policy is used."""
     state_dir: Path | None = None
-    """A folder that outlives restarts: the last good policy is kept there, for a start at which the file is broken."""
+    """A folder that survives restarts, where the last good policy is stored for a start with a broken policy file."""
     journal_memory: int = Field(default=32 << 20, ge=0, le=1 << 36)
-    """Bytes of the newest sessions that are kept to be replayed; 0 keeps none. Of a large cluster more is kept: what it
-    takes to write it, four times."""
+    """Size in bytes of the recent sessions kept in memory for replay; 0 disables them. In a large cluster more is
+    used: four times the size of one snapshot as it is written."""
     journal_dir: Path | None = None
-    """A folder for them, too, in which they outlive the process."""
+    """A folder where recorded sessions survive the process."""
     journal_disk: int = Field(default=1 << 30, gt=0, le=1 << 46)
-    """Bytes that they may take there."""
+    """Limit on its size in bytes."""
     default_queue: _Name = "default"
-    """The queue that is created when it is absent, as `root` is."""
+    """The queue that is created, like `root`, when it is absent."""
     listen: str = "127.0.0.1:8080"
-    """Where metrics, probes and the extender are served."""
+    """Address of metrics, probes and the extender."""
     http_max_body: int = Field(default=32 << 20, gt=0, le=1 << 30)
-    """Bytes that a request may bring. kube-scheduler sends 3 KB for each node, unless it may send names only."""
+    """Limit on the body of a request in bytes. kube-scheduler sends 3 KB per node, unless it is configured to send
+    names."""
     http_max_header: int = Field(default=16 << 10, gt=0, le=1 << 20)
-    """Bytes of a request's headers."""
+    """Limit on the headers of a request in bytes."""
     http_timeout: _Seconds = 30.0
-    """How long a request may take from its first byte to the last of its answer."""
+    """Limit on the time from the first byte of a request to the last byte of its answer."""
     http_max_requests: int = Field(default=16, gt=0, le=10_000)
-    """Requests that are answered at once, besides probes."""
+    """Limit on concurrent requests, not counting probes."""
     http_max_connections: int = Field(default=256, gt=0, le=100_000)
-    """Open connections; the one that has waited longest for a request makes room for a new one."""
+    """Limit on open connections; the one that has been idle longest is closed for a new one."""
     tls_cert_file: FilePath | None = None
-    """Certificates (PEM) with which the port is served by HTTPS, with `tls_private_key_file`."""
+    """Certificate chain (PEM); with `tls_private_key_file` the port serves HTTPS."""
     tls_private_key_file: FilePath | None = None
     client_ca_file: FilePath | None = None
-    """Authorities (PEM) of which the extender's clients need a certificate; probes and metrics need none."""
+    """CA certificates (PEM) that verify the client certificates of extender requests; probes and metrics need none."""
 
     debounce: _Pause = 0.005
-    """How long a session waits after a change for further ones."""
+    """Delay between a change and the session, to collect further changes."""
     schedule_period: _Seconds = 1.0
     """The longest time between two sessions."""
     binds_per_second: _Rate = 2_000
     bind_connections: int = Field(default=32, gt=0, le=10_000)
     assume_timeout: _Seconds = 30.0
-    """How long a binding may lack its watch event before it is looked up."""
+    """Time that a binding may lack its watch event before the pod is read."""
     status_writes_per_second: _Rate = 500
     events_per_second: _Rate = 50
     pod_events: bool = False
-    """Whether each binding is told by an Event on its pod. Otherwise one on the PodGroup tells of all that were decided
-    together, and a pod has one only when it was bound alone."""
+    """Emits an Event on the pod for each binding. By default one Event on the PodGroup reports all bindings decided
+    together, and a pod gets one only when it is bound alone."""
     pod_conditions_per_second: _Rate = 100
-    """How many pods a second are told why they wait."""
+    """Limit on pod conditions that are written per second."""
     delete_victims: bool = False
-    """Whether victims are deleted, as Volcano does. Otherwise they are evicted, which disruption budgets may refuse."""
+    """Deletes victims, as Volcano does. By default they are evicted, which disruption budgets may refuse."""
     status_patience: _Pause = 1.0
-    """How long a change of a status may wait for further ones. Phases of queues and admissions do not wait, sums of
-    queues wait twice as long."""
+    """Delay before a status is written, to collect further changes. Phases of queues and admissions are not delayed,
+    amounts of queues twice as long."""
     inherit_owner_annotations: bool = True
-    """Whether the PodGroup of a bare pod takes the `volcano.sh/` annotations of the pod's owner."""
+    """Copies the `volcano.sh/` annotations of a bare pod's owner to its PodGroup."""
 
     contact_timeout: _Seconds = 30.0
-    """Without an answer of the API server, or the changes of a kind that sessions need, for this long it is unready."""
+    """Time without an answer of the API server, or without the changes of a required kind, after which the replica
+    is not ready."""
     session_timeout: _Seconds = 300.0
-    """A session that takes longer than this hangs, and the process is no longer alive."""
+    """Time after which a running session counts as hung, and the liveness probe fails."""
 
     leader_elect: bool = False
-    """Whether several replicas take turns by a Lease."""
+    """Elects a leader among replicas by a Lease."""
     lease_namespace: str = ""
-    """Namespace of the Lease; when empty the pod's own, as $POD_NAMESPACE says, else `default`."""
+    """Namespace of the Lease; when empty the pod's own from $POD_NAMESPACE, else `default`."""
     lease_name: str = "stromboli"
     lease_duration: Annotated[float, Field(ge=0.001, le=LONGEST_LEASE)] = 6.0
-    """A leader that has not renewed for this long is succeeded; rounded up to whole seconds."""
+    """Time after which an unrenewed lease is taken over; rounded up to whole seconds."""
     renew_deadline: _Seconds = 4.0
-    """A leader that could not renew for this long writes nothing, until it finds the lease still its own."""
+    """Time without renewal after which a leader stops writing, until it finds the lease still its own."""
     retry_period: _Seconds = 1.0
-    """How often the lease is renewed, or looked at by those who wait for it."""
+    """Time between renewals, and between attempts to acquire the lease."""
 
     @model_validator(mode="after")
     def _leases_outlast_leaders(self) -> Self:
         if not self.retry_period < self.renew_deadline < self.lease_duration:
-            raise ValueError("retry_period < renew_deadline < lease_duration must hold")
+            raise ValueError("must be retry_period < renew_deadline < lease_duration")
         return self
 
     @model_validator(mode="after")
     def _served_by_https_or_not(self) -> Self:
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
-            raise ValueError("a certificate and its private key are needed both")
+            raise ValueError("a certificate and its private key must be given together")
         if self.client_ca_file is not None and self.tls_cert_file is None:
-            raise ValueError("certificates of clients are seen by HTTPS only, which needs a certificate and its key")
+            raise ValueError(
+                "verifying client certificates requires HTTPS, which needs a certificate and its private key"
+            )
         return self

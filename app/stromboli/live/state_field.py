@@ -1,7 +1,7 @@
-"""Writes the state of a queue under the name that Volcano's queue controller applies it under.
+"""Writes the state of queues under the field manager of Volcano's queue controller.
 
-That controller applies `status.state` without force: where another field manager owns the field, any other value is a
-conflict, for ever. As one manager both can write it in turn, and either can take over from the other.
+That controller applies `status.state` without force, so a field owned by another manager would be a permanent conflict.
+As one manager both can write it, and either can replace the other.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from stromboli.live.logs import Logger
 
 log = Logger(__name__)
 
-#: the field manager of Volcano's queue controller
+#: field manager of Volcano's queue controller
 MANAGER = "queue-controller"
-#: of a release: others change queues, too
+#: attempts to release a field, since others write queues too
 _ATTEMPTS = 3
 _QUEUES = f"/apis/{SCHEDULING}/queues"
 
 
 async def write_state(kube: Kube, name: str, state: str, version: str = "") -> bytes:
-    """Set the state of a queue, whoever set it before; with a `version` only while that is the queue's.
+    """Set the state of a queue, whichever manager owns it; with a `version` only if that is the queue's.
 
-    Returns the queue as it then is. Raises ApiError.
+    Returns the updated queue. Raises ApiError.
     """
     holds = {"resourceVersion": version} if version else {}
     configuration = {
@@ -41,9 +41,9 @@ async def write_state(kube: Kube, name: str, state: str, version: str = "") -> b
 
 
 async def release_states(kube: Kube) -> None:
-    """Give up the states that were written under our own name, as by versions that merged them into the status.
+    """Release states that are owned by our own field manager, as earlier versions wrote them.
 
-    Raises ApiError when queues cannot be read.
+    Raises ApiError if queues cannot be listed.
     """
     async for page in kube.pages(_QUEUES, {}):
         for item in page.items or ():
@@ -56,11 +56,11 @@ async def _release(kube: Kube, queue: Object) -> None:
         owned = [{"op": "remove", "path": at} for at in _owned(queue)]
         if not owned:
             return
-        # Positions in the list are those of this version.
+        # Indices into the list of managed fields are valid for this version only.
         version = queue["metadata"]["resourceVersion"]
         patch = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *owned]
         try:
-            # By way of the status the API server would leave the owners of its fields as they are.
+            # Through the status subresource the API server would keep the owners.
             await kube.persist("PATCH", path, msgspec.json.encode(patch), JSON_PATCH)
         except ApiError as error:
             if error.status == 404:
@@ -69,12 +69,12 @@ async def _release(kube: Kube, queue: Object) -> None:
             queue = await kube.get(path)
         else:
             return
-    # Such as by a webhook of Volcano's, which lets nobody change a queue that is closing.
+    # For example by Volcano's webhook, which rejects all changes of a closing queue.
     log.warning("state of a queue not released to Volcano's controller", error=failure, queue=path)
 
 
 def _owned(queue: Mapping[str, Any]) -> Iterator[str]:
-    """Where our own name stands for the owner of a queue's state."""
+    """The index of our own field manager where it owns a queue's state."""
     for number, entry in enumerate(queue["metadata"].get("managedFields") or ()):
         fields = entry.get("fieldsV1", {}).get("f:status", {})
         if entry.get("manager") == AGENT and "f:state" in fields:

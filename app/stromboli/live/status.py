@@ -1,11 +1,11 @@
-"""Writes the status of PodGroups and Queues: only what changed, the newest only, one write of an object at a time.
+"""Writes the status of PodGroups and Queues: only changed fields, only the latest values, one write per object at a
+time.
 
-What is in no hurry waits a while for further changes: most of what is true while the pods of a gang arrive need never
-be written.
+Writes that are not urgent are delayed to collect further changes: most intermediate states of a starting gang are never
+written.
 
-A PodGroup has a status subresource with our definition of it and none with Volcano's; then its status is written with
-the object. The written fields are ours alone, so patches carry no version; but for the state of a queue, which others
-change, too.
+With our CRD a PodGroup has a status subresource; with Volcano's it has none, and its status is written with the object.
+No one else writes these fields, so patches carry no version, except for the state of a queue.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class _Discovered(Struct):
 
 
 _ANSWER, _DISCOVERED = Decoder(_Answer), Decoder(_Discovered)
-#: fields of a condition that differ though the situation does not
+#: fields of a condition that change although the situation does not
 _VOLATILE = ("lastTransitionTime", "transitionID")
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     status: Object
-    #: to be called when it was written
+    #: called after the write
     then: Callable[[], None] | None
-    #: of the object that it follows from; empty where it holds whatever the object is by now
+    #: version of the object that the status depends on; empty if it is valid for any version
     version: str
 
 
 class StatusWriter:
-    """Takes the fields of a status as they should be, and writes them some time later."""
+    """Takes the wanted fields of statuses, and writes them some time later."""
 
     def __init__(self, kube: Kube, mirror: Mirror, observer: Observer, rate: float) -> None:
         self._kube = kube
@@ -73,10 +73,10 @@ class StatusWriter:
         self._bucket = TokenBucket(rate)
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
         self._wanted: dict[Key, _Wanted] = {}
-        #: when those that wait for further changes will be queued
+        #: timers of delayed statuses
         self._waiting: dict[Key, asyncio.TimerHandle] = {}
         self._busy: dict[Key, _Wanted] = {}
-        #: what was written last, and the version that came of it, while nobody else changes the object
+        #: the last written status and the resulting version, until another client changes the object
         self._written: dict[Key, tuple[Object, str]] = {}
         #: whether a kind has a status subresource
         self._has_subresource: dict[str, bool] = {}
@@ -93,12 +93,10 @@ class StatusWriter:
         then: Callable[[], None] | None = None,
         version: str = "",
     ) -> None:
-        """Have these fields of a status written. Fields that are not named stay as they are.
+        """Have fields of a status written; other fields are left alone.
 
-        With a `version` they are written only while it is that of the object: who put them has to look again.
-
-        That may happen `patience` seconds later, or earlier if what is put meanwhile, which takes its place, has
-        less. `then` is called after it.
+        With a `version` they are written only to that version of the object. The write may come `patience` seconds
+        later; a later call replaces it, and a shorter patience brings it forward. `then` is called afterwards.
         """
         at = (kind, key)
         wanted = _Wanted(status, then, version)
@@ -120,20 +118,20 @@ class StatusWriter:
             self._hurry(at)
 
     def withdraw(self, kind: str, but: Collection[str]) -> None:
-        """Forget what still waits for further changes, of objects that are not named: it is no longer so."""
+        """Drop the delayed statuses of objects that are not in `but`: they no longer apply."""
         for at in [at for at in self._waiting if at[0] == kind and at[1] not in but]:
             self._waiting.pop(at).cancel()
             del self._wanted[at]
 
     def _hurry(self, at: Key) -> None:
-        """Let one that waits for further changes wait no longer."""
+        """Write a delayed status without further delay."""
         waiting = self._waiting.pop(at, None)
         if waiting is not None:
             waiting.cancel()
             self._queue.put_nowait(at)
 
     def _is_known(self, at: Key, wanted: _Wanted) -> bool:
-        """Whether this is what is being written, or else was written last."""
+        """Whether a status is being written, or was the last one written."""
         busy = self._busy.get(at)
         if busy is not None:
             return busy.version == wanted.version and comparable(busy.status) == comparable(wanted.status)
@@ -155,7 +153,7 @@ class StatusWriter:
                 result = _result(error, wanted)
                 self._observer.status_result(at[0], result)
                 if result == "failed":
-                    # The next session sees the old status and asks again.
+                    # The next session sees the old status and decides again.
                     log.recurring("status not written", error, kind=at[0], key=at[1])
             else:
                 if wanted.then is not None:
@@ -170,23 +168,28 @@ class StatusWriter:
             answer = await self._send(at, wanted)
         except ApiError as error:
             if error.status == 404:
-                # The object is gone, or its definition was replaced by one without, or with, a subresource.
+                # The object was deleted, or its CRD was replaced by one with another subresource.
                 self._has_subresource.pop(at[0], None)
             raise
-        self._written[at] = (wanted.status, _ANSWER.decode(answer).metadata.resource_version or "")
+        self._written[at] = (wanted.status, _version(answer))
         self._observer.status_result(at[0], "written")
 
     async def _send(self, at: Key, wanted: _Wanted) -> bytes:
-        """Write the fields of a status; returns the object as it then is."""
+        """Write the fields of a status; returns the updated object."""
         kind, key = at
         path, fields, version = object_path(kind, key), wanted.status, wanted.version
         target = f"{path}/status" if await self._subresource(kind) else path
-        if kind == "Queue" and "state" in fields and target != path:
-            answer = await write_state(self._kube, key, fields["state"], version)
-            # The others are ours alone.
-            fields, version = {name: value for name, value in fields.items() if name != "state"}, ""
-            if not fields:
-                return answer
+        if kind != "Queue" or "state" not in fields or target == path:
+            return await self._patch(target, fields, version)
+        counts = {name: value for name, value in fields.items() if name != "state"}
+        if counts:
+            # First, so that a queue is not shown as closed with the PodGroups that it had.
+            answer = await self._patch(target, counts, version)
+            version = version and _version(answer)
+        return await write_state(self._kube, key, fields["state"], version)
+
+    async def _patch(self, target: str, fields: Object, version: str) -> bytes:
+        """Merge fields into a status; with a `version` only if that is the object's."""
         holds = {"metadata": {"resourceVersion": version}} if version else {}
         body = msgspec.json.encode({**holds, "status": fields})
         try:
@@ -213,8 +216,13 @@ class StatusWriter:
             del self._written[kind, obj.key]
 
 
+def _version(answer: bytes) -> str:
+    """The resource version of an object that the API server answered with."""
+    return _ANSWER.decode(answer).metadata.resource_version or ""
+
+
 def _result(error: Exception, wanted: _Wanted) -> str:
-    """What became of a write that failed."""
+    """Classify a failed write, for metrics."""
     status = error.status if isinstance(error, ApiError) else 0
     if status == 404:
         return "gone"
@@ -222,14 +230,14 @@ def _result(error: Exception, wanted: _Wanted) -> str:
 
 
 def object_path(kind: str, key: str) -> str:
-    """Where the API server has an object of the scheduling group."""
+    """The API path of an object of the scheduling group."""
     namespace, _, name = key.rpartition("/")
     within = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{SCHEDULING}{within}/{KINDS[kind].plural}/{name}"
 
 
 def pod_group_fields(status: PodGroupStatus, pod_group: PodGroup | None) -> Object:
-    """The status as it is written: with the generation that it is about, and the time of each transition."""
+    """The status to write, with its observed generation and the transition times of conditions."""
     fields = dumped(status)
     if "conditions" in fields:
         fields["conditions"] = condition_fields(status.conditions, pod_group)
@@ -237,7 +245,7 @@ def pod_group_fields(status: PodGroupStatus, pod_group: PodGroup | None) -> Obje
 
 
 def condition_fields(conditions: Iterable[Condition], of: PodGroup | Queue | None) -> list[Object]:
-    """Conditions as they are written: with the generation that they are about, and the time of each transition."""
+    """The conditions to write, with their observed generation and transition times."""
     known: Sequence[Condition] = of.status.conditions if of else ()
     before = {condition.type: condition for condition in known}
     out = []
@@ -255,7 +263,7 @@ def condition_fields(conditions: Iterable[Condition], of: PodGroup | Queue | Non
 
 
 def comparable(status: Mapping[str, Any]) -> Object:
-    """A status without what differs though the situation does not."""
+    """A status without the fields that change although the situation does not."""
     conditions = [
         {k: v for k, v in condition.items() if k not in _VOLATILE} for condition in status.get("conditions", ())
     ]

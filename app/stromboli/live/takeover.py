@@ -1,9 +1,9 @@
-"""Mends what a former leader left behind, when it was cut off in the middle of its bindings.
+"""Repairs what a former leader left behind when it was interrupted during its bindings.
 
-No fence calls back a request that is on its way. Such a binding may come after the next leader has given the room to
-somebody else, and a gang may have been bound in part. For a while after a take-over such nodes and gangs are looked
-for. Only pods of ours that were bound lately are ever evicted: from a node until it holds no more than it has, the
-last that was bound first; and of a gang that no session could complete, all of them.
+A request in flight cannot be recalled. Such a binding may arrive after the next leader has given the resources to
+another pod, and a gang may be partially bound. For a while after a change of leader, overcommitted nodes and partial
+gangs are looked for. Only pods of ours that were bound recently are evicted: from an overcommitted node the latest
+ones, until it fits; and of a gang that sessions could not complete, all of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from stromboli.state.pods import PodRecord, seconds
 
 log = Logger(__name__)
 
-#: for how long is looked, and how often
+#: duration of the search, and its interval, in seconds
 _LASTS = 30.0
 _PERIOD = 1.0
-#: what was bound this long before the take-over is not a former leader's last doing
+#: bindings older than this many seconds before the change of leader were not in flight
 _LATELY = 60.0
-#: how long sessions may take to complete a gang before it makes room for others
+#: seconds that sessions get to complete a gang before it is evicted
 _PATIENCE = 5.0
 
 
@@ -43,15 +43,15 @@ class Takeover:
         self._events = events
         self._evictor = evictor
         self._observer = observer
-        #: gangs that are bound in part, and when their time is over
+        #: partially bound gangs, and when their time is over
         self._begun: dict[str, float] = {}
-        #: pods that were too many on their nodes when last looked
+        #: excess pods of the last look
         self._too_many: set[str] = set()
-        #: pods that were evicted
+        #: keys of evicted pods
         self._evicted: set[str] = set()
 
     async def run(self, *, lasts: float = _LASTS, period: float = _PERIOD, patience: float = _PATIENCE) -> None:
-        """Look and mend until nothing more is to be expected."""
+        """Look and repair until nothing more is expected."""
         began, end = time.time(), time.monotonic() + lasts
         while time.monotonic() < end or self._begun:
             self._relieve_nodes(began)
@@ -59,16 +59,16 @@ class Takeover:
             await asyncio.sleep(period)
 
     def _relieve_nodes(self, began: float) -> None:
-        """What is seen but once may be a binding of ours that is refused, or the end of a pod that is not yet known."""
+        """An excess that is seen only once may be a binding of ours about to be refused, or a pod about to end."""
         found = list(overcommitting(self._state, began))
         for record in found:
             if record.uid in self._too_many:
-                why = f"node {record.node_name} was given more than it has while the leader changed"
+                why = f"node {record.node_name} was overcommitted while the leader changed"
                 self._evict(record, "NodeOvercommitted", why)
         self._too_many = {record.uid for record in found}
 
     def _complete_gangs(self, began: float, patience: float) -> None:
-        """Sessions place begun gangs first. Of those that they could not complete the least makes room for others."""
+        """Sessions place partial gangs first. Of those that they could not complete, the smallest is evicted."""
         now, begun = time.monotonic(), {group.key: pods for group, pods in begun_gangs(self._state, began)}
         for key in begun.keys() - self._begun.keys():
             self._tell(key, len(begun[key]))
@@ -77,13 +77,13 @@ class Takeover:
         if late:
             least = min(late, key=lambda key: (len(begun[key]), key))
             for record in begun[least]:
-                self._evict(record, "GangIncomplete", f"the rest of gang {least} finds no place")
+                self._evict(record, "GangIncomplete", f"the rest of gang {least} cannot be scheduled")
             self._begun = {key: now + patience for key in self._begun if key != least}
 
     def _tell(self, key: str, bound: int) -> None:
         group = self._state.pod_group(key)
         assert group is not None
-        note = f"{bound} of {group.spec.min_member} pods were bound when the leader changed; the others come first now"
+        note = f"{bound} of {group.spec.min_member} pods were bound when the leader changed; scheduling the rest first"
         self._events.emit(about_pod_group(group), "Warning", "GangIncomplete", note, "TakingOver")
         self._observer.mended("gang")
         log.warning("gang incomplete", job=key, queue=group.queue, bound=bound, needed=group.spec.min_member)
@@ -94,18 +94,18 @@ class Takeover:
         self._evicted.add(record.uid)
         self._events.emit(about_pod(record), "Warning", reason, why, "TakingOver")
         self._observer.mended("pod")
-        log.warning("evicting after take-over", pod=record.key, job=record.job, node=record.node_name, why=why)
+        log.warning("evicting after a change of leader", pod=record.key, job=record.job, node=record.node_name, why=why)
         self._evictor.evict([Evict(record.namespace, record.name, record.uid, record.node_name, "takeover")])
 
 
 def overcommitting(state: ClusterState, began: float) -> Iterator[PodRecord]:
-    """The pods without which no node would hold more than it has, the last bound of each node.
+    """The pods that overcommit their nodes, the last bound of each node.
 
-    Only pods of ours that were bound since shortly before `began`, in seconds since the epoch, are named, and none
-    where those do not suffice.
+    Only pods of ours that were bound since shortly before `began`, in seconds since the epoch, and none if those are
+    not enough to make the node fit.
     """
     nodes, pods = state.nodes, state.pods
-    # What a node has nothing of it was not given twice.
+    # A resource that the node does not have at all was not given twice.
     excess = np.where(nodes.allocatable > 0, nodes.used - nodes.releasing - nodes.allocatable, 0.0)
     for row in np.flatnonzero((excess > 0).any(axis=0)).tolist():
         left, victims = excess[:, row].copy(), []
@@ -120,9 +120,10 @@ def overcommitting(state: ClusterState, began: float) -> Iterator[PodRecord]:
 
 
 def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, list[PodRecord]]]:
-    """Gangs with fewer pods on nodes than they start with, though there are enough, and those pods.
+    """Gangs with fewer bound pods than they need, though enough exist, and their bound pods.
 
-    All of those are ours and were bound lately, and not all by us: whom that does not hold for ran, and lost others.
+    All bound pods must be ours and recent, and not all of them bound by this replica; other gangs were running and lost
+    pods.
     """
     pods = state.pods
     states, jobs = pods.state[: pods.size], pods.job[: pods.size]
@@ -139,7 +140,7 @@ def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, l
 
 
 def _bound_since(state: ClusterState, rows: list[int], since: float) -> Iterator[PodRecord]:
-    """Of some pods those of ours that were bound after a time, the last first."""
+    """Those of some pods that are ours and were bound after a time, latest first."""
     records = (state.pods.records[row] for row in rows)
     ours = [record for record in records if record is not None and record.scheduler_name in state.scheduler_names]
     lately = [record for record in ours if _bound_at(record) > since]
@@ -147,6 +148,6 @@ def _bound_since(state: ClusterState, rows: list[int], since: float) -> Iterator
 
 
 def _bound_at(record: PodRecord) -> float:
-    """When the API server took the binding, seconds since the epoch, 0 when there is none."""
+    """When the API server accepted the binding, in seconds since the epoch, 0 if it is not bound."""
     conditions = (c for c in record.conditions if c.type == "PodScheduled" and c.status == "True")
     return max((seconds(condition.last_transition_time) for condition in conditions), default=0.0)

@@ -1,7 +1,7 @@
-"""Keeps what queues held over time where whoever schedules next finds it.
+"""Keeps the past usage of queues where the next leader finds it.
 
-A ConfigMap beside the Lease, and not a file: the next leader may be on another node, and a restarted pod has no disk of
-its own. It is read before the first session and written once a minute, so a crash forgets a minute at most.
+A ConfigMap beside the Lease, not a file: the next leader may be on another node, and a restarted pod has no disk. It is
+read before the first session and written once a minute, so a crash loses a minute at most.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from stromboli.plugins.fairshare.usage import UsageHistory
 
 log = Logger(__name__)
 
-#: seconds
+#: seconds between writes
 _INTERVAL = 60.0
-#: for an answer, at first and at most
+#: timeout of a read in seconds: first and last
 _PATIENCE = (0.5, 8.0)
 _KEY = "usage.json.gz"
-#: an API server takes a ConfigMap of 1 MiB, of which base64 leaves three quarters
+#: an API server accepts ConfigMaps of 1 MiB, of which base64 leaves three quarters
 _LARGEST = 700_000
-#: and unpacked it is no longer than that
+#: limit on the uncompressed size
 _LONGEST = 64 << 20
-#: how far clocks of replicas may differ, in seconds
+#: tolerated clock skew between replicas, in seconds
 _AHEAD = 300.0
-#: for zlib: with gzip's header, and the largest window
+#: zlib parameter: gzip header and the largest window
 _GZIP = 31
 
 
 class UsageMemory(Protocol):
-    """Where sessions keep what queues held."""
+    """The memory of sessions for the usage of queues."""
 
     def recall(self) -> UsageHistory | None:
-        """What the last session left; None when usage does not count."""
+        """The memory that the last session left; None if usage is not tracked."""
         ...
 
     def remember(self, history: UsageHistory) -> None:
-        """What the next session is to go on with."""
+        """The memory for the next session."""
         ...
 
 
 class UsageStore:
-    """The ConfigMap; written only while there is something to remember."""
+    """Reads and writes the ConfigMap; it is not written while there is nothing to remember."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, memory: UsageMemory) -> None:
         self._kube = kube
@@ -61,19 +61,19 @@ class UsageStore:
         self._written: UsageHistory | None = None
 
     async def restore(self) -> None:
-        """Read what was written, once there is an answer; what cannot be understood is as if it were not there."""
+        """Read the ConfigMap, retrying until there is an answer; invalid content is ignored."""
         content = await self._read()
         if content is None:
             return
         try:
             history = _unpacked(content)
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, zlib.error) as error:
-            log.warning("usage of queues cannot be read and begins anew", error=f"{error!r:.200}")
+            log.warning("stored usage of queues is invalid, starting from zero", error=f"{error!r:.200}")
         else:
             self._memory.remember(history)
 
     async def _read(self) -> object:
-        """What is in the ConfigMap; None when there is none, or it may not be read."""
+        """The content of the ConfigMap; None if it is absent or may not be read."""
         backoff, (patience, longest) = Backoff(0.2, 5.0), _PATIENCE
         while True:
             try:
@@ -91,19 +91,19 @@ class UsageStore:
             patience = min(2 * patience, longest)
 
     async def run(self) -> None:
-        """Until cancelled, write what changed."""
+        """Write changes until cancelled."""
         while True:
             await asyncio.sleep(_INTERVAL)
             await self.save()
 
     async def save(self) -> None:
-        """Write what there is to remember, if it changed."""
+        """Write the memory if it has changed."""
         history = self._memory.recall()
         if history is None or history is self._written:
             return
         content = await asyncio.to_thread(_packed, history)
         if len(content) > _LARGEST:
-            log.warning("usage of queues not written: there is too much of it", bytes=len(content))
+            log.warning("usage of queues not written: it exceeds the size of a ConfigMap", bytes=len(content))
             return
         manifest = {
             "apiVersion": "v1",
@@ -133,12 +133,12 @@ def _packed(history: UsageHistory) -> bytes:
 def _unpacked(content: object) -> UsageHistory:
     """Raises ValueError, KeyError, TypeError, ArithmeticError, RecursionError or zlib.error."""
     if not isinstance(content, str):
-        raise TypeError(f"{content!r:.99} is no text")
+        raise TypeError(f"{content!r:.99} is not a string")
     unpacking = zlib.decompressobj(wbits=_GZIP)
     written = unpacking.decompress(base64.b64decode(content), _LONGEST)
     if not unpacking.eof:
-        raise ValueError("it is cut off, or too long")
+        raise ValueError("it is truncated or too long")
     history = UsageHistory.from_data(msgspec.json.decode(written))
     if history.until > time.time() + _AHEAD:
-        raise ValueError("it is from the future")
+        raise ValueError("it is dated in the future")
     return history

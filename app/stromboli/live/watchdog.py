@@ -1,4 +1,4 @@
-"""The last resort: a process that stands still, or does not get to its end, is ended."""
+"""The last resort: ends a process that hangs, or does not terminate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ log = Logger(__name__)
 
 
 async def watch_loop(patience: float) -> None:
-    """Until cancelled, have the process end with 1 when its event loop stands still for `patience` seconds.
+    """Exit with code 1 if the event loop stands still for `patience` seconds; runs until cancelled.
 
-    What it was doing then goes to stderr. The thread that waits needs no interpreter lock, which may be what is held.
+    The stacks of all threads then go to stderr. The watching thread does not need the GIL, which may be the cause.
     """
     try:
         while True:
@@ -26,14 +26,14 @@ async def watch_loop(patience: float) -> None:
 
 
 def end_within(seconds: float, code: int = 1) -> None:
-    """Have the process end unless it has ended by then: a thread that hangs would hold it for ever.
+    """Exit unless the process has ended by then, since a hanging thread would keep it alive.
 
-    The code is 0 when what is left is of no use to anybody.
+    The code is 0 if all remaining work can be dropped.
     """
 
     def end() -> None:
         tell, threads = log.error if code else log.info, [thread.name for thread in threading.enumerate()]
-        tell("ended by force", after=f"{seconds:.0f}s", threads=threads)
+        tell("exit forced", after=f"{seconds:.0f}s", threads=threads)
         os._exit(code)
 
     timer = threading.Timer(seconds, end)

@@ -1,4 +1,4 @@
-"""Several tasks that take from one queue."""
+"""Several tasks that consume one queue."""
 
 from __future__ import annotations
 

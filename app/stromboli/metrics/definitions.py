@@ -1,4 +1,4 @@
-"""Every metric by subject: its name as it is scraped, its labels, and what it says.
+"""Every metric by subject: name, labels and help text.
 
 Series are made from these definitions, and so is docs/metrics.md.
 """
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 
 from stromboli.api.crds import PodGroupPhase
 
-#: `untyped` are Volcano's counters without the suffix that counters have
+#: `untyped` are Volcano's counters without the suffix of counters
 Kind = Literal["counter", "gauge", "histogram", "untyped"]
 
 _QUEUE = "queue"
@@ -24,7 +24,7 @@ _JOB = ("job_name", "queue", "job_namespace")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A metric. Buckets are the upper bounds of a histogram's, in the unit that its name ends with."""
+    """A metric. Buckets are the upper bounds of a histogram, in the unit in which its name ends."""
 
     name: str
     kind: Kind
@@ -33,22 +33,22 @@ class Definition:
     buckets: tuple[float, ...] = ()
 
     def family(self, samples: Iterable[tuple[Sequence[str], float]]) -> Metric:
-        """What a scrape shows of a gauge or of what is untyped: values of the labels, in their order, and a number."""
+        """The family of a gauge or untyped metric in a scrape: label values in order, and a number."""
         family = Metric(self.name, self.text, "unknown" if self.kind == "untyped" else self.kind)
         for values, number in samples:
             family.add_sample(self.name, dict(zip(self.labels, values, strict=True)), number)
         return family
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """A gauge in a registry, to be set."""
+        """Register as a gauge."""
         return Gauge(self.name, self.text, self.labels, registry=registry)
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """A counter in a registry."""
+        """Register as a counter."""
         return Counter(self.name, self.text, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """A histogram in a registry."""
+        """Register as a histogram."""
         return Histogram(self.name, self.text, self.labels, buckets=self.buckets, registry=registry)
 
 
@@ -69,7 +69,7 @@ def _histogram(name: str, text: str, *labels: str, buckets: Iterable[float]) -> 
 
 
 def geometric(low: float, high: float, count: int) -> list[float]:
-    """Bounds of buckets from `low` to `high`, each the same multiple of the one before, to the digit as Go has them."""
+    """Upper bounds from `low` to `high` with a constant factor, with the digits that Go prints."""
     factor = (high / low) ** (1 / (count - 1))
     return [low * factor**i for i in range(count)]
 
@@ -93,7 +93,7 @@ class Amounts:
 
     @classmethod
     def of(cls, amount: str, text: str) -> Amounts:
-        """Those of an amount that the text says more about."""
+        """The gauges of an amount with a help text."""
         name = f"volcano_queue_{amount}"
         return cls(
             _gauge(f"{name}_milli_cpu", f"{text}: milli-CPU.", _QUEUE_NAME),
@@ -109,27 +109,27 @@ class Amounts:
 
 
 class Queues:
-    """What queues have and ask for. Gauges of the last session; a queue that is gone has no series.
+    """Amounts of queues. Gauges of the last session; a deleted queue has no series.
 
-    Amounts are in milli-CPU, bytes and thousandths of all else, pods as they are. What has no limit is 1.797e308, as
-    Volcano writes it.
+    Amounts are in milli-CPU, bytes and thousandths of all else, pods as they are. Unlimited amounts are 1.797e308, as
+    in Volcano.
     """
 
     AMOUNTS: ClassVar = {
-        "allocated": Amounts.of("allocated", "What the pods of a queue hold"),
-        "request": Amounts.of("request", "What the pods of a queue hold and ask for"),
-        "deserved": Amounts.of("deserved", "What a queue deserves"),
-        "inqueue": Amounts.of("inqueue", "What admitted jobs of a queue claim and do not hold yet"),
-        "capacity": Amounts.of("capacity", "What a queue may hold at most, where the plugin that divides limits it"),
-        "real_capacity": Amounts.of("real_capacity", "The same without what is guaranteed to other queues"),
+        "allocated": Amounts.of("allocated", "Allocated to the pods of a queue"),
+        "request": Amounts.of("request", "Allocated and pending requests of a queue"),
+        "deserved": Amounts.of("deserved", "Deserved by a queue"),
+        "inqueue": Amounts.of("inqueue", "Claimed by admitted jobs of a queue and not allocated yet"),
+        "capacity": Amounts.of("capacity", "Limit of a queue, if the plugin that divides the cluster enforces it"),
+        "real_capacity": Amounts.of("real_capacity", "Limit of a queue, without guarantees of other queues"),
     }
     SHARE = _gauge(
         "volcano_queue_share",
-        "The largest part of what a queue deserves that it holds, over all resources.",
+        "Allocated part of what a queue deserves, the largest over all resources.",
         _QUEUE_NAME,
     )
-    WEIGHT = _gauge("volcano_queue_weight", "The weight of a queue.", _QUEUE_NAME)
-    OVERUSED = _gauge("volcano_queue_overused", "Whether a queue gets nothing more: 1 if so.", _QUEUE_NAME)
+    WEIGHT = _gauge("volcano_queue_weight", "Weight of a queue.", _QUEUE_NAME)
+    OVERUSED = _gauge("volcano_queue_overused", "1 if a queue gets nothing more.", _QUEUE_NAME)
     POD_GROUPS: ClassVar = {
         phase: _gauge(
             f"volcano_queue_pod_group_{phase.lower()}_count", f"PodGroups of a queue in phase {phase}.", _QUEUE_NAME
@@ -137,34 +137,34 @@ class Queues:
         for phase in PodGroupPhase
     }
     CAPABILITY = _gauge(
-        "stromboli_queue_capability", "spec.capability of a queue, whatever the policy.", _QUEUE, "resource"
+        "stromboli_queue_capability", "spec.capability of a queue, independent of the policy.", _QUEUE, "resource"
     )
     GUARANTEE = _gauge(
-        "stromboli_queue_guarantee", "spec.guarantee of a queue, whatever the policy.", _QUEUE, "resource"
+        "stromboli_queue_guarantee", "spec.guarantee of a queue, independent of the policy.", _QUEUE, "resource"
     )
-    #: what the plugin fairshare worked out
+    #: computed by the plugin fairshare
     FAIR_SHARES: ClassVar = {
         "fair_share": _gauge(
             "stromboli_queue_fair_share",
-            "What a queue is entitled to, over its quota as well (fairshare).",
+            "Fair share of a queue, including its part beyond the quota (fairshare).",
             _QUEUE,
             "resource",
         ),
         "usage": _gauge(
             "stromboli_queue_usage",
-            "What a queue held over time, as a part of the cluster (fairshare).",
+            "Past usage of a queue, as a part of the cluster (fairshare).",
             _QUEUE,
             "resource",
         ),
         "cluster_part": _gauge(
             "stromboli_queue_cluster_part",
-            "What a queue holds, as a part of what is divided between queues (fairshare).",
+            "Allocated to a queue, as a part of what is divided among queues (fairshare).",
             _QUEUE,
             "resource",
         ),
         "saturation": _gauge(
             "stromboli_queue_saturation",
-            "What a queue holds, as a part of its fair share (fairshare).",
+            "Allocated to a queue, as a part of its fair share (fairshare).",
             _QUEUE,
             "resource",
         ),
@@ -172,51 +172,49 @@ class Queues:
 
 
 class Jobs:
-    """Who waits, for how long, and why. A job is a PodGroup; jobs and queues that are gone have no series."""
+    """Waiting jobs and pods, for how long, and why. A job is a PodGroup; deleted jobs and queues have no series."""
 
     PENDING = _gauge(
         "stromboli_pending_pods",
-        "Pods without a place, by queue and by what keeps them from it; in no queue it is empty.",
+        "Pending pods by queue, empty for none, and by the stage and reason that block them.",
         _QUEUE,
         "stage",
         "reason",
     )
-    ADMITTED = _counter("stromboli_admitted_jobs_total", "Jobs that were admitted: their phase left Pending.", _QUEUE)
+    ADMITTED = _counter("stromboli_admitted_jobs_total", "Jobs whose phase left Pending.", _QUEUE)
     WAIT = _histogram(
         "stromboli_job_wait_seconds",
-        "Time from the creation of a job until as many of its pods got places as it starts with.",
+        "Time from the creation of a job until its minimum of pods was placed.",
         _QUEUE,
         buckets=_WAITING,
     )
     PHASES = _gauge("stromboli_jobs", "PodGroups in the session.", "phase")
     PODS = _gauge("stromboli_pods", "Pods in the session.", "state")
-    ASSUMED = _gauge(
-        "stromboli_assumed_pods", "Pods that have a place by decision and wait for their binding to be seen."
-    )
-    UNSCHEDULABLE = _gauge("volcano_unschedule_job_count", "Jobs that are not ready and cannot be.")
+    ASSUMED = _gauge("stromboli_assumed_pods", "Pods that are assumed on a node until their binding is watched.")
+    UNSCHEDULABLE = _gauge("volcano_unschedule_job_count", "Jobs that are not ready and could not be scheduled.")
     MISSING = _gauge(
         "volcano_unschedule_task_count",
-        "Pods that a job lacks until it is ready; jobs of one name in several namespaces are added up.",
+        "Pods that a job lacks to be ready, summed over jobs of one name in several namespaces.",
         "job_id",
     )
     RETRIES = _untyped(
-        "volcano_job_retry_counts", "Sessions in which a job was not ready; jobs of one name are added up.", "job_id"
+        "volcano_job_retry_counts", "Sessions in which a job was not ready, summed over jobs of one name.", "job_id"
     )
     SHARE = _gauge(
         "volcano_job_share",
-        "The largest part of the cluster that a job holds, over all resources (drf).",
+        "Dominant share of a job (drf).",
         "job_ns",
         "job_id",
     )
     CREATED = _gauge("volcano_e2e_job_scheduling_start_time", "When a job was created, seconds since the epoch.", *_JOB)
     PLACED = _gauge(
         "volcano_e2e_job_scheduling_last_time",
-        "When a pod of a job was last given a place, seconds since the epoch.",
+        "When a pod of a job was last placed, seconds since the epoch.",
         *_JOB,
     )
     TOOK = _gauge(
         "volcano_e2e_job_scheduling_duration",
-        "Time from the creation of a job to the last place for one of its pods, in milliseconds.",
+        "Time from the creation of a job to the last placement of one of its pods, in milliseconds.",
         *_JOB,
     )
     LATENCY = _histogram(
@@ -233,27 +231,27 @@ class Jobs:
 
 
 class Sessions:
-    """What sessions do, and how long they take. A cluster at rest has none."""
+    """Number and duration of sessions. A cluster at rest runs none."""
 
-    ENDED = _counter("stromboli_sessions_total", "Sessions by how they ended: completed or failed.", "result")
+    ENDED = _counter("stromboli_sessions_total", "Sessions by result: completed or failed.", "result")
     LAST = _gauge("stromboli_last_session_timestamp_seconds", "When the last session began, seconds since the epoch.")
     SECONDS = _histogram("stromboli_session_seconds", "Duration of a session.", buckets=_SECONDS)
     SNAPSHOT = _histogram("stromboli_snapshot_seconds", "Duration of taking a snapshot.", buckets=_SECONDS)
     FAILURES = _counter(
         "stromboli_plugin_failures_total",
-        "Errors that plugins raised, and wrong answers: of each point of a session the first 20.",
+        "Exceptions and invalid answers of plugins, at most 20 per extension point and session.",
         "plugin",
         "point",
     )
-    NODES = _gauge("stromboli_nodes", "Nodes that the session saw.")
-    QUEUES = _gauge("stromboli_queues", "Queues that the session saw.")
+    NODES = _gauge("stromboli_nodes", "Nodes in the session.")
+    QUEUES = _gauge("stromboli_queues", "Queues in the session.")
     CYCLE = _histogram("volcano_e2e_scheduling_latency_milliseconds", "Duration of a session.", buckets=_CYCLE)
     OPEN = _histogram(
         "volcano_open_session_duration_milliseconds", "Duration of a session before its first action.", buckets=_CYCLE
     )
     PLUGIN = _histogram(
         "volcano_plugin_scheduling_latency_milliseconds",
-        "Duration of a plugin's opening and closing.",
+        "Duration of a plugin's session hooks.",
         "plugin",
         "OnSession",
         buckets=geometric(0.1, 100, 15),
@@ -267,14 +265,14 @@ class Sessions:
 
 
 class Decisions:
-    """What became of what was decided."""
+    """Results of decisions."""
 
     BINDINGS = _counter(
         "stromboli_bindings_total",
-        "Bindings by how they ended: bound, refused, failed, stale or unconfirmed.",
+        "Bindings by result: bound, refused, failed, stale or unconfirmed.",
         "result",
     )
-    BINDING = _histogram("stromboli_binding_seconds", "Time that the API server took for a binding.", buckets=_SECONDS)
+    BINDING = _histogram("stromboli_binding_seconds", "Duration of a binding request.", buckets=_SECONDS)
     STAGE = _histogram(
         "volcano_scheduling_stage_duration_milliseconds",
         "Duration of a stage for one pod.",
@@ -283,35 +281,35 @@ class Decisions:
     )
     ATTEMPTS = _counter(
         "volcano_schedule_attempts_total",
-        "Pods bound (scheduled), found without a place by a session (unschedulable), or not bound (error).",
+        "Pods that were bound (scheduled), could not be placed in a session (unschedulable), or not be bound (error).",
         "result",
     )
     EVICTIONS = _counter(
         "stromboli_evictions_total",
-        "Pods that were evicted, by their queue and by the action that decided it.",
+        "Evicted pods by their queue and by the action that evicted them.",
         _QUEUE,
         "reason",
     )
     PAUSED = _gauge(
         "stromboli_evictions_paused",
-        "Jobs that are not evicted for a queue for now, because they got their places back too often.",
+        "Jobs that are protected from a queue for a while, after being evicted for it repeatedly.",
         _QUEUE,
     )
-    TRANSACTIONS = _counter("volcano_eviction_transactions_total", "Sessions in which an action evicted.", "action")
+    TRANSACTIONS = _counter("volcano_eviction_transactions_total", "Sessions with evictions of an action.", "action")
     VICTIMS = _gauge("volcano_pod_preemption_victims", "Pods that the last session preempted.")
     PREEMPTIONS = _untyped(
-        "volcano_total_preemption_attempts", "How often plugins were asked for victims of preemption."
+        "volcano_total_preemption_attempts", "Number of times that plugins were asked for preemption victims."
     )
-    WRITES = _counter(
-        "stromboli_api_writes_total", "Writes to the API server by object and how they ended.", "kind", "result"
-    )
+    WRITES = _counter("stromboli_api_writes_total", "Writes to the API server by object and result.", "kind", "result")
     REPAIRS = _counter(
-        "stromboli_takeover_repairs_total", "Gangs found begun, and pods evicted, after a take-over.", "object"
+        "stromboli_takeover_repairs_total",
+        "Partial gangs, and evicted pods, after a change of leader.",
+        "object",
     )
 
 
 class Watching:
-    """What comes in from the API server."""
+    """Changes from the API server."""
 
     EVENTS = _counter("stromboli_watch_events_total", "Watch events that were applied.", "kind", "type")
     LAST = _gauge(
@@ -321,22 +319,22 @@ class Watching:
     )
     EFFECT = _histogram(
         "stromboli_watch_event_seconds",
-        "Time from reading a watch event to its effect.",
+        "Time from receiving a watch event to applying it.",
         "kind",
         buckets=_MICROSECONDS,
     )
-    RELISTS = _counter("stromboli_relists_total", "Lists of a kind by why it was listed.", "kind", "why")
+    RELISTS = _counter("stromboli_relists_total", "Lists of a kind by cause.", "kind", "why")
     MALFORMED = _counter("stromboli_malformed_objects_total", "Objects that could not be read.", "kind")
 
 
 class Service:
     """The service itself."""
 
-    LEADING = _gauge("stromboli_leading", "1 while this replica is the one that schedules.")
-    BUILD = _gauge("stromboli_build_info", "Which version runs, on which Python.", "version", "python")
+    LEADING = _gauge("stromboli_leading", "1 while this replica is the leader.")
+    BUILD = _gauge("stromboli_build_info", "Version of the service and of Python.", "version", "python")
     POLICY = _gauge("stromboli_policy_info", "The policy in force.", "hash")
-    POLICY_GOOD = _gauge("stromboli_policy_last_reload_successful", "1 unless the policy file was last refused.")
-    POLICY_ERRORS = _counter("stromboli_policy_reload_errors_total", "Times that a new policy was refused.")
+    POLICY_GOOD = _gauge("stromboli_policy_last_reload_successful", "1 unless the current policy file was refused.")
+    POLICY_ERRORS = _counter("stromboli_policy_reload_errors_total", "Number of refused policy files.")
 
 
 SUBJECTS: dict[str, type] = {
@@ -344,13 +342,13 @@ SUBJECTS: dict[str, type] = {
     "Jobs and pods": Jobs,
     "Sessions": Sessions,
     "Decisions": Decisions,
-    "What comes in": Watching,
+    "Watches": Watching,
     "The service": Service,
 }
 
 
 def definitions(subject: type) -> Iterator[Definition]:
-    """All of a subject, in their order."""
+    """All metrics of a subject, in order."""
     for value in vars(subject).values():
         yield from _in(value)
 

@@ -1,4 +1,4 @@
-"""Counters and histograms of what the service tells, beside the gauges of the last session."""
+"""Counters and histograms of what the service reports, beside the gauges of the last session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stromboli.metrics.sessions import SessionCollector
 
 #: Volcano's label of the moments at which a plugin is called
 _ON_SESSION = {"open": "OnSessionOpen", "close": "OnSessionClose"}
-#: how a binding ends, in the words of `schedule_attempts_total`
+#: results of a binding, in the words of `schedule_attempts_total`
 _ATTEMPTS = {"bound": "scheduled", "refused": "error", "failed": "error"}
 #: phases of jobs that are not admitted, and of those that have not started
 _UNADMITTED = ("", PodGroupPhase.Pending)
@@ -32,7 +32,7 @@ _WAITING = (*_UNADMITTED, PodGroupPhase.Inqueue)
 
 
 class Registry(CollectorRegistry):
-    """A registry without the series that tell when another series began, which nobody asks for."""
+    """A registry without the `_created` series."""
 
     def collect(self) -> Iterable[Metric]:
         """All families."""
@@ -42,19 +42,19 @@ class Registry(CollectorRegistry):
 
 
 class Metrics(Observer):
-    """Everything in `registry`, which is nobody else's. Feed it from one thread; it may be scraped from another."""
+    """All metrics in `registry`, which must be its own. Written by one thread; scraped by any."""
 
     def __init__(self) -> None:
         self.registry = registry = Registry()
         self._last: Session | None = None
-        #: when that began, seconds since the epoch
+        #: start of the last session, seconds since the epoch
         self._last_at = 0.0
-        #: sessions in which a job was not ready, by job key, for the jobs of the last session
+        #: number of sessions in which each job of the last session was not ready, by job key
         self._retries: dict[str, int] = {}
         self._attempts_to_preempt = 0
-        #: when a pod of a job was last given a place, seconds since the epoch, by job key
+        #: when a pod of a job was last placed, seconds since the epoch, by job key
         self._placed: dict[str, float] = {}
-        #: queues that have series of their own in counters and histograms
+        #: queues with series in counters and histograms
         self._labelled: set[str] = set()
         #: when a watch event was last applied, seconds since the epoch, by kind
         self.last_events: dict[str, float] = {}
@@ -169,12 +169,12 @@ class Metrics(Observer):
                     self._admitted.labels(self._labelling(job.queue.name)).inc()
 
     def _labelling(self, queue: str) -> str:
-        """A queue that gets series of its own, until it is gone."""
+        """The label of a queue, whose series exist until it is deleted."""
         self._labelled.add(queue)
         return queue
 
     def _forget_queues(self, session: Session) -> None:
-        """Drop the series of queues that are gone."""
+        """Drop the series of deleted queues."""
         for queue in self._labelled - session.view.queues.keys():
             for of_queues in (self._admitted, self._waits, self._evictions):
                 of_queues.remove_by_labels({"queue": queue})
@@ -211,7 +211,7 @@ class Metrics(Observer):
         self.last_events[kind] = time.time()
 
     def event_applied(self, kind: str, seconds: float) -> None:
-        """A watch event took effect so many seconds after it was read."""
+        """A watch event was applied `seconds` after it was read."""
         self._event_seconds_of(kind).observe(seconds)
 
     def relist(self, kind: str, why: str) -> None:
@@ -238,33 +238,33 @@ class Metrics(Observer):
 
     @property
     def last_session_at(self) -> float:
-        """When that began, seconds since the epoch."""
+        """Start of the last session, seconds since the epoch."""
         return self._last_at
 
     @property
     def placed(self) -> dict[str, float]:
-        """When a pod of a job was last given a place, by job key; a new dictionary after each session."""
+        """When a pod of a job was last placed, by job key; a new dictionary after each session."""
         return self._placed
 
     @property
     def attempts_to_preempt(self) -> int:
-        """How often plugins were asked for victims of preemption."""
+        """How often plugins were asked for preemption victims."""
         return self._attempts_to_preempt
 
     @property
     def retries(self) -> dict[str, int]:
-        """In how many sessions jobs were not ready, by job key, if in any; a new dictionary after each session."""
+        """By job key, the number of sessions in which the job was not ready; a new dictionary after each session."""
         return self._retries
 
 
 class _Remembered(Collector):
-    """What is known of sessions from the one before, and of jobs from when they came."""
+    """Update what is known of jobs across sessions."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """All families that are there yet."""
+        """All families that exist so far."""
         metrics = self._metrics
         yield Watching.LAST.family(([kind], when) for kind, when in sorted(metrics.last_events.items()))
         yield Decisions.PREEMPTIONS.family([([], metrics.attempts_to_preempt)])

@@ -1,6 +1,6 @@
-"""Gauges of the last session, read when they are scraped.
+"""Gauges of the last session, computed on each scrape.
 
-A scrape shows one session from end to end, and a queue or job that is gone has no series, because none is kept.
+A scrape is consistent with one session, and a deleted queue or job has no series.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from stromboli.framework.job import Queue
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.metrics.definitions import Decisions, Jobs, Queues, Service, Sessions
-from stromboli.policy.document import Policy
+from stromboli.policy.model import Policy
 
-#: what Volcano writes for amounts without a limit
+#: Volcano's value of unlimited amounts
 _UNLIMITED = sys.float_info.max
 
 
@@ -81,7 +81,7 @@ def _queue_amounts(session: Session) -> Iterator[Metric]:
 
 
 def _scalar_columns(gauges: QueueGauges) -> list[int]:
-    """The columns that any amount of a queue names: each has a series, if only of 0, in all of its gauges."""
+    """The columns named by any amount of a queue: all its gauges have a series for each, possibly 0."""
     named: set[int] = set()
     for vector in gauges.amounts.values():
         named.update(np.flatnonzero((vector != 0) & np.isfinite(vector)).tolist())
@@ -102,7 +102,7 @@ def _queue_facts(session: Session) -> Iterator[Metric]:
 
 
 def _specified(session: Session) -> Iterator[Metric]:
-    """What the specs of queues say, whether or not a plugin heeds it."""
+    """Amounts in the specs of queues, whether or not a plugin uses them."""
 
     def amounts(of: Callable[[Queue], ResourceAmounts | None]) -> Iterator[tuple[list[str], float]]:
         for name, queue in session.view.queues.items():
@@ -171,7 +171,7 @@ def _pending(session: Session) -> Metric:
 
 
 def _hash(policy: Policy) -> str:
-    """A short digest of what a policy means: comments and layout do not change it."""
+    """A short digest of a policy's meaning, independent of comments and layout."""
 
     def plain(arguments: BaseModel) -> object:
         return arguments.model_dump(mode="json")

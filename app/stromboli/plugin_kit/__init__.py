@@ -1,4 +1,4 @@
-"""What authors of plugins work with: a package to begin with, surroundings for tests, a trial on random clusters."""
+"""Tools for authors of plugins: a package template, test helpers, and checks on random clusters."""
 
 from stromboli.plugin_kit.surroundings import decide, registry_with
 from stromboli.plugin_kit.trial import Finding, try_plugin

@@ -1,6 +1,6 @@
-"""Small clusters drawn at random: all that plugins are asked about, in few objects.
+"""Small random clusters that exercise everything that plugins are asked about.
 
-Pods and nodes carry what the plugin on trial reads, with the same few values, so that its answers differ.
+Pods and nodes carry what the checked plugin reads, with the same few values, so that its answers differ.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _QUEUES = ("default", "research", "production")
 
 
 def made_up(chance: Random, reads: Reads, words: Iterable[str] = ()) -> list[tuple[str, Any]]:
-    """The objects of a cluster, as (kind, object); `words` are further keys and values that nodes have."""
+    """The objects of a cluster, as (kind, object); `words` are additional keys and values for nodes."""
     manifests = _Draw(chance, reads, words).manifests()
     return [(each["kind"], decode(each["kind"], each, describe(each["kind"], each))) for each in manifests]
 
 
 class _Draw:
-    """Draws one cluster."""
+    """Generates one cluster."""
 
     def __init__(self, chance: Random, reads: Reads, words: Iterable[str]) -> None:
         self._chance = chance
         self._labels = sorted(reads.labels)
         self._annotations = sorted(key for key in reads.annotations | reads.kept if not key.endswith("/"))
         named = sorted(words)
-        #: what nodes have labels and annotations of, and taints with; what they have amounts of; what labels say
+        #: keys of labels, annotations and taints of nodes; their resources; values of labels
         self._keys = [*dict.fromkeys([*self._labels, *self._annotations, *named])]
         self._resources = [word for word in named if "/" in word and "kubernetes.io/" not in word]
         values = (*_VALUES, *(word for word in named if "/" not in word))
-        #: of each key few, so that nodes have something in common
+        #: few values per key, so that nodes have some in common
         self._values = {key: chance.sample(values, 2) for key in self._keys}
         #: idle CPUs by node
         self._idle = {f"node-{number}": chance.choice((4, 8, 16)) for number in range(chance.randint(3, 9))}
@@ -125,7 +125,7 @@ class _Draw:
             yield _pod(f"{name}-{index}", self._created(), cpu, labels, annotations, more, node)
 
     def _model(self) -> tuple[int, dict[str, str], dict[str, str], dict[str, Any]]:
-        """CPUs, labels, annotations and more of the spec."""
+        """CPUs, labels, annotations and further fields of the spec."""
         more: dict[str, Any] = {"priority": self._chance.choice((10, 1_000))}
         if self._likely(0.2):
             more["nodeSelector"] = {"zone": self._chance.choice("ab")}
@@ -145,7 +145,7 @@ class _Draw:
         return {key: self._chance.choice(self._values[key]) for key in keys if self._likely(0.7)}
 
     def _room(self, cpu: int) -> str:
-        """A node with room, which is then taken; empty when there is none."""
+        """A node with room, which is then used; empty if there is none."""
         with_room = [name for name, idle in self._idle.items() if idle >= cpu]
         if not with_room:
             return ""

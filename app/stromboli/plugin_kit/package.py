@@ -1,4 +1,4 @@
-"""A package to begin with: one plugin or action, its arguments, and a test that passes."""
+"""A package template with a plugin or action, its arguments, and a passing test."""
 
 from __future__ import annotations
 
@@ -192,17 +192,16 @@ def test_as_many_are_admitted_as_may_be(most: int) -> None:
 
 
 class PackageError(StromboliError):
-    """A package that cannot be written; says why."""
+    """A package that cannot be written, and why."""
 
 
 def write_package(name: str, folder: Path, *, action: bool = False) -> Path:
-    """Write a package with a plugin (or an action) below a folder and return where.
+    """Write a package with a plugin (or an action) below a folder and return its path.
 
-    Raises PackageError for a name that is none or taken, when something is there already, and when nothing can be
-    written there.
+    Raises PackageError for an invalid or taken name, if the folder exists, and if it cannot be written.
     """
     if not _NAME.fullmatch(name):
-        raise PackageError(f"{name!r} is no name: use small letters, digits and '-', such as team-nodes")
+        raise PackageError(f"{name!r} is not a valid name: use lower-case letters, digits and '-', such as team-nodes")
     known = discover()
     if name in (known.actions if action else known.plugins):
         raise PackageError(f"the name {name!r} is taken")
@@ -220,7 +219,7 @@ def write_package(name: str, folder: Path, *, action: bool = False) -> Path:
 def _files(name: str, *, action: bool) -> Mapping[str, str]:
     module = f"stromboli_{name.replace('-', '_')}"
     camel, kind = "".join(word.capitalize() for word in name.split("-")), "action" if action else "plugin"
-    # The suffix keeps the class apart from whatever the module imports.
+    # The suffix avoids collisions with names that the module imports.
     words = {"name": name, "module": module, "kind": kind, "camel": camel, "cls": camel + kind.capitalize()}
     source, test = (_ACTION, _ACTION_TEST) if action else (_PLUGIN, _PLUGIN_TEST)
     return {

@@ -1,4 +1,4 @@
-"""What a plugin or an action is tried in: the built-in ones, a policy that uses them all, and objects."""
+"""The environment of a checked plugin or action: the built-in ones, a policy that uses them all, and objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stromboli.simulation.run import feed
 from stromboli.state.cluster import ClusterState
 from stromboli.state.reads import Reads
 
-#: whose pods are placed
+#: schedulerName of the pods to place
 SCHEDULER = "stromboli"
 _ACTIONS = (
     "enqueue",
@@ -39,12 +39,12 @@ _TIERS = (
     ("priority", "gang", "conformance"),
     ("predicates", "proportion", "nodeorder", "network-topology-aware"),
 )
-#: plugins that say what queues get, in place of proportion
+#: plugins that divide the cluster among queues, which replace proportion
 _INSTEAD = frozenset(("capacity", "fairshare"))
 
 
 def registry_with(*tried: type[Plugin] | type[Action], known: Registry | None = None) -> Registry:
-    """Everything that a policy can name, and what is tried."""
+    """The actions and plugins that a policy can name, with the checked one."""
     known = known or discover()
     return Registry(
         known.actions | {each.name: each for each in tried if issubclass(each, Action)},
@@ -53,9 +53,9 @@ def registry_with(*tried: type[Plugin] | type[Action], known: Registry | None = 
 
 
 def policy_with(plugin: str = "", action: str = "", arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A policy document of the usual plugins and actions with one more plugin, or of one action alone.
+    """A policy with the usual plugins and actions and one more plugin, or with one action alone.
 
-    The plugin is in the first tier, which is asked before others have decided.
+    The plugin is in the first tier, so that it is asked before others decide.
     """
     names = [[name for name in tier if name != "proportion" or plugin not in _INSTEAD] for tier in _TIERS]
     if plugin and not any(plugin in tier for tier in names):
@@ -78,7 +78,7 @@ def engine(policy: Mapping[str, Any], registry: Registry, compatibility: Compati
 
 
 def state(objects: Iterable[tuple[str, Any]], reads: Reads) -> ClusterState:
-    """A state that has seen objects, given as (kind, object)."""
+    """A state with objects, given as (kind, object)."""
     out = ClusterState((SCHEDULER,), reads=reads)
     feed(out, objects)
     return out
@@ -91,9 +91,9 @@ def decide(
     *,
     now: float = 0.0,
 ) -> SessionResult:
-    """One session on YAML documents with a plugin or an action among the usual ones, as `stromboli simulate` has them.
+    """One session on YAML documents, with a plugin or an action among the usual ones, as in `stromboli simulate`.
 
-    Raises PolicyError for arguments that are none, InvalidObjectError for a manifest that cannot be read.
+    Raises PolicyError for invalid arguments, InvalidObjectError for an invalid manifest.
     """
     loaded = load(["-"], io.BytesIO(manifests.encode()))
     objects = admit(loaded, (SCHEDULER,))

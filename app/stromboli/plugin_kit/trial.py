@@ -1,7 +1,7 @@
-"""Trying a plugin on random clusters: what it answers, what it reads, and what it costs.
+"""Checks a plugin on random clusters: its answers, what it reads, and its cost.
 
-The session checks each answer where it comes in, so the trial runs sessions in which every action asks, and collects
-what they say. Each cluster is decided four times: twice alike, and without evictions together and every pod alone.
+The session validates each answer, so the checks run sessions in which every action asks, and collect errors. Each
+cluster is decided four times: twice alike, and without evictions once in batches and once pod by pod.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stromboli.engine import Engine, SessionResult
 from stromboli.framework import answers
 from stromboli.framework.answers import AnswerError
 from stromboli.framework.environment import OFFLINE
+from stromboli.framework.hints import FLAGS
 from stromboli.framework.plugin import Plugin, extension_points
 from stromboli.framework.registry import Registry
 from stromboli.framework.view import View
@@ -30,33 +31,33 @@ from stromboli.plugin_kit.steadiness import Steadiness
 from stromboli.plugin_kit.surroundings import engine, policy_with, registry_with, state
 from stromboli.plugin_kit.vocabulary import words_of
 from stromboli.policy.rules import Compatibility
-from stromboli.simulation import workload
-from stromboli.simulation.workload import Shape
+from stromboli.simulation import synthetic
+from stromboli.simulation.synthetic import Shape
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import UndeclaredReadError
 
-#: the clusters' time, seconds since the epoch
+#: time of the clusters, seconds since the epoch
 _NOW = 1_704_067_200.0
 _MODES: tuple[Compatibility, ...] = ("strict", "volcano")
 _SESSIONS = 2
 _ORDERS = frozenset(("queue_order", "job_order", "sub_job_order", "task_order", "victim_queue_order"))
 _PLACING = frozenset(("enqueue", "allocate", "backfill"))
-#: problems of one kind that are told
+#: limit on reported problems of one kind
 _TOLD = 3
-#: shapes that are timed: how many pods, and in words what they are
+#: shapes that are measured: the number of pods, and a description
 _TIMED = {Shape.gang: (500, "alike"), Shape.distinct: (100, "all different")}
 _TIMED_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
-    #: what is wrong, a line each; empty when nothing is
+    #: problems, one line each
     problems: Sequence[str] = ()
-    #: what else there is to say
+    #: additional information
     note: str = ""
 
 
@@ -69,10 +70,10 @@ def try_plugin(
     seed: int = 0,
     nodes: int = 5_000,
 ) -> list[Finding]:
-    """Try a plugin on random clusters, and time it on one of `nodes` nodes; 0 leaves that out.
+    """Check a plugin on random clusters, and measure it on one of `nodes` nodes, unless that is 0.
 
-    `policy` is a document that uses the plugin, by default one of the usual plugins and this one without arguments.
-    Raises PolicyError.
+    `policy` is a document that uses the plugin; by default the usual plugins and this one without arguments. Raises
+    PolicyError.
     """
     known = registry_with(plugin, known=registry)
     policy = policy or policy_with(plugin=plugin.name)
@@ -83,7 +84,7 @@ def try_plugin(
 
 
 class _Alone(Plugin):
-    """Has every pod placed by itself, with every plugin asked anew."""
+    """Places every pod by itself, with every plugin asked anew."""
 
     name = "trial-alone"
 
@@ -91,7 +92,7 @@ class _Alone(Plugin):
         return True
 
 
-#: how the answers are checked of which it is known what they may follow from
+#: the validation of answers whose dependencies are declared
 _CHECKED: Mapping[str, Callable[[Any, Any, int], Any]] = {
     "predicate": lambda method, answer, nodes: list(answers.filters(method, answer, nodes)),
     "node_order": answers.scores,
@@ -99,7 +100,7 @@ _CHECKED: Mapping[str, Callable[[Any, Any, int], Any]] = {
 
 
 def _watched(plugin: type[Plugin], calls: Counter[str], tell: Callable[[str], None]) -> type[Plugin]:
-    """The same plugin, which counts the calls of its methods, and tells what is wrong with what it says of nodes."""
+    """A subclass of the plugin that counts the calls of its methods and checks its answers about nodes."""
 
     def counting(point: str) -> Any:
         original, check = getattr(plugin, point), _CHECKED.get(point)
@@ -126,19 +127,20 @@ def _watched(plugin: type[Plugin], calls: Counter[str], tell: Callable[[str], No
 
     watched: WeakKeyDictionary[Plugin, Steadiness] = WeakKeyDictionary()
     body = {point: counting(point) for point in extension_points(plugin)}
+    body |= {flag: getattr(plugin, flag) for flag in FLAGS}
     body |= {"__module__": plugin.__module__, "open": opening}
     watching: type[Plugin] = type(plugin.__name__, (plugin,), body)
     return watching
 
 
 class _Trial:
-    """Sessions on one cluster after the other, and what was wrong in them, by check."""
+    """Sessions on one cluster after another, and their problems by check."""
 
     def __init__(self, plugin: type[Plugin], policy: Mapping[str, Any], registry: Registry) -> None:
         self._plugin = plugin
         self._calls: Counter[str] = Counter()
         self._words = words_of(plugin, [tier["plugins"] for tier in policy["tiers"]])
-        #: what is wrong with what the plugin says of nodes in the cluster that is tried
+        #: problems of the plugin's answers about nodes in the current cluster
         self._unsteady: list[str] = []
         known = registry_with(_watched(plugin, self._calls, self._unsteady.append), _Alone, known=registry)
         placing = _placing(policy)
@@ -160,7 +162,7 @@ class _Trial:
         first, second = _sessions(whole, given), _sessions(whole, copy.deepcopy(objects))
         for (kind, now), (_, was) in zip(given, objects, strict=True):
             if now != was:
-                changed = f"{kind} {object_key(now)} was changed: what plugins are given is the state's own"
+                changed = f"{kind} {object_key(now)} was changed: plugins must not modify objects of the state"
                 self._changed.add(changed, number)
                 break
         failures = [failure for result in first for failure in result.session.failures]
@@ -169,7 +171,7 @@ class _Trial:
         if failures:
             return
         if [result.decisions for result in first] != [result.decisions for result in second]:
-            self._unlike.add("the same objects were decided differently", number)
+            self._unlike.add("two runs on the same objects decided differently", number)
         one_pass, one_by_one = (_sessions(by, copy.deepcopy(objects)) for by in (together, alone))
         for problem in dict.fromkeys(self._unsteady):
             self._batches.add(problem, number)
@@ -192,14 +194,14 @@ class _Trial:
         )
         yield Finding("answers have the right type and shape", self._answers.lines(), note)
         yield Finding("keys compare with each other", self._keys.lines())
-        yield Finding("only what is declared is read", self._undeclared.lines())
-        yield Finding("what is given stays as it is", self._changed.lines())
-        yield Finding("two runs are alike", self._unlike.lines())
-        yield Finding("pods are placed together as one by one", self._batches.lines())
+        yield Finding("only declared keys are read", self._undeclared.lines())
+        yield Finding("arguments are not modified", self._changed.lines())
+        yield Finding("two runs are equal", self._unlike.lines())
+        yield Finding("pods are placed in batches as one by one", self._batches.lines())
 
 
 class _Problems:
-    """Problems of one kind, each told once with the number of the first cluster."""
+    """Problems of one kind, each reported once with the number of the first cluster."""
 
     def __init__(self) -> None:
         self._first: dict[str, int] = {}
@@ -219,7 +221,7 @@ class _Problems:
 
 
 def _placing(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy document without the actions that evict: whom they take may follow from how places are looked for."""
+    """A policy document without evicting actions, whose victims may depend on the search strategy."""
     actions = [name for name in str(policy["actions"]).replace(",", " ").split() if name in _PLACING]
     return {**policy, "actions": ", ".join(actions)} if actions else dict(policy)
 
@@ -237,7 +239,7 @@ def _without(policy: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _sessions(by: Engine, objects: list[tuple[str, Any]]) -> list[SessionResult]:
-    """Sessions in a row on the same objects, each knowing what the one before left."""
+    """Consecutive sessions on the same objects, each continuing from the last."""
     cluster, environment, results = state(objects, by.registry.reads), OFFLINE, []
     for number in range(_SESSIONS):
         results.append(by.decide(cluster.snapshot(), now=_NOW + number, environment=environment))
@@ -246,7 +248,7 @@ def _sessions(by: Engine, objects: list[tuple[str, Any]]) -> list[SessionResult]
 
 
 def _told(error: BaseException) -> str:
-    """An error in a line, with the place in the code unless it names the method."""
+    """An error in one line, with its source location unless it names the method."""
     if isinstance(error, AnswerError | UndeclaredReadError):
         return str(error)
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -254,7 +256,7 @@ def _told(error: BaseException) -> str:
 
 
 def _difference(together: Mapping[str, str], alone: Mapping[str, str]) -> str:
-    """The first pod that is placed differently, in words."""
+    """A description of the first pod that is placed differently."""
     for pod in sorted(together.keys() | alone.keys()):
         if together.get(pod) != alone.get(pod):
             where, by_itself = (on.get(pod, "nowhere") for on in (together, alone))
@@ -263,10 +265,10 @@ def _difference(together: Mapping[str, str], alone: Mapping[str, str]) -> str:
 
 
 def _cost(name: str, policy: Mapping[str, Any], registry: Registry, nodes: int) -> Finding:
-    """What a pod costs with the plugin and without it."""
+    """The cost of a pod with the plugin and without it."""
     problems, notes = _Problems(), []
     for shape, (pods, kind) in _TIMED.items():
-        cluster = workload.cluster(nodes, pods, max(1, pods // 50), shape, reads=registry.reads)
+        cluster = synthetic.cluster(nodes, pods, max(1, pods // 50), shape, reads=registry.reads)
         timed = []
         for document in (policy, _without(policy, name)):
             by = engine(document, registry)
@@ -281,7 +283,7 @@ def _cost(name: str, policy: Mapping[str, Any], registry: Registry, nodes: int) 
 def _timed(by: Engine, cluster: ClusterState) -> tuple[float, SessionResult]:
     """CPU seconds of one session, and the session."""
     snapshot = cluster.snapshot()
-    with workload.undisturbed():
+    with synthetic.undisturbed():
         began = time.process_time()
         result = by.decide(snapshot, now=_NOW)
         return time.process_time() - began, result

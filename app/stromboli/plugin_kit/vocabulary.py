@@ -1,6 +1,6 @@
-"""The names that a plugin's code speaks of: keys of labels, annotations and taints, resources, and their values.
+"""The names in a plugin's code: keys and values of labels, annotations and taints, and resources.
 
-What a plugin asks of nodes is declared nowhere. A cluster on which nobody has what it asks for would show nothing.
+What a plugin reads of nodes is not declared. On a cluster whose nodes lack it, the checks would show nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.
 
 
 def words_of(plugin: type[Plugin], arguments: Any = None) -> frozenset[str]:
-    """All texts in the code of a plugin, and in its arguments, that could be names or values of labels."""
+    """All texts in the code and arguments of a plugin that could be names or values of labels."""
     texts = set(_texts(arguments))
     if plugin.Arguments is not None:
         texts.update(_texts([field.get_default() for field in plugin.Arguments.model_fields.values()]))
@@ -29,7 +29,7 @@ def words_of(plugin: type[Plugin], arguments: Any = None) -> frozenset[str]:
 
 
 def _of(value: Any, module: str, seen: set[object]) -> Iterator[str]:
-    """The texts of a class or a function, and of what it names in a module."""
+    """The texts of a class or a function, and of the module members that it uses."""
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     if not isinstance(value, type | FunctionType | partial):
         yield from _texts(value)
@@ -40,7 +40,7 @@ def _of(value: Any, module: str, seen: set[object]) -> Iterator[str]:
 
 
 def _parts(value: Any, module: str) -> Iterator[Any]:
-    """What a class or function consists of: members, constants, what it was given, and what it names in a module."""
+    """The parts of a class or function: members, constants, closures, and the module members that it uses."""
     if isinstance(value, type):
         yield from (member for name, member in list(vars(value).items()) if name != "name" and name[:2] != "__")
     elif isinstance(value, partial):
@@ -55,7 +55,7 @@ def _parts(value: Any, module: str) -> Iterator[Any]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of what is defined in it."""
+    """The code of a function and of functions defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""binpack: fills nodes up. The score is the weighted average of how full a node's resources are with the pod on it."""
+"""binpack: packs nodes. The score is the weighted average utilization of a node's resources with the pod on it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class BinpackArguments(ResourceWeights):
     prefix: ClassVar[str] = "binpack"
 
     weight: int = Field(default=1, alias="binpack.weight")
-    """Multiplies the score; 0 turns it off."""
+    """Multiplies the score; 0 disables it."""
     cpu: int = Field(default=1, alias="binpack.cpu")
     """Weight of cpu. Negative weights count as 1."""
     memory: int = Field(default=1, alias="binpack.memory")
     """Weight of memory."""
     resources: str = Field(default="", alias="binpack.resources")
-    """More resources that count, separated by commas."""
+    """Further resources that count, separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a pod class requests of the k resources that count for it."""
+    """The request of a pod class in the k resources that count for it."""
 
     columns: slice | list[int]
-    #: shape (k, 1)
+    #: request, shape (k, 1)
     request: Matrix
-    #: the same
+    #: weights, shape (k, 1)
     weights: Matrix
     total_weight: float
-    #: whether they are cpu and memory, which all nodes have, and of the same weight 1
+    #: whether they are cpu and memory, which all nodes have, with equal weights of 1
     plain: bool
-    #: what it requests of them
+    #: the requests of cpu and memory
     cpu: float
     memory: float
 
@@ -72,7 +72,7 @@ class Binpack(Plugin):
             return None
         if ask.plain:
             shares = nodes.fullness(ask.cpu, ask.memory)
-            # The share of a larger whole number is above 1, whatever is rounded.
+            # A request larger than the node has a share above 1, however it is rounded.
             too_full = shares > 1.0 if highest(shares) > 1.0 else None
             score: Vector = shares[0] + shares[1]
         else:
@@ -91,11 +91,11 @@ class Binpack(Plugin):
         return True
 
     def _ask(self, pod: PodRecord) -> Ask | None:
-        """What counts for a pod; None when nothing does."""
+        """The resources that count for a pod; None if none does."""
         key = pod.pod_class.id
         if key not in self._asks:
             request = self._request(pod)
-            # Single numbers are read sooner from a list than from an array.
+            # Reading single numbers from lists is faster than from arrays.
             amounts = request.tolist()
             counted = [column for column in self._counted if amounts[column] > 0]
             columns = slice(0, 2) if counted == _NATIVE else counted

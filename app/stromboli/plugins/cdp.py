@@ -1,6 +1,6 @@
-"""cdp: cooldown protection. A pod that says so is no victim for a while after it was scheduled.
+"""cdp: cooldown protection. A pod can ask not to be evicted for a while after it was scheduled.
 
-The label or annotation `volcano.sh/cooldown-time` on the pod says for how long (`10m`).
+The pod's label or annotation `volcano.sh/cooldown-time` gives the duration (`10m`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cdp(Plugin):
         return [candidate for candidate in candidates if not self._cooling_down(candidate)]
 
     def evictable_pods(self, rows: Rows) -> Mask:
-        column = self._facts.column("cools down until", _until)
+        column = self._facts.column("in cooldown until", _until)
         over = np.array([*column.values[:], -np.inf]) <= self._now
         spared: Mask = over[column.numbers[rows]] | (self._states[rows] != PodState.Running)
         return spared
@@ -54,7 +54,7 @@ class Cdp(Plugin):
 
 
 def _until(pod: PodRecord) -> float | None:
-    """When a pod's protection ends, in seconds since the epoch; None where there is none."""
+    """The end of a pod's protection, in seconds since the epoch; None without protection."""
     cooldown = _cooldown(pod)
     if cooldown is None:
         return None
@@ -65,7 +65,7 @@ def _until(pod: PodRecord) -> float | None:
 
 
 def _cooldown(pod: PodRecord) -> float | None:
-    """Seconds of protection; None for a pod that asks for none, or not in a way that can be read."""
+    """Seconds of protection; None if the pod asks for none, or its value is invalid."""
     text = pod.labels.get(_COOLDOWN, pod.annotations.get(_COOLDOWN))
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""conformance: what the cluster itself needs is never a victim."""
+"""conformance: pods that the cluster itself needs are never victims."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
+from stromboli.eviction.eligibility import critical
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
-from stromboli.tactics.candidates import critical
 
 
 class Conformance(Plugin):

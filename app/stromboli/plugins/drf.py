@@ -35,6 +35,7 @@ class Drf(Plugin):
     name = "drf"
     in_turn = True
     by_share = True
+    always_decides = True
 
     def open(self, view: View) -> None:
         self._view = view
@@ -53,6 +54,9 @@ class Drf(Plugin):
 
     def job_order(self, job: Job) -> float:
         return self._share[job.index]
+
+    def job_orders(self) -> Vector:
+        return np.array(self._share)
 
     def queue_order(self, queue: Queue) -> Key:
         return PlaceInTree(self._tree, self._tree.path(queue)) if self._tree else 0

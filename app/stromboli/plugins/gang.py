@@ -8,8 +8,8 @@ import numpy as np
 
 from stromboli.api.crds import PodGroup, PodGroupCondition
 from stromboli.api.pod_state import READY_STATES, PodState
-from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import Mask
+from stromboli.api.reasons import Actionable, OncePerReason, Reason, Stage
+from stromboli.api.resources import Mask, Rows
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin, Vote
@@ -20,6 +20,8 @@ from stromboli.state.pods import PodRecord
 _SCHEDULED = PodGroupCondition(type="Scheduled", status="True", reason="tasks in gang are ready to be scheduled")
 _NOT_UNSCHEDULABLE = PodGroupCondition(type="Unschedulable", status="False", reason="EnoughResources")
 _NOT_SCHEDULED = PodGroupCondition(type="Scheduled", status="False", reason="NotEnoughResources")
+#: PodGroups that were not looked into, and say in a session what keeps them, where its work is bounded
+_MOST_RENEWED = 500
 
 
 class Gang(Plugin):
@@ -28,10 +30,10 @@ class Gang(Plugin):
 
     def open(self, view: View) -> None:
         self._view = view
-        #: whether pending best-effort pods count as if they had a place
+        #: whether pending best-effort pods count as placed
         self._generous = not view.rules.readiness
         if view.rules.whole_gang_eviction:
-            # A gang that would fall below its minimum is then evicted whole, or not at all.
+            # A gang that would fall below its minimum is then evicted as a whole, or not at all.
             self.silent = frozenset(("preemptable", "reclaimable"))
 
     # -- readiness -------------------------------------------------------------------------------------------------
@@ -42,7 +44,7 @@ class Gang(Plugin):
             return Reason(
                 Stage.Gang,
                 "NotEnoughPodsOfTask",
-                f"PodGroup {job.key} has fewer pods of some role than it starts with",
+                f"PodGroup {job.key} has fewer pods of some role than minTaskMember",
                 Actionable.User,
                 lacking,
             )
@@ -60,7 +62,7 @@ class Gang(Plugin):
             return Reason(
                 Stage.Gang,
                 "NotEnoughPods",
-                f"PodGroup {job.key} starts with {job.min_available} pods and has fewer",
+                f"PodGroup {job.key} lacks pods: minMember is {job.min_available}",
                 Actionable.User,
                 f"it has {job.valid_count}",
             )
@@ -112,7 +114,7 @@ class Gang(Plugin):
     reclaimable = preemptable
 
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
-        """Gangs are offered in bundles, which leave them their minimum or nothing."""
+        """Gangs are offered as bundles, which leave them their minimum or nothing."""
         return candidates
 
     gang_reclaimable = gang_preemptable
@@ -120,10 +122,17 @@ class Gang(Plugin):
     # -- order -----------------------------------------------------------------------------------------------------
 
     def job_order(self, job: Job) -> int:
-        """Gangs below their minimum come first; first of all those that hold nodes in vain until they are complete."""
+        """Gangs below their minimum come first, among them those that hold nodes in vain until they are complete."""
         held = self._held(job)
         begun = self._view.rules.begun_first and held > 0
         return 2 * (held >= job.min_available) + (not begun)
+
+    def job_orders(self) -> Rows:
+        jobs, best_effort = self._view.jobs, self._view.membership.pending_best_effort
+        held = jobs.now(jobs.count(*READY_STATES) + (best_effort if self._generous else 0), self._held)
+        begun = self._view.rules.begun_first & (held > 0)
+        orders: Rows = 2 * (held >= jobs.min_available) + ~begun
+        return orders
 
     def sub_job_order(self, sub_job: SubJob) -> bool:
         return self.sub_job_missing(sub_job) <= 0
@@ -131,32 +140,33 @@ class Gang(Plugin):
     # -- conditions ------------------------------------------------------------------------------------------------
 
     def close(self, report: Report) -> None:
-        for job in self._view.jobs.where(self._may_have_news()):
+        for job in _unlike_shown(self._view, self._may_have_news()):
             if not any(job.counts):
                 self._close_empty(report, job)
             elif self._held(job) >= job.min_available:
                 report.condition(job, _SCHEDULED)
                 self._contradict(report, job, _NOT_UNSCHEDULABLE)
-            elif job.key in self._view.trace.not_reached and _says_blocked(job.pod_group):
-                # What an earlier session found stands.
+            elif job.key in self._view.trace.not_reached:
+                # The result of an earlier session stands.
                 continue
             elif not self._only_waits_for_release(job):
-                why = self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
+                why = report.why(job) or self._view.reason(job) or self.job_valid(job) or reasons.gang_blocked(job)
                 report.unschedulable(job, reasons.unschedulable(self._view.rules, why))
                 self._contradict(report, job, _NOT_SCHEDULED)
 
     def _may_have_news(self) -> Mask:
-        """The jobs whose conditions say something else than what holds of them if nobody changes them."""
+        """Jobs whose conditions would be wrong if they were left unchanged."""
         jobs, membership = self._view.jobs, self._view.membership
         held = jobs.count(*READY_STATES) + (membership.pending_best_effort if self._generous else 0)
-        says_ready = jobs.holds("says that its gang is ready", _says_ready)
-        says_blocked = jobs.holds("says that its gang is blocked", _says_blocked)
+        says_ready = jobs.holds("its condition says that the gang is ready", _says_ready)
+        says_blocked = jobs.holds("its condition says that the gang is blocked", _says_blocked)
         empty = membership.counts.sum(axis=0) == 0
         news: Mask = np.where(empty, says_blocked, (held < jobs.min_available) | ~says_ready | says_blocked)
         return news
 
     def _close_empty(self, report: Report, job: Job) -> None:
-        """A PodGroup whose pods are made once it is admitted says why it is not; Volcano's says nothing."""
+        """A PodGroup whose pods are created after its admission has a condition that says why it is not admitted;
+        Volcano writes none."""
         if not self._view.rules.conditions:
             return
         why = self._view.reason(job)
@@ -166,7 +176,7 @@ class Gang(Plugin):
             report.condition(job, _NOT_UNSCHEDULABLE)
 
     def _contradict(self, report: Report, job: Job, condition: PodGroupCondition) -> None:
-        """Say that what a condition said before is over."""
+        """Set a condition that no longer holds to False."""
         if len(job.conditions) < 2 or not self._view.rules.conditions:
             return
         if any(c.type == condition.type and c.status != condition.status for c in job.conditions):
@@ -176,7 +186,7 @@ class Gang(Plugin):
         return of.ready_count + (of.pending_best_effort if self._generous else 0)
 
     def _missing_groups(self, job: Job, *, promised: bool) -> int:
-        """How many sub groups must still become ready."""
+        """The number of sub groups that must still become ready."""
         ready: dict[str, int] = {}
         for sub_job in job.sub_jobs.values():
             held = self._held(sub_job) + (sub_job.counts[PodState.Pipelined] if promised else 0)
@@ -191,13 +201,13 @@ class Gang(Plugin):
             return ""
         have = job.valid_by_role()
         return ", ".join(
-            f"{need} of role {role} are needed, {have.get(role, 0)} there"
+            f"role {role} needs {need} pods and has {have.get(role, 0)}"
             for role, need in roles.items()
             if have.get(role, 0) < need
         )
 
     def _only_waits_for_release(self, job: Job) -> bool:
-        """Whether terminating pods are all that keeps the job below its minimum."""
+        """Whether only terminating pods keep the job below its minimum."""
         releasing = job.counts[PodState.Releasing]
         if not releasing or job.counts[PodState.Pending] or job.counts[PodState.Pipelined]:
             return False
@@ -211,3 +221,34 @@ def _says_ready(pod_group: PodGroup) -> bool:
 
 def _says_blocked(pod_group: PodGroup) -> bool:
     return any(c.type == "Unschedulable" and c.status != "False" for c in pod_group.status.conditions)
+
+
+def _unlike_shown(view: View, jobs: Mask) -> list[Job]:
+    """Of some jobs those that may have to show something else than their PodGroups say of why they do not run.
+
+    These are all that were looked into. What the budget did not reach goes on showing what it does; and of the
+    others whose reason is known so many are renewed in a session, those first that say nothing.
+    """
+    shown = OncePerReason(lambda reason: reasons.unschedulable(view.rules, reason).shown)
+    said, numbers = view.jobs.said("why it is blocked", _why_blocked)
+    silent: list[int] = []
+    stale: list[int] = []
+    others: list[int] = []
+    unmade = np.flatnonzero(jobs & view.jobs.unmade)
+    for index, key in zip(unmade.tolist(), view.jobs.keys_of(unmade), strict=True):
+        reason = view.trace.jobs.get(key)
+        if reason is None or reason.stage > Stage.Placement:
+            others.append(index)
+        elif key not in view.trace.not_reached:
+            shows = said[numbers[index]]
+            if shows != shown[reason]:
+                (stale if shows else silent).append(index)
+    first = (silent + stale)[: _MOST_RENEWED if view.bounded else None]
+    mask = np.zeros(len(view.jobs), np.bool_)
+    mask[first + others] = True
+    return view.jobs.where(mask)
+
+
+def _why_blocked(pod_group: PodGroup) -> tuple[str, ...]:
+    """What a PodGroup says of why it does not run; empty for nothing."""
+    return next((c.shown for c in pod_group.status.conditions if c.type == "Unschedulable"), ())

@@ -1,8 +1,8 @@
-"""network-topology-aware: keeps the pods of a job close together, and packs HyperNodes before it opens new ones.
+"""network-topology-aware: keeps the pods of a job close together, and packs HyperNodes before using empty ones.
 
-A job that must not spread beyond a tier is offered the HyperNodes up to that tier, lowest first, that can hold its
-minimum. Of several, a group takes the one that is fullest with it. Inside of one its pods go where most of them are
-already; pods of jobs that do not care fill HyperNodes up, so that whole ones stay free.
+A job with a highest tier is offered the HyperNodes up to that tier, lowest first, that can hold its minimum. Of
+several, a group takes the one that is fullest with it. Within a HyperNode, pods prefer nodes near the job's other pods;
+pods of jobs without topology pack HyperNodes, so that empty ones stay free.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _MAX_SCORE = 100
-#: so many tiers without HyperNodes are counted one by one
+#: up to this many missing tiers are counted one by one
 _FADED = 64
-#: points that tell nodes of different HyperNodes apart
+#: score range that separates nodes of different HyperNodes
 _OF_NODES = frozenset(("batch_node_order", "neighbourhoods", "identity", "on_allocate", "on_deallocate"))
 
 
@@ -43,19 +43,19 @@ class NetworkTopologyAwareArguments(ResourceWeights):
     prefix: ClassVar[str] = "hypernode.binpack"
 
     weight: int = 1
-    """Multiplies all scores; 0 turns them off."""
+    """Multiplies all scores; 0 disables them."""
     cpu: int = Field(default=1, alias="hypernode.binpack.cpu")
-    """Weight of cpu when HyperNodes are packed."""
+    """Weight of cpu when packing HyperNodes."""
     memory: int = Field(default=1, alias="hypernode.binpack.memory")
     """Weight of memory."""
     resources: str = Field(default="", alias="hypernode.binpack.resources")
-    """More resources that count, separated by commas."""
+    """Further resources that count, separated by commas."""
     normal_pods: bool = Field(default=True, alias="hypernode.binpack.normal-pod.enable")
-    """Whether pods without a topology of their own pack HyperNodes as well."""
+    """Whether pods without a topology of their own pack HyperNodes too."""
     fading: float = Field(default=0.8, alias="hypernode.binpack.normal-pod.fading")
-    """For those, how much each tier counts relative to the tier below; with 0 only tier 1 counts."""
+    """For those, the weight of each tier relative to the tier below; with 0 only tier 1 counts."""
     max_evicting: int = Field(default=8, alias="hypernode.gradient.evict.max-hypernodes")
-    """How many HyperNodes are offered at most when victims make the room."""
+    """Limit on the HyperNodes that are tried for placements with evictions."""
 
 
 class NetworkTopologyAware(Plugin):
@@ -66,7 +66,8 @@ class NetworkTopologyAware(Plugin):
         self._view = view
         self._tree = tree = view.topology
         nodes, arguments = view.nodes, self.arguments
-        #: amounts per HyperNode, shape (dimensions, HyperNodes); `used` follows placements, the others are of the start
+        #: amounts by HyperNode, shape (dimensions, HyperNodes); `used` follows placements, the others are from the
+        #: start
         self._allocatable = tree.matrix_sums(nodes.allocatable)
         self._used = tree.matrix_sums(nodes.used)
         self._idle = tree.matrix_sums(nodes.idle)
@@ -81,13 +82,13 @@ class NetworkTopologyAware(Plugin):
         self._tiers: list[int] = np.unique(tree.tiers).tolist()
         self._steps = _weights(self._tiers, self._fading)
         if len(tree) == 1:
-            # All nodes are as close together as any.
+            # Then all nodes are equally close.
             self.silent = _OF_NODES
         self._requests: dict[str, Vector] = {}
         self._rows: dict[str, Rows] = {}
         #: the HyperNode of each node at each tier, by tier
         self._of_tier: dict[int, Rows] = {}
-        #: nodes with the same number are in the same HyperNodes
+        #: nodes with equal numbers are in the same HyperNodes
         self._alike: Rows | None = None
 
     # -- accounts --------------------------------------------------------------------------------------------------
@@ -119,9 +120,9 @@ class NetworkTopologyAware(Plugin):
         return self._widest(gradients) if evicting else gradients
 
     def _search_root(self, of: Job | SubJob, root: int) -> int:
-        """The HyperNode below which to search: `root`, or where a job that runs already may grow to if that is less.
+        """The HyperNode below which to search: `root`, or less if a running job may not grow beyond it.
 
-        NOWHERE when there is none that both allow.
+        NOWHERE if none satisfies both.
         """
         tree, held = self._tree, of.allocated_hyper_node
         if held == NOWHERE:
@@ -144,7 +145,7 @@ class NetworkTopologyAware(Plugin):
         return fits(least, self._idle, always) | fits(least, self._future_idle, always)
 
     def _minimum(self, of: Job | SubJob) -> Vector:
-        """minResources of a job; what all pending pods of a group request."""
+        """The minResources of a job; for a group, the requests of all pending pods."""
         view = self._view
         if isinstance(of, Job):
             return np.zeros(len(view.dimensions)) if of.min_resources is None else of.min_resources
@@ -154,7 +155,7 @@ class NetworkTopologyAware(Plugin):
         return total
 
     def _widest(self, gradients: list[Rows]) -> list[Rows]:
-        """The gradients from the highest tier down, as many HyperNodes as the limit says."""
+        """The gradients from the highest tier down, with the number of HyperNodes limited."""
         left, out = self._max_evicting, []
         for gradient in reversed(gradients):
             out.append(gradient[-left:])
@@ -176,7 +177,7 @@ class NetworkTopologyAware(Plugin):
         return self._scale * self._fullness(self._request_of(sub_job), hyper_nodes, requested)
 
     def _fullness(self, request: Vector, hyper_nodes: Rows | slice, more: Matrix | None = None) -> Vector:
-        """How full HyperNodes are with a request, and with what else is given of each, 0 to 1; 0 for too full ones."""
+        """Utilization of HyperNodes with a request, given additional free amounts, 0 to 1; 0 where it does not fit."""
         asked = request[self._columns] > 0
         columns, weights = np.array(self._columns, np.intp)[asked], self._weights[asked]
         whole = self._allocatable[:, hyper_nodes][columns]
@@ -186,14 +187,14 @@ class NetworkTopologyAware(Plugin):
         if weights.sum() <= 0:
             return np.zeros(whole.shape[1])
         share = np.divide(used, whole, out=np.zeros_like(used), where=whole > 0)
-        # one resource after the other, so that a HyperNode's score does not depend on how many are asked about
+        # summed resource by resource, so that a HyperNode's score does not depend on the number of HyperNodes
         scores: Vector = sum((w * of for w, of in zip(weights, share, strict=True)), np.zeros(whole.shape[1]))
         scores /= weights.sum()
         scores[(used > whole).any(axis=0)] = 0.0
         return scores
 
     def _request_of(self, sub_job: SubJob) -> Vector:
-        """What all pods of a group request, running ones included."""
+        """The requests of all pods of a group, including running ones."""
         found = self._requests.get(sub_job.uid)
         if found is None:
             found = self._view.requests(self._rows_of(sub_job)).sum(axis=0)
@@ -207,14 +208,15 @@ class NetworkTopologyAware(Plugin):
         return found
 
     def _nodes_of(self, sub_job: SubJob) -> Rows:
-        """The node of each pod of a group that has one."""
+        """The nodes of the placed pods of a group."""
         nodes = self._view.pods.node[self._rows_of(sub_job)]
         return nodes[nodes >= 0].astype(np.intp)
 
     # -- scores of nodes -------------------------------------------------------------------------------------------
 
     def identity(self, pod: PodRecord) -> bool | None:
-        """Whether its placements raise the scores of their neighbours; where its group is, is asked for each pod."""
+        """Whether its placements change scores of neighbouring nodes; the location of its group is read for each
+        pod."""
         job = self._view.job_of(pod)
         return None if job is None else has_topology(job)
 
@@ -240,7 +242,7 @@ class NetworkTopologyAware(Plugin):
         return self._alike
 
     def _close(self, sub_job: SubJob, rows: Rows) -> Vector:
-        """How close nodes are to the pods of a group that have a place, 0 to 1, then how many of them are there."""
+        """How close nodes are to the placed pods of a group, 0 to 1, then the number of those pods on each."""
         tree, anchor = self._tree, sub_job.anchor
         spread = self._top_tier - self._lowest_tier
         of_hyper_node = np.ones(len(tree)) if spread == 0 else (self._top_tier - tree.lca_tiers(anchor)) / spread
@@ -255,7 +257,8 @@ class NetworkTopologyAware(Plugin):
         return scores
 
     def _packed(self, pod: PodRecord, rows: Rows) -> Vector:
-        """How full the HyperNodes of nodes are with a pod, over all tiers, 0 to 1; outside of any counts as full."""
+        """Utilization of the HyperNodes of nodes with a pod, over all tiers, 0 to 1; nodes outside of any count as
+        full."""
         fullness = self._fullness(self._view.request(pod), slice(None))
         total, total_weight = np.zeros(len(rows)), 0.0
         for tier, weight in self._steps:
@@ -275,26 +278,26 @@ class NetworkTopologyAware(Plugin):
 
 
 def _weights(tiers: list[int], fading: float) -> list[tuple[int | None, float]]:
-    """What each tier counts, from the lowest to the top; None stands for tiers between them that no HyperNode has."""
+    """The weight of each tier, from the lowest to the top; None for tiers without HyperNodes."""
     try:
         steps = list(_faded(tiers, fading, 1))
     except OverflowError:
         steps = []
     if any(weight for _, weight in steps):
         return steps
-    # Too large or too small for a number: what the others count beside the one that counts most.
+    # Beyond the range of floats: weights relative to the largest.
     return list(_faded(tiers, fading, tiers[-1] if fading > 1 else tiers[0]))
 
 
 def _faded(tiers: list[int], fading: float, first: int) -> Iterator[tuple[int | None, float]]:
-    """The same where tier `first` counts 1."""
+    """The weights of tiers, where tier `first` has 1."""
     yield tiers[0], _weight(tiers[0], fading, first)
     for below, tier in pairwise(tiers):
         near = min(tier, below + _FADED)
         for missing in range(below + 1, near):
             yield None, _weight(missing, fading, first)
         if near < tier:
-            # A geometric series, from the end where it is largest.
+            # A geometric series, from its largest term.
             most, ratio = (near, fading) if fading <= 1 else (tier - 1, 1 / fading)
             series = tier - near if ratio == 1 else (1 - ratio ** (tier - near)) / (1 - ratio)
             yield None, _weight(most, fading, first) * series
@@ -302,7 +305,7 @@ def _faded(tiers: list[int], fading: float, first: int) -> Iterator[tuple[int | 
 
 
 def _weight(tier: int, fading: float, first: int) -> float:
-    # Tier 0 counts as tier 1 when fading is 0, as there is no other value for it.
+    # With fading 0, tier 0 counts as tier 1, since it has no other weight.
     return fading ** max(tier - first, 0) if fading == 0 else fading ** (tier - first)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -121,13 +122,13 @@ class NodeGroup(Plugin):
         if account is None:
             return
         if account.limits is None:
-            yield Anywhere(f"the queue's annotation {_LIMITS} cannot be read"), np.zeros(len(nodes), np.bool_)
+            yield Anywhere(f"the queue's annotation {_LIMITS} is invalid"), np.zeros(len(nodes), np.bool_)
             return
         groups, grouped, numbers = self._numbers, self._grouped, nodes.facts.label_values(_GROUP)
         if len(nodes) < len(nodes.facts):
             groups, grouped = groups[nodes.rows], grouped[nodes.rows]
         if not account.affinity:
-            yield "node(s) belong to a node group, and the queue names none", ~grouped
+            yield "node(s) belong to a node group, and the queue has no affinity", ~grouped
             if self.arguments.strict:
                 yield "node(s) belong to no node group", grouped
             return
@@ -219,11 +220,17 @@ def _limits(view: View, queue: Queue) -> dict[str, Vector] | None:
     text = queue.resource.metadata.annotations.get(_LIMITS)
     if not text:
         return {}
-    limits = readers.json(text, dict[str, dict[str, Quantity]])
+    limits = _read_limits(text)
     try:
         return None if limits is None else {group: view.vector(of, np.inf) for group, of in limits.items()}
     except InvalidQuantityError:
         return None
+
+
+@lru_cache(maxsize=256)
+def _read_limits(text: str) -> Mapping[str, dict[str, Quantity]] | None:
+    """The annotation by group; None when it cannot be read."""
+    return readers.json(text, dict[str, dict[str, Quantity]])
 
 
 def _per_group(nodes: NodeView, answer: Callable[[str], float]) -> list[float]:

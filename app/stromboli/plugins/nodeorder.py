@@ -1,4 +1,4 @@
-"""nodeorder: the scores of kube-scheduler, each with a weight."""
+"""nodeorder: kube-scheduler's scores, each with a weight."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
 _GPU = "nvidia.com/gpu"
-#: of fewer nodes it is sooner computed than looked up how evenly they are used
+#: for fewer nodes computing the balance is faster than caching it
 _MANY = 64
 
 
 class NodeOrderArguments(Arguments):
-    """Weights of the scores; 0 turns a score off."""
+    """Weights of the scores; 0 disables a score."""
 
     least_requested: int = Field(default=1, alias="leastrequested.weight")
-    """Nodes with more cpu and memory left."""
+    """Prefers nodes with more free cpu and memory (LeastAllocated)."""
     most_requested: int = Field(default=0, alias="mostrequested.weight")
-    """Nodes with less cpu and memory left."""
+    """Prefers nodes with less free cpu and memory (MostAllocated)."""
     balanced_resource: int = Field(default=1, alias="balancedresource.weight")
-    """Nodes whose cpu, memory and GPUs are used more evenly with the pod than without."""
+    """Prefers nodes whose cpu, memory and GPUs are used more evenly with the pod than without (BalancedAllocation)."""
     node_affinity: int = Field(default=2, alias="nodeaffinity.weight")
     """Preferred node affinity."""
     pod_affinity: int = Field(default=2, alias="podaffinity.weight")
-    """Preferred affinity and anti-affinity between pods."""
+    """Preferred inter-pod affinity and anti-affinity."""
     taint_toleration: int = Field(default=3, alias="tainttoleration.weight")
-    """Nodes without PreferNoSchedule taints."""
+    """Prefers nodes without untolerated PreferNoSchedule taints."""
     image_locality: int = Field(default=1, alias="imagelocality.weight")
-    """Nodes that have the images."""
+    """Prefers nodes that have the images already (ImageLocality)."""
     pod_topology_spread: int = Field(default=2, alias="podtopologyspread.weight")
-    """Topology spread constraints of the kind ScheduleAnyway."""
+    """Topology spread constraints with ScheduleAnyway."""
     selector_spread: int = Field(default=0, alias="selectorspread.weight")
-    """Nodes and zones with fewer pods of the same PodGroup, for pods without spread constraints of their own."""
+    """Prefers nodes and zones with fewer pods of the same PodGroup, for pods without spread constraints."""
 
 
 class Promises:
-    """What is requested on nodes as the scores count it: promised pods are there already, evicted ones are not."""
+    """The requests on nodes as scores count them: nominated pods are included, evicted ones are not."""
 
     def __init__(self, view: View) -> None:
         self._shape = view.nodes.used.shape
-        #: to be added to what the nodes have; None while nothing was promised or evicted
+        #: added to the used amounts of nodes; None while no pod was nominated or evicted
         self._used: Matrix | None = None
         self._scoring: Matrix | None = None
 
     def change(self, operation: Operation, sign: int) -> None:
-        """Pods come to nodes (1) or leave them (-1)."""
+        """Add pods to their nodes (1) or remove them (-1)."""
         if operation.kind is Kind.Allocate:
             return
         if self._used is None or self._scoring is None:
@@ -78,21 +78,21 @@ class Promises:
         return nodes.used if self._used is None else nodes.used + self._used[:, nodes.rows]
 
     def __bool__(self) -> bool:
-        """Whether anything was promised or evicted so far."""
+        """Whether any pod was nominated or evicted so far."""
         return self._used is not None
 
     def fullness(self, nodes: NodeView, cpu: float, memory: float) -> Matrix:
-        """The shares of cpu and memory that are requested with so much more, shape (2, n)."""
+        """The requested shares of cpu and memory with an additional request, shape (2, n)."""
         if self._used is None:
             return nodes.fullness(cpu, memory)
         return part_requested(self.used(nodes), nodes.basic_allocatable, cpu, memory)
 
     def evenness(self, nodes: NodeView) -> Vector:
-        """How evenly cpu and memory are used as it is, shape (n,)."""
+        """The evenness of cpu and memory without the pod, shape (n,)."""
         return allocation.evenness(self.used(nodes)[:2] / nodes.basic_allocatable)
 
     def evenness_of(self, nodes: Nodes, row: int) -> float:
-        """The same of one node."""
+        """The evenness of one node."""
         used = nodes.used[:2, row].tolist()
         if self._used is not None:
             used = [has + more for has, more in zip(used, self._used[:2, row].tolist(), strict=True)]
@@ -100,12 +100,12 @@ class Promises:
         return allocation.evenness_of_one(used[CPU] / cpu, used[MEMORY] / memory)
 
     def scoring(self, nodes: NodeView) -> Matrix:
-        """The same as scoring counts it, cpu and memory, shape (2, n)."""
+        """The allocatable cpu and memory for scoring, shape (2, n)."""
         return nodes.scoring if self._scoring is None else nodes.scoring + self._scoring[:, nodes.rows]
 
 
 class Evenness:
-    """How evenly cpu and memory of each node are used as it is. Of a node that changed it is found anew when asked."""
+    """The evenness of cpu and memory of each node, recomputed on demand for changed nodes."""
 
     def __init__(self, nodes: Nodes, amounts: Promises) -> None:
         self._nodes = nodes
@@ -115,7 +115,7 @@ class Evenness:
         self._known: Vector | None = None
 
     def of(self, view: NodeView) -> Vector:
-        """That of some nodes, shape (n,); it must not be changed."""
+        """The evenness of some nodes, shape (n,); it must not be changed."""
         if view.imagined or len(view) < _MANY:
             return self._amounts.evenness(view)
         known = self._up_to_date()
@@ -133,24 +133,24 @@ class Evenness:
 
 @dataclass(slots=True)
 class Ask:
-    """What a pod class requests, as the scores by fullness need it."""
+    """The request of a pod class, in the forms that scores need."""
 
     #: cpu and memory with defaults, shape (2, 1)
     scoring: Matrix
-    #: the resources that are to be balanced; None when the pod requests none of them
+    #: the resources to balance; None if the pod requests none of them
     balanced: slice | list[int] | None
-    #: nothing and its request of those, shape (2, k, 1); None when these are cpu and memory, which all nodes have
+    #: zeros and the request of those, shape (2, k, 1); None if these are cpu and memory, which all nodes have
     cases: Matrix | None
-    #: what it requests of cpu and memory
+    #: the requests of cpu and memory
     cpu: float
     memory: float
-    #: score for the images, shape (nodes,); None when all are equal
+    #: image locality score, shape (nodes,); None if all are equal
     images: Vector | None
 
 
 class NodeOrder(Plugin):
     name = "nodeorder"
-    #: labels and namespaces matter to what is said between pods, which makes them vary
+    #: labels and namespaces matter to terms between pods, which make pods vary
     reads = Reads(whole=True)
     Arguments: ClassVar[type[BaseModel]] = NodeOrderArguments
 
@@ -212,7 +212,7 @@ class NodeOrder(Plugin):
         return total
 
     def identity(self, pod: PodRecord) -> Hashable:
-        """Pods of a class are told apart by who prefers to be near them, or far from them."""
+        """Pods of a class differ by the preferred terms that select them."""
         return self._inter_pod.preferring(pod)
 
     def varies_on_node(self, pod: PodRecord) -> bool:
@@ -236,7 +236,7 @@ class NodeOrder(Plugin):
         ask = self._asks.get(pod_class.id)
         if ask is None:
             request = self._request(pod)
-            # Single numbers are read sooner from a list than from an array.
+            # Reading single numbers from lists is faster than from arrays.
             amounts = request.tolist()
             gpus = amounts[self._gpu] if self._gpu >= 0 else 0.0
             columns: slice | list[int] = [CPU, MEMORY, self._gpu] if gpus else slice(0, 2)
@@ -254,7 +254,7 @@ class NodeOrder(Plugin):
 
 
 def _scaled(scores: Vector | None, nodes: NodeView) -> Vector | None:
-    """Scores of the nodes to choose from, scaled so that the highest is 100; None when they are all equal."""
+    """Scores of candidate nodes, scaled so that the maximum is 100; None if all are equal."""
     if scores is None:
         return None
     chosen = scores[nodes.rows]
@@ -267,7 +267,7 @@ def _scaled(scores: Vector | None, nodes: NodeView) -> Vector | None:
 
 
 def _stretched(scores: Vector | None, nodes: NodeView) -> Vector | None:
-    """Scores of the nodes to choose from, stretched to reach from 0 to 100; None when they are all equal."""
+    """Scores of candidate nodes, scaled to the range 0 to 100; None if all are equal."""
     if scores is None:
         return None
     chosen = scores[nodes.rows]

@@ -1,4 +1,4 @@
-"""overcommit: admits jobs up to a multiple of what the cluster has, so that some wait in line already."""
+"""overcommit: admits jobs up to a multiple of the cluster, so that some are waiting with their pods created."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Overcommit(Plugin):
         detail = "; ".join(
             f"{name}: {told(name, self._limit[c])} may be claimed of {told(name, view.total[c])}, "
             f"pods hold {told(name, self._used[c])}, admitted jobs claim {told(name, self._inqueue[c])}, "
-            f"{told(name, asked[c])} more asked"
+            f"{told(name, asked[c])} more requested"
             for c, name in ((c, column_name(view.dimensions, c)) for c in columns)
         )
         alone = [c for c in columns if asked[c] > self._limit[c]]
         if alone:
-            message = f"the job asks for more {_names(view, alone)} than the cluster has"
+            message = f"the job requests more {_names(view, alone)} than the cluster has"
             return Reason(stage, word, message, Actionable.User, detail, scalable=True)
-        message = f"running pods and jobs admitted before lay claim to the cluster's {_names(view, columns)}"
+        message = f"running pods and admitted jobs claim all of the cluster's {_names(view, columns)}"
         return Reason(stage, word, message, Actionable.Wait, detail, scalable=True)
 
     def job_enqueued(self, job: Job) -> None:

@@ -1,8 +1,8 @@
-"""pdb: no more victims than PodDisruptionBudgets allow.
+"""pdb: respects PodDisruptionBudgets when victims are chosen.
 
-A budget is what `status.disruptionsAllowed` says; every budget that selects a pod must have room for it. Evictions of
-the session count, whoever they were for. Under Volcano's rules each question is answered as if it was the first, pods
-without labels are never victims, and an empty selector selects nothing.
+A budget allows `status.disruptionsAllowed` evictions; every budget that selects a pod must allow its eviction. All
+evictions of the session count. Under Volcano's rules each question is answered as if it were the first, pods without
+labels are never victims, and an empty selector selects nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Pdb(Plugin):
     def open(self, view: View) -> None:
         self._strict = view.rules.budgets
         self._budgets = budgets_of(view.snapshot, empty_selects_all=self._strict)
-        #: how many evictions each budget allows yet, by number
+        #: remaining evictions of each budget, by number
         self._allowed = [budget.allowed for budget in self._budgets.listed]
         self._facts = view.snapshot.pod_facts
-        #: how many budgets that are used up cover each pod, by row; None until somebody asks
+        #: number of exhausted budgets that select each pod, by row; None until it is needed
         self._barring: Rows | None = None
-        #: the numbers of the budgets that cover a pod, by row
+        #: numbers of the budgets that select a pod, by row
         self._covering: dict[int, list[int]] = {}
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
@@ -41,7 +41,7 @@ class Pdb(Plugin):
     reclaimable = preemptable
 
     def victim_tasks(self, running: Sequence[PodRecord]) -> list[PodRecord]:
-        """Volcano offers everybody whom no budget protects; a budget is no reason to evict."""
+        """Volcano returns all candidates that no budget protects, although a budget is no reason to evict."""
         return [] if self._strict else self.evictable(running)
 
     def on_deallocate(self, operation: Operation) -> None:
@@ -51,22 +51,22 @@ class Pdb(Plugin):
         self._count(operation, +1)
 
     def _count(self, operation: Operation, change: int) -> None:
-        """Evictions use budgets up, and give back what they used when they are taken back."""
+        """Evictions consume budgets, and give them back when they are undone."""
         if self._strict and operation.kind is Kind.Evict:
             for pod in operation.pods:
                 for number in self._covers(pod):
                     self._change(number, change)
 
     def _change(self, number: int, change: int) -> None:
-        """Let a budget allow one eviction more, or less."""
+        """Change the remaining evictions of a budget by one."""
         before = self._allowed[number]
         self._allowed[number] = now = before + change
         if self._barring is not None and (now < 1) != (before < 1):
             self._barring[self._budgets.listed[number].covered(self._facts)] -= change
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those that can go one after the other; also a pod that may not stay uses up the budgets that cover it."""
-        #: of the budgets that were used up in part
+        """The candidates that may be evicted one after the other; a protected pod consumes its other budgets too."""
+        #: of partially consumed budgets
         left: dict[int, int] = {}
         victims = []
         for pod in candidates:
@@ -90,7 +90,7 @@ class Pdb(Plugin):
         return victims
 
     def evictable_pods(self, rows: Rows) -> Mask | None:
-        """Those that no used up budget covers."""
+        """The candidates that no exhausted budget selects."""
         if not self._strict:
             return None
         if self._barring is None:

@@ -1,4 +1,4 @@
-"""predicates: the filters of kube-scheduler, each of which can be turned off."""
+"""predicates: kube-scheduler's filters, each of which can be disabled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class UtilizationScore(Arguments):
 
 
 class PredicatesArguments(Arguments):
-    """Which filters take part."""
+    """The filters that are enabled."""
 
     node_affinity: bool = Field(default=True, alias="predicate.NodeAffinityEnable")
     """Node selectors and required node affinity."""
@@ -53,43 +53,43 @@ class PredicatesArguments(Arguments):
     taint_toleration: bool = Field(default=True, alias="predicate.TaintTolerationEnable")
     """Taints NoSchedule and NoExecute."""
     pod_affinity: bool = Field(default=True, alias="predicate.PodAffinityEnable")
-    """Required affinity and anti-affinity between pods."""
+    """Required inter-pod affinity and anti-affinity."""
     node_volume_limits: bool = Field(default=True, alias="predicate.NodeVolumeLimitsEnable")
     """Limits of attached volumes."""
     volume_zone: bool = Field(default=True, alias="predicate.VolumeZoneEnable")
     """Zones of bound volumes."""
     pod_topology_spread: bool = Field(default=True, alias="predicate.PodTopologySpreadEnable")
-    """Topology spread constraints of the kind DoNotSchedule."""
+    """Topology spread constraints with DoNotSchedule."""
     volume_binding: bool = Field(default=True, alias="predicate.VolumeBindingEnable")
-    """Whether volumes are reachable from a node or can be made there."""
+    """Whether volumes can be accessed from a node or provisioned for it."""
     cache: bool = Field(default=False, alias="predicate.CacheEnable")
-    """With the rule `predicate_cache` as Volcano has it, pods of one `volcano.sh/template-uid` share answers, whatever
-    they ask for. Else without effect: answers are shared within an identity class, where they are exact."""
+    """With `predicate_cache: volcano`, pods with the same `volcano.sh/template-uid` share answers, whatever they
+    request. Otherwise without effect, since answers are shared among equal pods."""
     dynamic_resource_allocation: bool = Field(default=True, alias="predicate.DynamicResourceAllocationEnable")
     """Accepted for compatibility, without effect in Volcano either."""
     volume_binding_weight: int = Field(default=1, alias="volumebinding.weight")
-    """Accepted for compatibility: volumes exclude nodes, they give no score."""
+    """Accepted for compatibility: volumes are a filter here, not a score."""
     volume_binding_timeout: int = Field(default=600, alias="volumebinding.bindTimeoutSeconds")
-    """For how many seconds the binding of a pod's claims is waited for; then the pod is decided anew."""
+    """Seconds to wait for a pod's claims to be bound, after which the pod is decided anew."""
     volume_binding_shape: list[UtilizationScore] = Field(default_factory=list, alias="volumebinding.shape")
-    """Accepted for compatibility, see the weight."""
+    """Accepted for compatibility, as the weight."""
     dynamic_resources_timeout: int = Field(default=10, alias="dynamicresources.filterTimeoutSeconds")
-    """Accepted for compatibility: nothing is waited for."""
+    """Accepted for compatibility: sessions do not wait."""
 
 
 class TemplateAnswers:
-    """Answers about nodes by the template of the pod for which they were first asked, as Volcano's cache keeps them.
+    """Answers about nodes by pod template, as Volcano caches them.
 
-    A node is only asked about while it has room for the pod.
+    A node is asked about only while it has room for the pod.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
-        #: by template: nodes that were asked about, nodes that passed
+        #: template -> nodes that were asked about, and nodes that passed
         self._known: dict[str, tuple[Mask, Mask]] = {}
 
     def answer(self, pod: PodRecord, filters: Filters) -> Filters:
-        """The filters' answer where the template was not asked about, else what is known of it."""
+        """The filters' answer for nodes that the template was not asked about, and the cached answer for others."""
         template = pod.annotations.get(_TEMPLATE)
         if not template:
             yield from filters
@@ -106,26 +106,26 @@ class TemplateAnswers:
 
 
 _TEMPLATE = "volcano.sh/template-uid"
-#: of so many different terms the answers are kept
+#: limit on cached answers about distinct terms
 _MOST_KNOWN = 256
 
 
 class Predicates(Plugin):
     name = "predicates"
-    #: labels and namespaces matter to what is said between pods, which makes them vary
+    #: labels and namespaces matter to terms between pods, which make pods vary
     reads = Reads(annotations=(_TEMPLATE,), whole=True)
     Arguments: ClassVar[type[BaseModel]] = PredicatesArguments
 
     def open(self, view: View) -> None:
         facts, storage = view.nodes.facts, storage_of(view.snapshot)
         self._storage = storage
-        #: what the nodes themselves say, by the terms of classes
+        #: answers that depend on nodes alone, by the terms of classes
         self._known: dict[bytes, list[tuple[str, Mask]]] = {}
         self._templates = None if view.rules.predicate_cache or not self.arguments.cache else TemplateAnswers(view)
         self._heeds_readiness = view.rules.ready_nodes
         #: by class
         self._scopes: dict[int, Scope] = {}
-        #: the pod that was asked about last, and when
+        #: the last pod that was asked about, and the state of the log
         self._asked: tuple[PodRecord | None, int, Scope] = (None, 0, Scope.Nowhere)
         self._placed = PlacedPods(view)
         self._inter_pod = InterPod(view, self._placed)
@@ -141,6 +141,7 @@ class Predicates(Plugin):
             partial(csi_nodes, view.snapshot),
             StorageCapacity(view.snapshot, storage),
         )
+        self._claimed = view.snapshot.claimed
         self._dynamic_resources = DynamicResources(view)
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
@@ -148,8 +149,12 @@ class Predicates(Plugin):
         by_node = self._by_node(pod.pod_class, nodes.facts)
         if self._templates is not None:
             by_node = self._templates.answer(pod, by_node)
-        by_volumes, by_devices = self._by_volumes(pod, nodes.facts), self._dynamic_resources.filters(pod)
-        for filters in (by_node, self._by_placed_pods(pod), by_volumes, by_devices):
+        asked = [by_node, self._by_placed_pods(pod)]
+        if pod.pod_class.claims or pod.pod_class.disks:
+            asked.append(self._by_volumes(pod, nodes.facts))
+        if self._claimed or pod.pod_class.spec.resource_claims:
+            asked.append(self._dynamic_resources.filters(pod))
+        for filters in asked:
             for cause, mask in filters:
                 yield cause, mask if everywhere else mask[nodes.rows]
 
@@ -160,7 +165,7 @@ class Predicates(Plugin):
         return self._scope(pod) is Scope.OnNode
 
     def _scope(self, pod: PodRecord) -> Scope:
-        """On which pods it depends what is said of a node."""
+        """The pods that a pod's answers depend on."""
         asked, changes, scope = self._asked
         if asked is not pod or changes != self._placed.changes:
             scope = self._scope_now(pod)
@@ -176,19 +181,21 @@ class Predicates(Plugin):
         return max(found, self._inter_pod.scope(pod))
 
     def _scope_of_class(self, pod: PodRecord) -> Scope:
-        """The same, pods that keep others away aside."""
+        """The pods that a pod's answers depend on, apart from their anti-affinity."""
         enabled, pod_class = self.arguments, pod.pod_class
         if (
             (enabled.pod_affinity and requires_affinity(pod_class))
             or (enabled.pod_topology_spread and has_constraints(pod_class, "DoNotSchedule"))
             or (enabled.volume_binding and self._volume_binding.waits_for_consumer(pod))
-            or self._dynamic_resources.concerns(pod)
+            or pod_class.needs_claims(self._claimed)
         ):
             return Scope.Anywhere
         ports = enabled.node_ports and host_ports(pod_class) is not None
         volumes = enabled.node_volume_limits and self._volume_limits.concerns(pod)
-        restricted = Scope.Nowhere if self._volume_restrictions is None else self._volume_restrictions.scope(pod)
-        return max(restricted, Scope.OnNode if ports or volumes else Scope.Nowhere)
+        found = Scope.OnNode if ports or volumes else Scope.Nowhere
+        if self._volume_restrictions is not None and (pod_class.claims or pod_class.disks):
+            found = max(found, self._volume_restrictions.scope(pod))
+        return found
 
     def bind_claims(self, pod: PodRecord, node: int) -> list[ClaimUse]:
         return self._dynamic_resources.uses(pod)
@@ -214,11 +221,13 @@ class Predicates(Plugin):
 
     def _has_claims(self, operation: Operation) -> bool:
         """Whether the pods claim volumes or devices."""
-        pod = operation.pods[0]
-        return bool(pod.pod_class.claims) or self._dynamic_resources.concerns(pod)
+        pod_class = operation.pods[0].pod_class
+        if pod_class.claims or pod_class.spec.resource_claims:
+            return True
+        return bool(self._claimed) and pod_class.needs_claims(self._claimed)
 
     def _by_node(self, pod_class: PodClass, facts: NodeFacts) -> Filters:
-        """What the nodes themselves say, asked once for all classes with the same terms."""
+        """Answers that depend on nodes alone, computed once for all classes with equal terms."""
         found = self._known.get(pod_class.terms)
         if found is None:
             if len(self._known) == _MOST_KNOWN:
@@ -261,8 +270,6 @@ class Predicates(Plugin):
 
     def _by_volumes(self, pod: PodRecord, facts: NodeFacts) -> Filters:
         enabled = self.arguments
-        if not pod.pod_class.claims and not pod.pod_class.disks:
-            return
         if self._volume_restrictions is not None:
             yield from self._volume_restrictions.filters(pod)
         if enabled.node_volume_limits:

@@ -1,10 +1,10 @@
-"""priority: jobs and pods of a higher priority come first."""
+"""priority: jobs and pods of higher priority come first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stromboli.api.resources import Mask, Matrix
+from stromboli.api.resources import Mask, Matrix, Rows
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.view import View
@@ -15,6 +15,7 @@ class Priority(Plugin):
     name = "priority"
     in_turn = True
     steady = True
+    always_decides = True
 
     def open(self, view: View) -> None:
         self._jobs = view.jobs
@@ -22,6 +23,9 @@ class Priority(Plugin):
 
     def job_order(self, job: Job) -> int:
         return -job.priority
+
+    def job_orders(self) -> Rows:
+        return -self._priorities
 
     def sub_job_order(self, sub_job: SubJob) -> int:
         return -sub_job.priority
@@ -33,7 +37,7 @@ class Priority(Plugin):
         return job.waiting_count + job.ready_count < job.size
 
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Victims are less important: as jobs, or as pods of one job."""
+        """Victims have lower priority: their job's, or within a job their own."""
         own = self._jobs[pod.job].priority
         return [
             candidate
@@ -46,7 +50,7 @@ class Priority(Plugin):
         ]
 
     def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask:
-        """Those of lower priority."""
+        """Candidates of lower priority."""
         job = self._jobs[pod.job]
         less: Mask = self._priorities < job.priority
         less[job.index] = True
@@ -56,5 +60,5 @@ class Priority(Plugin):
         return [candidate for candidate in candidates if self._jobs[candidate.job].priority < job.priority]
 
     def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord]:
-        """Between queues priorities do not count."""
+        """Priorities are not compared between queues."""
         return candidates

@@ -1,8 +1,8 @@
-"""proportion: divides the cluster between queues by weight.
+"""proportion: divides the cluster among queues by weight.
 
-What a queue deserves is found by water-filling (`fairness.division`): in proportion to the weights, no more than a
-queue requests or may have, no less than it is guaranteed. A queue is served in order of its share, allocated /
-deserved, and never beyond what it deserves.
+A queue's deserved amount is computed by max-min division (`fairness.division`): in proportion to the weights, at most
+its request and its limit, at least its guarantee. Queues are served in order of their share, allocated / deserved, and
+never beyond what they deserve.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Proportion(Plugin):
         queues = [queue for queue in view.queues.values() if queue.has_jobs]
         #: row of each queue in the matrices below, shape (queues with jobs, dimensions)
         self._row = {queue.name: row for row, queue in enumerate(queues)}
-        #: the index of the queue of each row
+        #: the queue of each row, by index
         self._index: Rows = np.array([queue.index for queue in queues], np.intp)
         held = view.jobs.by_queue(view.job_allocated)
         self._allocated = held[self._index]
-        #: what terminating pods hold beyond that, without what is promised to others that start when they are gone
+        #: what terminating pods hold beyond that, without what is promised to pods that start when they are gone
         self._terminating = np.zeros_like(self._allocated)
         if view.terminating is not None:
             self._terminating = view.terminating[self._index]
-        #: whether what queues hold now may be something else than what they will hold
+        #: whether allocated amounts may differ from those once promised pods have started
         self._differs = view.terminating is not None
         self._request = self._per_queue(view.job_requested)
         self._keep_guarantees(held)
@@ -59,11 +59,11 @@ class Proportion(Plugin):
         if view.rules.tolerance:
             self._deserved = division.in_base_units(self._deserved)
         self._pools = self._pools_of_queues(self._allocated) if view.rules.kept_guarantees and self._kept.any() else []
-        #: the same with what pods hold now; made when that differs
+        #: allocated amounts by what pods hold now; computed when they differ
         self._pools_now: list[guarantees.Pool] = []
         self._inqueue_at_start = self._inqueue.copy()
         self._asked_overused: dict[str, bool] = {}
-        #: queues whose allocated amount was changed, even if it was changed back
+        #: queues whose allocated amount was changed, possibly back again
         self._changed: set[str] = set()
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
@@ -102,7 +102,7 @@ class Proportion(Plugin):
         return room, excess.reason(self._view, Limit.Deserved)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
-        """What a queue may have at most counts here, and not what it deserves: pods that restart need no idle share."""
+        """The limit of the queue counts here, not its deserved amount: restarted pods need no unused share."""
         if not self._differs:
             return count, None
         row, request = self._row[queue.name], self._view.request(pod)
@@ -121,18 +121,18 @@ class Proportion(Plugin):
         return kept, excess.reason(self._view, Limit.Capability)
 
     def _now(self, row: int) -> Vector:
-        """What a queue holds now, or gets at once."""
+        """The amounts that a queue holds now, including immediate placements."""
         now: Vector = self._allocated[row] + self._terminating[row]
         return now
 
     def _pool_now(self, row: int) -> guarantees.Pool | None:
-        """What guarantees leave to a queue now."""
+        """The limit of a queue now, given the guarantees of others."""
         if self._pools and not self._pools_now:
             self._pools_now = self._pools_of_queues(self._allocated + self._terminating)
         return self._pools_now[row] if self._pools_now else None
 
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
-        """Beyond what it deserves goes who has less than that, in each dimension in which it then has more."""
+        """A queue may reclaim from queues above their deserved amounts, in each dimension in which they exceed them."""
         if not queue.open:
             return reasons.queue_not_open(queue)
         row, request = self._row[queue.name], self._view.requested(pods)
@@ -169,7 +169,7 @@ class Proportion(Plugin):
         return excess.reason(self._view, Limit.Capability)
 
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Victims are taken from a queue while it holds more than it deserves."""
+        """Victims come from a queue while it uses more than it deserves."""
         if self._view.rules.served_next:
             return self._surplus(pod, candidates)
         left: dict[int, Vector] = {}
@@ -183,7 +183,7 @@ class Proportion(Plugin):
         return victims
 
     def reclaimable_queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
-        """Those that hold more than they deserve of something that the pod asks for, and keep that without somebody."""
+        """The queues that use more than they deserve of a requested resource, and still do without a victim."""
         if not self._view.rules.served_next:
             return None
         gives = np.zeros(len(self._view.queues), np.bool_)
@@ -192,9 +192,10 @@ class Proportion(Plugin):
         return gives
 
     def _surplus(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """What queues have above what they deserve of what a pod asks for, if its queue has the smaller share then.
+        """The excess of queues over their deserved amounts of requested resources, for a queue with a smaller share
+        afterwards.
 
-        Priorities of queues do not count: they say who is served first of what is free, not who gets a share.
+        Priorities of queues do not count: they order who gets free resources, not shares.
         """
         view = self._view
         own, wanted = view.jobs[pod.job].queue, view.request(pod)
@@ -256,7 +257,7 @@ class Proportion(Plugin):
                 if self._pools_now:
                     self._pools_now[row].change(amount)
             elif self._view.rules.terminating:
-                # Who is evicted holds the room until they are gone, who is promised it does not yet.
+                # An evicted pod holds its resources until it is gone, and a promised pod does not hold them yet.
                 self._terminating[row] -= amount
                 self._differs = True
             self._changed.add(queue)
@@ -295,13 +296,13 @@ class Proportion(Plugin):
         return division.level(self._divided(), self._weight, self._request, self._limit, self._guarantee)
 
     def _divided(self) -> Vector:
-        """What is divided: what no guarantee of a queue without jobs holds."""
+        """The divided total: the cluster without the guarantees of queues that have no jobs."""
         kept = self._kept.sum(axis=0) - self._guarantee.sum(axis=0)
         free: Vector = np.maximum(self._view.total - kept, 0)
         return free
 
     def _steps(self, row: int) -> list[tuple[str, Vector]]:
-        """What a queue had after each round; where rounds end elsewhere than the water level, that alone."""
+        """The amounts of a queue after each round; just the final level if the division has no rounds."""
         told: list[Matrix] = []
         total = self._divided() if self._view.rules.deserved else self._view.total
         division.rounds(total, self._weight, self._request, self._limit, self._guarantee, told.append)
@@ -320,7 +321,7 @@ class Proportion(Plugin):
         return out
 
     def _real_capability(self, queues: list[Queue]) -> Matrix:
-        """What a queue may have at most: its capability, and what the guarantees of others leave."""
+        """The limit of a queue: its capability, and what the guarantees of others leave."""
         free: Matrix = np.maximum(self._view.total - self._kept.sum(axis=0), 0) + self._guarantee
         return np.minimum(free, self._capabilities(queues))
 
@@ -332,14 +333,14 @@ class Proportion(Plugin):
         return capability
 
     def _keep_guarantees(self, held: Matrix) -> None:
-        """Find out what is kept for all queues, and of that for those with jobs; and where it is less than promised.
+        """Compute the kept guarantees of all queues, and of queues with jobs; and where they are less than promised.
 
-        What all queues hold has the shape (queues, dimensions).
+        The used amounts of all queues have the shape (queues, dimensions).
         """
         view, every = self._view, list(self._view.queues.values())
         self._kept = self._amounts(every, lambda queue: queue.spec.guarantee.resource, 0.0)
         self._clipped = np.zeros(self._kept.shape, np.bool_)
-        # Nobody can use what is guaranteed to a closed queue, beyond what it holds.
+        # The unused part of a closed queue's guarantee would be wasted.
         self._kept[view.closed] = np.minimum(self._kept, held)[view.closed]
         if view.rules.clipped_guarantees and len(view.nodes) and self._kept.any():
             asked = np.zeros_like(self._kept)
@@ -348,7 +349,7 @@ class Proportion(Plugin):
         self._guarantee = self._kept[self._index]
 
     def _pools_of_queues(self, holding: Matrix) -> list[guarantees.Pool]:
-        """What guarantees leave to each queue with jobs, by what they hold."""
+        """What guarantees leave to each queue with jobs, given used amounts."""
         cluster = guarantees.Pool.cluster(self._view.total, self._kept.sum(axis=0), self._pods)
         cluster.change(self._kept.sum(axis=0) - self._guarantee.sum(axis=0))
         pools = [cluster.part(kept) for kept in self._guarantee]
@@ -360,7 +361,7 @@ class Proportion(Plugin):
         return self._view.jobs.by_queue(per_job)[self._index]
 
     def _reservations(self, queues: list[Queue]) -> tuple[Matrix, Matrix]:
-        """What admitted jobs lay claim to, and what jobs hold above their minResources."""
+        """The claims of admitted jobs, and what jobs hold beyond their minResources."""
         view = self._view
         inqueue = np.zeros((len(queues), len(view.dimensions)))
         for job in shares.claimants(view):

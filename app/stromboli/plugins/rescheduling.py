@@ -1,7 +1,7 @@
 """rescheduling: moves pods from busy nodes to idle ones, with the action shuffle.
 
 The strategy lowNodeUtilization compares the measured load of nodes with two sets of thresholds, in percent. Pods leave
-nodes above the target, the least important first, while the nodes below all lower thresholds have room for them.
+nodes above the target thresholds, least important first, while nodes below all lower thresholds have room for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES = ("cpu", "memory")
 
 
 def _interval(written: object) -> float:
-    """Seconds; what cannot be read is the default."""
+    """Seconds; an invalid duration gives the default."""
     try:
         return duration.parse(str(written))
     except ValueError:
@@ -45,16 +45,16 @@ class Thresholds(BaseModel):
 
 
 class LowNodeUtilization(BaseModel):
-    """Parameters of the strategy. The defaults do nothing."""
+    """Parameters of the strategy. The defaults have no effect."""
 
     thresholds: Thresholds = Thresholds()
-    """A node below all of them has room to offer."""
+    """A node below all of these can receive pods."""
     target: Thresholds = Field(default=Thresholds(), alias="targetThresholds")
-    """A node above one of them gives pods away."""
+    """A node above any of these gives up pods."""
 
 
 class Strategy(BaseModel):
-    """What to look for."""
+    """A strategy and its parameters."""
 
     name: str
     params: LowNodeUtilization = LowNodeUtilization()
@@ -73,7 +73,7 @@ class ReschedulingArguments(Arguments):
 class Rescheduling(Plugin):
     name = "rescheduling"
     Arguments: ClassVar[type[BaseModel]] = ReschedulingArguments
-    #: when victims were last looked for, seconds since the epoch; None for never
+    #: start of the last round, seconds since the epoch; None before the first
     left: float | None
 
     def open(self, view: View) -> None:
@@ -89,7 +89,7 @@ class Rescheduling(Plugin):
             return []
         self._looked = self._view.time()
         view, victims = self._view, dict[int, PodRecord]()
-        # Nobody would come back to a queue that is closed.
+        # No pod can be placed in a closed queue again.
         running = [pod for pod in running if not view.shut[view.jobs[pod.job].index]]
         for strategy in self.arguments.strategies:
             if strategy.name == "lowNodeUtilization":
@@ -118,7 +118,8 @@ class Rescheduling(Plugin):
     def _from_node(
         self, node: int, pods: list[PodRecord], load: Vector, target: Vector, room: Vector
     ) -> list[PodRecord]:
-        """The pods to move from a node until its load is below the target; takes from `room` what they request."""
+        """The pods to move from a node until its load is below the target; their requests are subtracted from
+        `room`."""
         capacity = self._capacity(node)
         victims = []
         for pod in sorted(pods, key=_importance):
@@ -131,7 +132,7 @@ class Rescheduling(Plugin):
         return victims
 
     def _load(self) -> Matrix:
-        """Measured load in percent, shape (2, nodes); 0 where there is no average over the period."""
+        """Measured load in percent, shape (2, nodes); 0 without an average over the period."""
         records = self._view.nodes.facts.records
         load = np.zeros((2, len(records)))
         for index, record in enumerate(records):
@@ -141,7 +142,7 @@ class Rescheduling(Plugin):
         return load
 
     def _room(self, idle: Rows, load: Matrix, target: Vector) -> Vector:
-        """What idle nodes can take until they reach the target, cpu and memory."""
+        """What idle nodes can receive until they reach the target, cpu and memory."""
         percent = self._view.nodes.allocatable[[CPU, MEMORY]][:, idle] * 0.01
         room: Vector = (np.trunc(target[:, None] * percent) - np.trunc(load[:, idle] * percent)).sum(axis=1)
         return room
@@ -152,7 +153,7 @@ class Rescheduling(Plugin):
 
 
 def _importance(pod: PodRecord) -> tuple[Any, ...]:
-    """Smaller is moved first: no priority, a low one; best-effort, burstable, guaranteed."""
+    """Sort key, smallest first: no priority, low priority; best-effort, burstable, guaranteed."""
     return pod.spec_priority is not None, pod.spec_priority or 0, _quality(pod)
 
 

@@ -1,9 +1,9 @@
-"""resource-strategy-fit: scores nodes by how full each resource is, in one direction or the other for each.
+"""resource-strategy-fit: scores the utilization of each resource, as MostAllocated or LeastAllocated.
 
-For every requested resource that the policy names, the node's use with the pod counts for it (`MostAllocated`) or
-against it (`LeastAllocated`), by weight. A pod's annotations may name its own direction and weights. `sra` keeps pods
-off nodes with scarce resources that they do not request, and `proportional` keeps cpu and memory there for those that
-do.
+For every requested resource that the policy names, the node's utilization with the pod raises the score
+(`MostAllocated`) or lowers it (`LeastAllocated`), by weight. A pod's annotations can override direction and weights.
+`sra` keeps pods off nodes with scarce resources that they do not request, and `proportional` reserves cpu and memory
+there for pods that do.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _TYPE = "volcano.sh/resource-strategy-scoring-type"
 _WEIGHT = "volcano.sh/resource-strategy-weight"
 _SCORE = 100.0
 _DEFAULT_WEIGHT = 10
-#: memory of `resourceProportion`, in GB for one unit, to bytes for a thousandth of a unit
+#: unit of memory in `resourceProportion`: from GB per unit to bytes per thousandth of a unit
 _GB_PER_UNIT = 1e6
 
 
 class ResourceStrategy(Arguments):
-    """How one resource counts."""
+    """The strategy of one resource."""
 
     type: Strategy = "LeastAllocated"
     weight: int = 1
-    """Its part in the score; 0 and less are 1."""
+    """Its weight in the score; 0 and less count as 1."""
 
 
 class Sra(Arguments):
@@ -47,17 +47,17 @@ class Sra(Arguments):
     """Names of scarce resources, separated by commas."""
     weight: int = 0
     resource_weight: dict[str, int] = Field(default_factory=dict, alias="resourceWeight")
-    """Part of each resource, 1 if absent or negative."""
+    """Weight of each resource, 1 if absent or negative."""
 
 
 class Proportional(Arguments):
-    """Keeps cpu and memory free for the idle units of resources."""
+    """Reserves cpu and memory for idle units of resources."""
 
     enable: bool = False
     resources: str = ""
     """Names of resources, separated by commas."""
     resource_proportion: dict[str, float | int] = Field(default_factory=dict, alias="resourceProportion")
-    """`RESOURCE.cpu` cores and `RESOURCE.memory` GB to be kept for each idle unit, 1 if absent or negative."""
+    """`RESOURCE.cpu` cores and `RESOURCE.memory` GB reserved for each idle unit, 1 if absent or negative."""
 
 
 class ResourceStrategyFitArguments(Arguments):
@@ -66,7 +66,7 @@ class ResourceStrategyFitArguments(Arguments):
     weight: int = Field(default=_DEFAULT_WEIGHT, alias="resourceStrategyFitWeight")
     """Multiplies the score. Below 0 the default is used."""
     resources: dict[str, ResourceStrategy] = Field(default_factory=dict)
-    """By name, or by the beginning of the name with a `*` at its end. Without any, cpu and memory are spread."""
+    """By name, or by a prefix with a trailing `*`. By default cpu and memory are spread."""
     sra: Sra = Field(default_factory=Sra)
     proportional: Proportional = Field(default_factory=Proportional)
 
@@ -79,17 +79,17 @@ class ResourceStrategyFit(Plugin):
     def open(self, view: View) -> None:
         self._view = view
         named = self.arguments.resources or {"cpu": ResourceStrategy(), "memory": ResourceStrategy()}
-        #: (direction, weight) of each dimension's score, None for those that do not count
+        #: (direction, weight) of each dimension, None for dimensions that do not count
         self._strategies = [_strategy(name, named) for name in view.dimensions]
         self._weight = self.arguments.weight if self.arguments.weight >= 0 else _DEFAULT_WEIGHT
         columns = {name: column for column, name in enumerate(view.dimensions)}
-        #: what each resource counts in sra, and its column where some node or pod has it
+        #: the weight of each resource in sra, and its column if some node or pod has it
         self._scarce = (
             [(columns.get(name), _weight(sra.resource_weight, name)) for name in _names(sra.resources)]
             if (sra := self.arguments.sra).enable
             else []
         )
-        #: column, cpu and memory that each idle thousandth keeps free
+        #: column, and cpu and memory reserved for each idle thousandth
         self._proportions = (
             [
                 (columns[name], *(_weight(kept.resource_proportion, f"{name}.{what}") for what in ("cpu", "memory")))
@@ -111,7 +111,7 @@ class ResourceStrategyFit(Plugin):
                 idle[MEMORY] - request[MEMORY] >= kept * memory * _GB_PER_UNIT
             )
             name = self._view.dimensions[column]
-            yield f"node(s) keep cpu and memory for idle {name}", enough | (nodes.allocatable[column] == 0)
+            yield f"node(s) reserve cpu and memory for idle {name}", enough | (nodes.allocatable[column] == 0)
 
     def varies(self, pod: PodRecord) -> bool:
         request = self._view.request(pod)
@@ -124,7 +124,7 @@ class ResourceStrategyFit(Plugin):
         return score
 
     def _strategy_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
-        """The weighted mean of the resources' scores, from 0 to 1; 0 where one of them does not fit."""
+        """The weighted mean of the resources' scores, from 0 to 1; 0 where one does not fit."""
         request = self._view.request(pod)
         score, fits, weights = np.zeros(len(nodes)), np.ones(len(nodes), np.bool_), 0
         for column, (strategy, weight) in self._of(pod).items():
@@ -139,7 +139,7 @@ class ResourceStrategyFit(Plugin):
         return np.where(fits, score / weights if weights > 0 else score, 0.0)
 
     def _of(self, pod: PodRecord) -> dict[int, tuple[Strategy | None, int]]:
-        """What counts for a pod, by column: what its annotations say, else what the policy says."""
+        """The strategies for a pod, by column: those of its annotations, else the policy's."""
         strategy = pod.annotations.get(_TYPE)
         if not strategy:
             return {column: known for column, known in enumerate(self._strategies) if known}
@@ -148,7 +148,7 @@ class ResourceStrategyFit(Plugin):
         return {column: (own, weights[name]) for column, name in enumerate(self._view.dimensions) if name in weights}
 
     def _sra_score(self, pod: PodRecord, nodes: NodeView) -> Vector:
-        """Higher for nodes that have fewer of the scarce resources; 0 where something is missing that the pod needs."""
+        """Higher for nodes with fewer scarce resources; 0 where a requested resource is missing."""
         request = self._view.request(pod)
         usable = (nodes.allocatable[compared(request, (CPU, MEMORY))] > 0).all(axis=0)
         have = np.zeros(len(nodes))
@@ -161,7 +161,7 @@ class ResourceStrategyFit(Plugin):
 
 
 def _strategy(resource: str, named: dict[str, ResourceStrategy]) -> tuple[Strategy | None, int] | None:
-    """The strategy of the name itself, else of the longest beginning that matches."""
+    """The strategy of the name, else of its longest matching prefix."""
     best = resource if resource in named else ""
     if not best:
         beginnings = [key for key in named if _is_beginning(key) and resource.startswith(key[:-1])]
@@ -176,7 +176,7 @@ def _is_beginning(key: str) -> bool:
 
 
 def _weights_of(pod: PodRecord) -> dict[str, int]:
-    """The weights of a pod's annotation, empty when it cannot be read."""
+    """The weights in a pod's annotation, empty if it is invalid."""
     return readers.json(pod.annotations.get(_WEIGHT), dict[str, readers.Integer]) or {}
 
 

@@ -1,8 +1,8 @@
-"""resourcequota: jobs are admitted only as far as the ResourceQuotas of their namespace allow.
+"""resourcequota: admits jobs only within the ResourceQuotas of their namespace.
 
-What jobs admitted in this session ask for counts as used until the quota's own status shows it. Pods that exist are in
-what is used: of their job only what it lacks to start is asked for beyond that. Volcano knows neither scopes nor that,
-and compares `requests.cpu` with nothing but `requests.cpu`.
+The requests of jobs admitted in this session count as used until the quota's status shows them. Existing pods are part
+of the quota's usage, so their job requests only what it lacks to start. Volcano considers neither this nor scopes, and
+does not treat `requests.cpu` as `cpu`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota as its status has it."""
+    """A ResourceQuota as in its status."""
 
     name: str
     hard: Amounts
@@ -42,13 +42,13 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a job asks of the quotas of its namespace, by their names for it."""
+    """The request of a job to the quotas of its namespace, by their resource names."""
 
-    #: what it needs to start
+    #: its minimum
     asked: Amounts
-    #: what its pods count for already
+    #: usage of its existing pods
     held: Amounts
-    #: None where scopes are not considered
+    #: None if scopes are not considered
     counted: Counted | None
 
 
@@ -65,9 +65,9 @@ class ResourceQuota(Plugin):
             hard = quotas.hard_of(manifest) if view.rules.quotas else status.get("hard")
             quota = Quota(metadata.get("name", ""), quotas.amounts(hard), quotas.amounts(status.get("used")), manifest)
             self._quotas[metadata.get("namespace") or "default"].append(quota)
-        #: whether a job that holds places is known to be in what is used
+        #: whether the placed pods of a job are known to be part of the usage
         self._knows_pods = view.rules.admission
-        #: what the jobs admitted in this session ask for beyond what is used, by quota
+        #: by quota, the requests of jobs admitted in this session beyond the usage
         self._admitted: defaultdict[int, defaultdict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
 
     def job_enqueueable(self, job: Job) -> Verdict:
@@ -89,7 +89,7 @@ class ResourceQuota(Plugin):
                 self._admitted[id(quota)][name] += amount
 
     def _asked(self, job: Job) -> Iterator[tuple[Quota, Amounts]]:
-        """The quotas that are about a job, and what it asks of each beyond what is used, by the quota's names."""
+        """The quotas that cover a job, and its request to each beyond the usage, by the quota's names."""
         known = self._quotas.get(job.namespace)
         if not known or job.pod_group.spec.min_resources is None or (self._knows_pods and job.allocated_count):
             return
@@ -103,7 +103,7 @@ class ResourceQuota(Plugin):
             common = self._common(name)
             if common in claim.asked:
                 held = claim.held.get(common, _NOTHING)
-                # A quota with less in use does not know of the pods yet.
+                # A quota with less usage has not counted the pods yet.
                 known = held if quota.used.get(name, _NOTHING) >= held else _NOTHING
                 yield name, max(claim.asked[common] - known, _NOTHING)
 
@@ -126,13 +126,13 @@ class ResourceQuota(Plugin):
 
 def _insufficient(job: Job, quota: Quota, taken: Amounts, asked: Amounts) -> Reason:
     detail = "; ".join(
-        f"{name}: {told(used)} of {told(quota.hard[name])} used, {told(asked[name])} more asked"
+        f"{name}: {told(used)} of {told(quota.hard[name])} used, {told(asked[name])} more requested"
         for name, used, told in ((name, used, partial(_told, name)) for name, used in taken.items())
     )
     return Reason(
         Stage.Admission,
         "ResourceQuotaExceeded",
-        f"ResourceQuota {quota.name} of namespace {job.namespace} has no room for the job's {', '.join(taken)}",
+        f"ResourceQuota {quota.name} of namespace {job.namespace} would be exceeded by the job's {', '.join(taken)}",
         Actionable.Admin,
         detail,
     )

@@ -1,7 +1,7 @@
-"""sla: jobs that have waited long enough are admitted, and keep places until there are enough of them.
+"""sla: jobs that have waited long enough are admitted, and reserve resources until they can start.
 
-A job's deadline is its creation plus its waiting time: that of its annotation, else that of the policy. The earliest
-deadline comes first, jobs without one come last.
+A job's deadline is its creation plus its waiting time, from its annotation or else the policy. The earliest deadline
+comes first; jobs without one come last.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from stromboli.api import duration
+from stromboli.api.crds import PodGroup
 from stromboli.api.duration import Duration
+from stromboli.api.resources import Vector
 from stromboli.framework.job import Job
 from stromboli.framework.plugin import Arguments, Plugin, Verdict, Vote
 from stromboli.framework.view import View
 
-#: the annotations of a PodGroup that hold its waiting time; the first that can be used counts
+#: annotations of a PodGroup with its waiting time; the first valid one counts
 _WAITING_TIME = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 
 
@@ -25,7 +28,7 @@ class SlaArguments(Arguments):
     """Arguments of sla."""
 
     waiting_time: Duration = Field(default=0.0, alias="sla-waiting-time")
-    """How long a job without an annotation may wait. Without it such jobs have no deadline."""
+    """Waiting time of jobs without an annotation. Without it they have no deadline."""
 
 
 class Sla(Plugin):
@@ -33,12 +36,17 @@ class Sla(Plugin):
     Arguments: ClassVar[type[BaseModel]] = SlaArguments
 
     def open(self, view: View) -> None:
-        self._now = view.time()
-        #: the waiting time of jobs that do not name one, 0 for none
+        self._view, self._now = view, view.time()
+        #: waiting time of jobs without an annotation, 0 for none
         self._usual: float = max(0.0, self.arguments.waiting_time)
 
     def job_order(self, job: Job) -> float:
         return self._deadline(job)
+
+    def job_orders(self) -> Vector:
+        jobs = self._view.jobs
+        waiting, numbers = jobs.said("sla waiting time", _waiting_time)
+        return jobs.created + np.array([each or self._usual or math.inf for each in waiting[:]], np.float64)[numbers]
 
     def job_enqueueable(self, job: Job) -> Verdict:
         return self._overdue(job)
@@ -51,13 +59,13 @@ class Sla(Plugin):
 
     def _deadline(self, job: Job) -> float:
         """Seconds since the epoch, infinite without a waiting time."""
-        return job.created + (_waiting_time(job) or self._usual or math.inf)
+        return job.created + (_waiting_time(job.pod_group) or self._usual or math.inf)
 
 
-def _waiting_time(job: Job) -> float:
-    """The waiting time of a job's annotation; 0 when it has none that can be used."""
+def _waiting_time(pod_group: PodGroup) -> float:
+    """The waiting time of a PodGroup's annotation; 0 without a valid one."""
     for key in _WAITING_TIME:
-        text = job.pod_group.metadata.annotations.get(key)
+        text = pod_group.metadata.annotations.get(key)
         if text is None:
             continue
         try:

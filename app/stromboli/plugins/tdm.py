@@ -1,15 +1,16 @@
-"""tdm: nodes that belong to somebody else for a part of the day (time division multiplexing).
+"""tdm: nodes that are available for a part of the day only (time division multiplexing).
 
-A node with the label `volcano.sh/revocable-zone` takes pods only while its zone is open, and only those that agree to
-be evicted when it closes; these go there first. Times are UTC.
+A node with the label `volcano.sh/revocable-zone` accepts pods only while its zone is open, and only revocable ones,
+which are evicted when the zone closes and prefer these nodes. Times are UTC.
 
-When a zone closes, the action shuffle evicts its pods round by round. A job never loses more at a time than its
-PodGroup's annotation `volcano.sh/jdb-min-available` or `volcano.sh/jdb-max-unavailable` leaves (a number or a
-percentage of its pods), and one pod when it has neither. The same holds for preemption, which leaves revocable nodes
-alone: pods that evict others may not go there.
+When a zone closes, the action shuffle evicts its pods in rounds. A job never loses more pods at a time than its
+PodGroup's annotation `volcano.sh/jdb-min-available` or `volcano.sh/jdb-max-unavailable` permits (a number or a
+percentage of its pods), and one pod without either. The same limit applies to preemption, which does not use revocable
+nodes: preemptors may not run there.
 
-Under strict rules a job has one limit over all zones, below its minimum it loses nothing, and a limit that cannot be
-read protects all its pods. Volcano counts anew in every zone, takes one pod below the minimum, and reads a zero.
+Under strict rules a job has one limit over all zones, loses nothing below its minimum, and an invalid limit protects
+all its pods. Volcano counts separately in every zone, evicts one pod below the minimum, and reads an invalid limit as
+zero.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from stromboli.api import readers
+from stromboli.api.crds import Metadata
 from stromboli.api.duration import Duration, since
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Mask, Vector
+from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.eviction.eligibility import preemptable
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.plugin import Arguments, Filters, Plugin, Verdict, Vote
 from stromboli.framework.view import View
 from stromboli.state.pods import PREEMPTABLE, PodRecord
 from stromboli.state.reads import Reads
-from stromboli.tactics.candidates import preemptable
 
 _ZONE = "volcano.sh/revocable-zone"
 _MIN_AVAILABLE = "volcano.sh/jdb-min-available"
@@ -43,13 +45,13 @@ _SCORE = 100.0
 
 
 class Hours(NamedTuple):
-    """When a zone is open on a day; an end that is not after the start is on the next day."""
+    """The opening hours of a zone; an end before the start is on the next day."""
 
     start: time
     end: time
 
     def contain(self, now: datetime) -> bool:
-        """Whether the zone is open. The start is always today's, so after midnight a night's zone is closed."""
+        """Whether the zone is open. The start is always today's, so after midnight an overnight zone is closed."""
         start = datetime.combine(now.date(), self.start, now.tzinfo)
         end = datetime.combine(now.date(), self.end, now.tzinfo)
         if end <= start:
@@ -71,7 +73,7 @@ class TdmArguments(Arguments):
     zones: dict[str, Annotated[Hours, BeforeValidator(_hours)]] = Field(
         default_factory=dict, alias="tdm.revocable-zone"
     )
-    """`tdm.revocable-zone.NAME`: when a zone is open, `HH:MM-HH:MM`."""
+    """`tdm.revocable-zone.NAME`: opening hours, `HH:MM-HH:MM`."""
     evict_period: Duration = Field(default=60.0, alias="tdm.evict.period")
     """Time between two rounds of evictions from closed zones."""
 
@@ -92,7 +94,7 @@ class Tdm(Plugin):
     protects = True
     reads = Reads(annotations=(_ZONE, PREEMPTABLE))
     Arguments: ClassVar[type[BaseModel]] = TdmArguments
-    #: when pods last had to leave closed zones, seconds since the epoch; None for never
+    #: start of the last round of evictions, seconds since the epoch; None before the first
     left: float | None
 
     def open(self, view: View) -> None:
@@ -104,19 +106,19 @@ class Tdm(Plugin):
         zone = facts.label(_ZONE)
         self._view = view
         self._zone = zone
-        #: nodes that are in no zone, and those whose zone is open
+        #: nodes without zone, and nodes whose zone is open
         self._plain: Mask = (zone == -1) | (zone == numbers.get("", -1))
         self._open: Mask = np.isin(zone, open_zones) & ~self._plain
-        #: nodes whose zone the policy names and that is closed
+        #: nodes whose zone the policy names and is closed
         self._closed: Mask = np.isin(zone, list(zones)) & ~self._open & ~self._plain
-        #: whether pending best-effort pods count as if they had a place
+        #: whether pending best-effort pods count as placed
         self._generous = not view.rules.readiness
 
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         plain, is_open = self._plain[nodes.rows], self._open[nodes.rows]
         yield "node(s) were in a revocable zone that is closed", plain | is_open
         if not _revocable(pod):
-            yield "node(s) were in a revocable zone, for which the pod does not allow", plain
+            yield "node(s) were in a revocable zone, and the pod is not revocable", plain
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         if not _revocable(pod):
@@ -125,6 +127,11 @@ class Tdm(Plugin):
 
     def job_order(self, job: Job) -> bool:
         return _preemptable(job)
+
+    def job_orders(self) -> Rows:
+        agrees = self._view.jobs.holds("agrees to be evicted", lambda group: _agrees(group.metadata))
+        orders: Rows = agrees.astype(np.intp)
+        return orders
 
     def job_pipelined(self, job: Job) -> Verdict:
         held = job.waiting_count + job.ready_count + (job.pending_best_effort if self._generous else 0)
@@ -156,9 +163,9 @@ class Tdm(Plugin):
         return victims
 
     def _yields(self, pod: PodRecord) -> bool:
-        """Whether a pod agrees to be evicted and so evicts nobody.
+        """Whether a pod is revocable and so cannot preempt.
 
-        Where this plugin's no is final it takes the pod's word for that: silence would be the end of preemption.
+        Where this plugin's answer is final, revocable means what the pod says; otherwise no pod could preempt.
         """
         silent = PREEMPTABLE not in pod.annotations and PREEMPTABLE not in pod.labels
         return preemptable(pod) and not (silent and self._view.rules.veto)
@@ -174,7 +181,7 @@ class Tdm(Plugin):
         return pod.job, int(self._zone[self._view.pods.node[pod.row]])
 
     def _within_limits(self, pods: Iterable[tuple[Hashable, PodRecord]]) -> list[PodRecord]:
-        """The first pods of each account, which belong to one job, as many as that may lose."""
+        """The first pods of each account, which belong to one job, within its limit."""
         accounts: dict[Hashable, list[PodRecord]] = {}
         for account, pod in pods:
             accounts.setdefault(account, []).append(pod)
@@ -183,7 +190,7 @@ class Tdm(Plugin):
 
 
 def _revocable(pod: PodRecord) -> bool:
-    """Whether a pod may run on nodes that can be taken away."""
+    """Whether a pod may run on revocable nodes."""
     annotations = pod.annotations
     if _ZONE in annotations:
         return annotations[_ZONE] == "*"
@@ -191,13 +198,16 @@ def _revocable(pod: PodRecord) -> bool:
 
 
 def _preemptable(job: Job) -> bool:
-    """Whether the job says that it may be evicted; without a word it does not."""
-    metadata = job.pod_group.metadata
+    """Whether the job declares itself preemptable; the default is no."""
+    return _agrees(job.pod_group.metadata)
+
+
+def _agrees(metadata: Metadata) -> bool:
     return metadata.annotations.get(PREEMPTABLE, metadata.labels.get(PREEMPTABLE)) in _TRUE
 
 
 def _expendable(job: Job, *, strict: bool) -> int:
-    """How many running pods a job may lose now. Evictions of the session are in its counts."""
+    """How many running pods a job may lose now, including evictions of the session."""
     annotations, counts = job.pod_group.metadata.annotations, job.counts
     running = counts[PodState.Running]
     if least := annotations.get(_MIN_AVAILABLE):
@@ -213,7 +223,7 @@ def _expendable(job: Job, *, strict: bool) -> int:
 
 
 def _amount(written: str, size: int) -> int | None:
-    """A number of pods, or a percentage of `size` rounded up; None when it is neither."""
+    """A number of pods, or a percentage of `size` rounded up; None if it is invalid."""
     match = _AMOUNT.fullmatch(written)
     if match is None:
         return None

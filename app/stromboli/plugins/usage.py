@@ -1,8 +1,7 @@
-"""usage: keeps pods off nodes that are busy, and prefers those that are idle, by their measured load.
+"""usage: keeps pods off busy nodes and prefers idle ones, by measured load.
 
-Measurements lag behind: what pods placed since then will use is estimated from their requests and added to the load.
-Where a node is busy already, estimates are raised by a factor of risk. Nodes without a fresh measurement take
-everybody and are preferred by nobody.
+Measurements are late: the usage of pods placed since is estimated from their requests and added to the load. On busy
+nodes the estimates are raised by a risk factor. Nodes without a recent measurement accept all pods and have no score.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import derived
 
 _SCORE = 100.0
-#: older measurements count as none, seconds
+#: older measurements are ignored, seconds
 _FRESH = 300.0
 _UNMEASURED = NodeUsage(0.0, 0.0, measured=-np.inf)
 _MI = 1 << 20
 _RUNNING = int(PodState.Running)
-#: states of pods that are on their way to a node
+#: states of pods on their way to a node
 _COMING = np.isin(np.arange(STATES), (PodState.Allocated, PodState.Binding, PodState.Bound))
 
 Number = TypeVar("Number", int, float)
 
 
 def _between(low: float, high: float = np.inf) -> AfterValidator:
-    """Numbers outside of the bounds leave the default in force."""
+    """Numbers out of bounds leave the default in force."""
 
     def check(value: Number) -> Number:
         if not low <= value <= high:
@@ -70,31 +69,31 @@ Percent = Annotated[int, _between(0, 100)]
 
 
 class Thresholds(Arguments):
-    """Load in percent above which a node takes no more pods."""
+    """Load in percent above which a node accepts no more pods."""
 
     cpu: Percent = 80
     mem: Percent = 80
 
 
 class Estimator(Arguments):
-    """What a pod is expected to use until it shows in the measurements."""
+    """Estimate of a pod's usage until measurements show it."""
 
     request_ratio: Ratio = 0.7
-    """Part of its request."""
+    """Factor of its request."""
     burst_ratio: Ratio = 0.0
-    """Part of what its limit is above its request."""
+    """Factor of the difference between its limit and its request."""
     risk_threshold: Ratio = 0.6
     """Load of a node, 0 to 1, from which estimates are raised."""
     risk_factor: Annotated[float, _between(1)] = 1.2
-    """By how much they are raised."""
+    """Factor by which they are raised."""
     be_cpu: Annotated[float, _amount("cpu", 1), _between(0)] = 250.0
-    """A pod without requests: milli-CPU, or a quantity."""
+    """Estimate of a pod without requests: milli-CPU, or a quantity."""
     be_mem: Annotated[float, _amount("memory", _MI), _between(0)] = 200.0 * _MI
-    """A pod without requests: MiB, or a quantity."""
+    """Estimate of a pod without requests: MiB, or a quantity."""
 
 
 class UsageArguments(Arguments):
-    """Arguments of usage. Numbers out of bounds are the default."""
+    """Arguments of usage. Numbers out of bounds give the default."""
 
     weight: Weight = Field(default=5, alias="usage.weight")
     cpu_weight: Weight = Field(default=1, alias="cpu.weight")
@@ -104,7 +103,7 @@ class UsageArguments(Arguments):
 
 
 class _Ask(NamedTuple):
-    """What a pod is expected to use where nothing is risked, and at most: cpu and memory, shape (2, 1)."""
+    """The estimate of a pod's usage without risk, and at most: cpu and memory, shape (2, 1)."""
 
     expected: Matrix
     most: Matrix
@@ -118,12 +117,12 @@ class Usage(Plugin):
         self._view = view
         known = view.environment.node_usage
         usage = [known.get(record.name, _UNMEASURED) for record in view.nodes.facts.records]
-        #: cpu and memory of each node, as all below of shape (2, nodes): capacity, measured load in percent
+        #: cpu and memory of each node, here and below of shape (2, nodes): capacity, measured load in percent
         self._capacity = derived(view.nodes.facts, _capacity)
         self._load: Matrix = np.array([[of.cpu for of in usage], [of.memory for of in usage]], np.float64)
-        #: what pods that no measurement shows yet are expected to use
+        #: estimated usage of pods that no measurement shows yet
         self._expected = np.zeros_like(self._load)
-        #: what was added for each of them, shape (2, pods), and its node, -1 for none, shape (pods,)
+        #: estimate for each of them, shape (2, pods), and its node, -1 for none, shape (pods,)
         self._estimates: Matrix = np.zeros((2, len(view.pods.node)))
         self._expected_on: Rows = np.full(len(view.pods.node), -1)
         measured = [of.measured for of in usage]
@@ -157,7 +156,7 @@ class Usage(Plugin):
         ask = self._ask(operation.pods[0].pod_class)
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
             if node >= 0:
-                # One at a time, and slices take less time than arrays of one.
+                # One at a time; slices are faster than index arrays of one element.
                 self._expect(slice(pod.row, pod.row + 1), slice(node, node + 1), ask)
 
     def on_deallocate(self, operation: Operation) -> None:
@@ -171,7 +170,7 @@ class Usage(Plugin):
             self._expected_on[pod.row] = -1
 
     def _expect(self, pods: Rows | slice, nodes: Rows | slice, ask: _Ask) -> None:
-        """Add what pods are expected to use on nodes of their own."""
+        """Add estimates for pods on distinct nodes."""
         how = self.arguments.estimator
         busy = self._weighted(self._utilization(nodes)) if self._all_weights else np.zeros(1)
         risk = np.where(busy >= how.risk_threshold, how.risk_factor, 1.0)
@@ -192,7 +191,7 @@ class Usage(Plugin):
         return ask
 
     def _utilization(self, rows: Rows | slice) -> Matrix:
-        """Measured and expected load of nodes, 0 to 1, shape (2, rows)."""
+        """Measured and estimated load of nodes, 0 to 1, shape (2, rows)."""
         capacity = self._capacity[:, rows]
         used = self._load[:, rows] / 100 * capacity + self._expected[:, rows]
         parts: Matrix = np.divide(used, capacity, out=np.zeros_like(used), where=capacity > 0)
@@ -212,19 +211,19 @@ class Usage(Plugin):
         if running.any():
             column = view.snapshot.pod_facts.column("started", lambda pod: pod.started)
             started = np.array([*column.values, np.inf])[column.numbers]
-            # how long it takes until a running pod shows in a measurement
+            # time until a running pod shows in a measurement
             interval = view.policy.metrics_interval
             running &= (started == 0) | (view.time() - started < interval)
         rows = np.flatnonzero(running | ((pods.node >= 0) & _COMING[pods.state]))
         nodes = pods.node[rows].astype(np.intp)
         while len(rows):
-            # Those of one node one after the other.
+            # Pods of one node one after the other.
             now, first = np.unique(nodes, return_index=True)
             self._expect(rows[first], now, self._asks_of(rows[first]))
             rows, nodes = np.delete(rows, first), np.delete(nodes, first)
 
     def _asks_of(self, rows: Rows) -> _Ask:
-        """What some pods are expected to use, shape (2, pods)."""
+        """The estimates of some pods, shape (2, pods)."""
         classes, of_pod = np.unique(self._view.pods.pod_class[rows], return_inverse=True)
         known = [self._ask(self._view.snapshot.classes[number]) for number in classes.tolist()]
         return _Ask(*(np.concatenate(part, axis=1)[:, of_pod] for part in zip(*known, strict=True)))

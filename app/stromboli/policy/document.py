@@ -1,26 +1,25 @@
 """The scheduling policy: which actions run, with which plugins, in which tiers.
 
-The file has the format of Volcano's `volcano-scheduler.conf`, read strictly: what Volcano would ignore in
-silence is a problem here, with its path, what was found and what is allowed. All problems are reported
-together. Four keys are Stromboli's own: `compatibility`, `rules`, `evictions` and `session`.
+The file has the format of Volcano's `volcano-scheduler.conf` and is read strictly: a key or value that Volcano ignores
+silently is an error here, reported with its path, the value and the allowed values. All errors are reported together.
+Four keys are Stromboli's own: `compatibility`, `rules`, `evictions` and `session`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stromboli.api import duration
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, PolicyError
 from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
 from stromboli.policy.evictions import EvictionSettings
+from stromboli.policy.model import PluginOption, Policy, Tier
 from stromboli.policy.rules import Compatibility
 from stromboli.policy.scalars import boolean, validated
 from stromboli.policy.sessions import SessionSettings
@@ -33,7 +32,7 @@ from stromboli.policy.switches import (
     WITHOUT_EFFECT,
 )
 
-#: The policy that is in force when none is given.
+#: the built-in policy
 DEFAULT_POLICY = """\
 actions: "enqueue, allocate, backfill"
 tiers:
@@ -55,91 +54,34 @@ _EVICTIONS, _SESSION = EvictionSettings(), SessionSettings()
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
-#: how a plugin or an action is known: the model of its arguments, or None when it takes none
+#: name of a plugin or action -> the model of its arguments, None if it takes none
 ArgumentModels = Mapping[str, type[BaseModel] | None]
 
 _COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
-#: seconds
-_METRICS_INTERVAL = 30.0
 _MOST_PROBLEMS = 100
-#: actions that a session runs, and tiers that it asks
+#: limit on actions and on tiers
 _MOST = 100
-#: the keys of a policy, and what they are
+#: the keys of a policy and their descriptions
 KEYS: Mapping[str, str] = {
     "actions": "Names of actions separated by commas, in the order in which they run; required.",
-    "tiers": "Lists of plugins; the first tier that settles a question outweighs those below.",
+    "tiers": "Lists of plugins in order of precedence: a tier that decides a question outweighs those below.",
     "configurations": "Arguments of actions, by `name`.",
-    "metrics": "Where loads of nodes and past usage come from.",
-    "compatibility": "Whose [rules](#rules) hold: `volcano` or `strict`; strict when nothing says otherwise. "
-    "`--compatibility` outweighs it.",
+    "metrics": "Source of the load of nodes and of past usage.",
+    "compatibility": "Which [rules](#rules) apply: `volcano` or `strict` (default). `--compatibility` overrides it.",
     "rules": "Single rules that differ from `compatibility`.",
-    "evictions": "How often evictions may be repeated, and how long room is kept that they made.",
-    "session": "How much work one session may do.",
+    "evictions": "Limits on repeated evictions, and how long the freed resources are reserved.",
+    "session": "Limits on the work of one session.",
 }
-#: the keys of its `metrics` that are read, and what they are
+#: the supported keys of `metrics` and their descriptions
 METRICS_KEYS: Mapping[str, str] = {
-    "type": "`prometheus`; nothing is read without one.",
-    "address": "URL of the Prometheus; required.",
+    "type": "`prometheus`; without it no metrics are read.",
+    "address": "URL of the Prometheus server; required.",
     "interval": "Time between two readings, as a duration; 30s when absent.",
     "tls.insecureSkipVerify": "`true` accepts any certificate.",
 }
 #: plugins that cannot share a policy with fairshare
 _OTHER_SHARES = frozenset(("capacity", "proportion"))
 _PLUGIN_KEYS = ("name", "arguments", *SWITCH_OF_KEY)
-
-
-@dataclass(frozen=True, slots=True)
-class PluginOption:
-    """A plugin as the policy uses it."""
-
-    name: str
-    #: the plugin's argument model, with its defaults filled in; None when the plugin takes no arguments
-    arguments: BaseModel | None = None
-    #: extension points that the plugin does not take part in, though it may implement them
-    disabled: frozenset[str] = frozenset()
-    #: extension points that the policy names for it, to take part in
-    enabled: frozenset[str] = frozenset()
-    #: whether the plugin heeds the hierarchy of queues
-    hierarchy: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """Plugins whose answers are combined before a lower tier is asked."""
-
-    plugins: tuple[PluginOption, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A policy whose every name and argument is known to be right."""
-
-    #: names of actions in the order in which they run; one may run more than once
-    actions: tuple[str, ...]
-    tiers: tuple[Tier, ...]
-    #: action -> its argument model, for the actions above that take arguments, and others that are configured
-    action_arguments: Mapping[str, BaseModel] = field(default_factory=dict)
-    #: where the loads of nodes come from, as written
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    #: `volcano` or `strict`; None when the file leaves it to the command line
-    compatibility: Compatibility | None = None
-    #: rule -> `volcano` or `strict`, where it differs from `compatibility`
-    rules: Mapping[str, Compatibility] = field(default_factory=dict)
-    #: how often evictions may be repeated, and how long room is kept that they made
-    evictions: EvictionSettings = _EVICTIONS
-    #: how much work a session may do
-    session: SessionSettings = _SESSION
-    #: what of the file has no effect, one line each
-    notes: tuple[str, ...] = ()
-
-    @property
-    def metrics_interval(self) -> float:
-        """Seconds between two readings of the loads of nodes, at least one; what cannot be read is the default."""
-        try:
-            seconds = duration.parse(self.metrics.get("interval", ""))
-        except ValueError:
-            return _METRICS_INTERVAL
-        return max(seconds, 1.0) if seconds > 0 else _METRICS_INTERVAL
 
 
 def load_policy(
@@ -151,10 +93,10 @@ def load_policy(
     spellings: Mapping[str, str] | None = None,
     source: str = "",
 ) -> Policy:
-    """Read a policy. `source` names it in problems, for example by the file's name.
+    """Read a policy. `source` prefixes errors, for example with the file's name.
 
-    `spellings` has the names of plugins by other spellings of them. The argument models forbid unknown keys.
-    Raises PolicyError with all problems, each in one line.
+    `spellings` maps alternative spellings of plugins to their names. Argument models must forbid unknown keys.
+    Raises PolicyError with all errors, one line each.
     """
     reader = _Reader(known_actions, known_plugins, known_rules, spellings or {})
     policy = reader.read(text)
@@ -164,7 +106,7 @@ def load_policy(
 
 
 class _Reader:
-    """Reads one policy and collects what is wrong with it; each method returns what could be read."""
+    """Reads one policy and collects its errors; each method returns the part that is valid."""
 
     def __init__(
         self, actions: ArgumentModels, plugins: ArgumentModels, rules: Collection[str], spellings: Mapping[str, str]
@@ -183,10 +125,10 @@ class _Reader:
             self.problems.append(str(error))
             return None
         if len(documents) > 1:
-            self._wrong("", "a policy is one document, not several")
+            self._wrong("", "a policy is a single YAML document, not several")
         if documents and (kind := _kind(documents[0])):
-            where = ": its policy is what stands in its data" if kind == "ConfigMap" else ""
-            self._wrong("", f"an object, {readable(kind)}, is no policy{where}")
+            where = "; the policy is the text in its data" if kind == "ConfigMap" else ""
+            self._wrong("", f"is a Kubernetes object of kind {readable(kind)}, not a policy{where}")
             return None
         top = self._mapping("", documents[0] if documents else None, KEYS)
         actions = self._actions(top.get("actions"))
@@ -204,7 +146,7 @@ class _Reader:
 
     def _actions(self, value: object) -> tuple[str, ...]:
         if value is None or value == "":
-            self._wrong("actions", "names no action", self.known_actions)
+            self._wrong("actions", "names no actions", self.known_actions)
             return ()
         if not isinstance(value, str):
             self._wrong("actions", f"should be names separated by commas, not {shown(value)}", self.known_actions)
@@ -225,7 +167,7 @@ class _Reader:
         names = {option.name for tier in tiers for option in tier.plugins}
         if "fairshare" in names:
             for other in sorted(names & _OTHER_SHARES):
-                self._wrong("tiers", f"'fairshare' and {other!r} both say what queues get: name one of them")
+                self._wrong("tiers", f"'fairshare' and {other!r} both divide the cluster among queues: use one of them")
         return tiers
 
     def _tier(self, path: str, tier: Mapping[str, Any]) -> Tier:
@@ -233,9 +175,9 @@ class _Reader:
         options = [self._plugin(where, item) for where, item in plugins]
         names = [option.name for option in options if option.name]
         for name in sorted(name for name, count in Counter(names).items() if count > 1):
-            self._wrong(path, f"plugin {shown(name)} is given twice in one tier")
+            self._wrong(path, f"plugin {shown(name)} is listed twice in one tier")
         if "proportion" in names and any(option.name == "drf" and option.hierarchy for option in options):
-            self._wrong(path, "'proportion' cannot share a tier with 'drf' when drf has enableHierarchy")
+            self._wrong(path, "'proportion' cannot be in the same tier as 'drf' with enableHierarchy")
         return Tier(tuple(options))
 
     def _plugin(self, path: str, item: Mapping[str, Any]) -> PluginOption:
@@ -262,9 +204,9 @@ class _Reader:
             if not isinstance(on, bool):
                 self._wrong(f"{path}.{key}", f"should be true or false, not {shown(value)}")
             elif switches.setdefault(switch, on) != on:
-                self._wrong(f"{path}.{key}", "contradicts the other spelling of the same switch")
+                self._wrong(f"{path}.{key}", "contradicts another spelling of the same switch")
             if switch in WITHOUT_EFFECT:
-                self.notes.append(f"{path}.{key} has no effect: Volcano knows it, nothing here reads it")
+                self.notes.append(f"{path}.{key} has no effect: it is accepted for compatibility with Volcano only")
         return switches
 
     def _configurations(self, value: object, actions: Iterable[str]) -> dict[str, BaseModel]:
@@ -273,7 +215,7 @@ class _Reader:
         for path, item in self._entries("configurations", value, ("name", "arguments")):
             name = self._name(path, "action", item, self.known_actions)
             if name and name in given:
-                self._wrong(path, f"action {name!r} is given twice")
+                self._wrong(path, f"action {name!r} is listed twice")
             given.add(name)
             model = self._arguments(path, name, item.get("arguments"), self.known_actions)
             if model is not None:
@@ -292,7 +234,7 @@ class _Reader:
         model = known.get(name)
         if model is None:
             if name in known and arguments:
-                self._wrong(path, f"{name!r} takes no arguments, but got {listed(arguments)}")
+                self._wrong(path, f"{name!r} takes no arguments, but has {listed(arguments)}")
             return None
         try:
             return validated(model, arguments)
@@ -328,7 +270,7 @@ class _Reader:
         return next((choice for choice in _COMPATIBILITY if choice == value), None)
 
     def _settings(self, key: str, value: object, default: _Settings) -> _Settings:
-        """The settings under a key; the default ones where something is wrong."""
+        """The settings under a key; the defaults if they are invalid."""
         try:
             return validated(type(default), self._mapping(key, value))
         except ValidationError as err:
@@ -352,7 +294,7 @@ class _Reader:
         return name if isinstance(name, str) else ""
 
     def _mapping(self, path: str, value: object, keys: Collection[str] | None = None) -> dict[str, Any]:
-        """A mapping without its unknown keys; without `keys`, every key is known."""
+        """A mapping without unknown keys; `keys` of None allow all."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -365,7 +307,7 @@ class _Reader:
         return {key: item for key, item in value.items() if key in keys}
 
     def _entries(self, path: str, value: object, keys: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The mappings in a list, each with its path."""
+        """The mappings in a list, with their paths."""
         if not isinstance(value, list | None):
             self._wrong(path, f"should be a list, not {shown(value)}")
             return
@@ -377,7 +319,7 @@ class _Reader:
                 self._wrong(where, f"should be a mapping, not {shown(item)}", keys)
 
     def _known(self, path: str, what: str, found: object, known: Collection[str]) -> None:
-        """Report a name that is not among the known ones, with the one that is most like it."""
+        """Report an unknown name, with the known name that is most similar."""
         if not (isinstance(found, str) and found in known) and not self._full():
             self._wrong(path, f"unknown {what} {shown(found)}{did_you_mean(found, known)}", known)
 
@@ -388,10 +330,10 @@ class _Reader:
         line = f"{what} (allowed: {names})" if names else what
         self.problems.append(f"{path}: {line}" if path else line)
         if self._full():
-            self.problems.append("and more")
+            self.problems.append("further errors are not shown")
 
     def _full(self) -> bool:
-        """Whether as much is wrong as anybody reads."""
+        """Whether the limit on reported errors is reached."""
         return len(self.problems) >= _MOST_PROBLEMS
 
 
@@ -400,7 +342,7 @@ def _default(switch: str) -> bool:
 
 
 def _kind(document: object) -> str:
-    """The kind of a Kubernetes object, which has none of a policy's keys; empty for what is none."""
+    """The kind of a Kubernetes object, which has none of a policy's keys; empty if the document is not one."""
     known = isinstance(document, dict) and not document.keys() & KEYS.keys()
     kind = document.get("kind") if known and isinstance(document, dict) else None
     return kind if isinstance(kind, str) else ""

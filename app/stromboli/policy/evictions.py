@@ -1,4 +1,4 @@
-"""The policy's settings of evictions: how often they may be repeated, and how long room is kept that they made."""
+"""The policy's settings of evictions: limits on repeated evictions, and how long freed resources are reserved."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class EvictionSettings(BaseModel):
     )
 
     most: int = Field(default=5, ge=1, le=1_000, alias="maxRepeats")
-    """How often a job that got places back may be evicted again for the same queue within `window`."""
+    """How often a job that was placed again may be evicted for the same queue within `window`."""
     window: float = Field(default=600.0, gt=0, le=_LONGEST)
-    """Over what time that is counted, as a duration such as `10m`."""
+    """The period over which evictions are counted, a duration such as `10m`."""
     keep: float = Field(default=300.0, ge=0, le=_LONGEST, alias="keepRoom")
-    """How long room that was made is kept for whom it was made, as a duration; `0s` keeps none."""
+    """How long freed resources are reserved for the preemptor, a duration; `0s` disables the reservation."""
 
     @field_validator("window", "keep", mode="before")
     @classmethod

@@ -1,6 +1,6 @@
-"""Arguments that are written as strings: `"0.5"` for 0.5, `"true"` for true, as ConfigMaps and Helm pass them on.
+"""Arguments written as strings: `"0.5"` for 0.5, `"true"` for true, as ConfigMaps and Helm pass them on.
 
-A string is read as a scalar only where the model refuses a string, so fields that take text get it as it is written.
+A string is read as a scalar only where the model rejects a string, so text fields get it as written.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from stromboli.api.readers import number
 
 Model = TypeVar("Model", bound=BaseModel)
 
-#: what one replaced string may bring to light are mistakes in others, which validators hid
+#: replacing one string may uncover errors in others, which validators had hidden
 _ROUNDS = 8
-#: beyond what YAML takes for a boolean: the words of Go's strconv.ParseBool
+#: Go's strconv.ParseBool, beyond YAML's booleans
 _BOOLEANS = {"1": True, "t": True, "T": True, "0": False, "f": False, "F": False}
 
 
 def validated(model: type[Model], arguments: Mapping[str, Any]) -> Model:
-    """The model of these arguments, in which a string stands for the scalar that it would be without quotes.
+    """The model of arguments in which strings may stand for the scalars that they would be without quotes.
 
     Raises ValidationError.
     """
@@ -38,7 +38,7 @@ def validated(model: type[Model], arguments: Mapping[str, Any]) -> Model:
 
 
 def _replace_strings(arguments: Any, error: ValidationError) -> bool:
-    """Replace the strings that were refused and are scalars of the wanted kind; whether there were any."""
+    """Replace the rejected strings that are scalars of the expected type; returns whether there were any."""
     replaced = False
     for detail in error.errors(include_url=False, include_context=False):
         at = _place(arguments, detail["loc"]) if isinstance(detail["input"], str) else None
@@ -46,7 +46,7 @@ def _replace_strings(arguments: Any, error: ValidationError) -> bool:
             continue
         holder, key = at
         text = holder[key]
-        # An error of another member of a union may have replaced it already.
+        # Another member of a union may have replaced it already.
         value = _READERS.get(detail["type"], _anything)(text) if isinstance(text, str) else None
         if value is not None:
             holder[key] = value
@@ -55,10 +55,10 @@ def _replace_strings(arguments: Any, error: ValidationError) -> bool:
 
 
 def _place(arguments: Any, loc: Sequence[int | str]) -> tuple[Any, Hashable] | None:
-    """The container and the key of the string that an error is about; None when it is about no string.
+    """Container and key of the string that an error is about; None if it is about none.
 
-    A location may go on behind the string, with the member of a union. Where a validator gathers dotted keys into one
-    mapping, its path is the end of the key that the policy has.
+    A location may continue behind the string, with the member of a union. Where a validator collects dotted keys into
+    one mapping, the path ends like the policy's key.
     """
     holder = arguments
     for key in loc:
@@ -84,7 +84,7 @@ def _scalar(text: str) -> Scalar:
 
 
 def boolean(text: str) -> bool | None:
-    """What YAML or Go's strconv.ParseBool takes a text for; None when it is no boolean."""
+    """The boolean that YAML or Go's strconv.ParseBool reads; None for others."""
     value = _BOOLEANS.get(text, _scalar(text))
     return value if isinstance(value, bool) else None
 
@@ -104,7 +104,7 @@ def _anything(text: str) -> Scalar:
     return None if isinstance(value, str) else value
 
 
-#: by the kind of error
+#: by type of error
 _READERS: Mapping[str, Callable[[str], Scalar]] = {
     **dict.fromkeys(("bool_type", "bool_parsing"), boolean),
     **dict.fromkeys(("int_type", "int_parsing"), _integer),
@@ -113,7 +113,7 @@ _READERS: Mapping[str, Callable[[str], Scalar]] = {
 
 
 def _unshared(value: Any) -> Any:
-    """A copy whose containers occur once each, also where YAML's aliases made one occur twice."""
+    """A copy in which each container occurs once, also where YAML aliases shared one."""
     if isinstance(value, Mapping):
         return {key: _unshared(item) for key, item in value.items()}
     return [_unshared(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The policy's settings of sessions: how much work one may do."""
+"""The policy's settings of sessions: limits on their work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ class SessionSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
 
-    steps: int = Field(default=0, ge=0, le=10**15)
-    """How much work each action may do in a session, in nodes looked at, before the jobs that it has not reached wait
-    for the next session; `0` sets no bound. 4,000,000 is about half a second on 1,000 nodes."""
+    steps: int = Field(default=2_000_000, ge=0, le=10**15)
+    """Work per action and session, in nodes that are examined, after which remaining jobs wait for the next session;
+    `0` means unlimited. The default is about 0.2 s on 1,000 nodes."""

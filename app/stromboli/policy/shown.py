@@ -1,4 +1,4 @@
-"""A policy as it is in force: the document that says everything which the file leaves to defaults."""
+"""The policy in force as a document, with all defaults written out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from stromboli.policy.document import PluginOption, Policy
+from stromboli.policy.model import PluginOption, Policy
 from stromboli.policy.rules import Rules
 from stromboli.policy.switches import OFF_BY_DEFAULT, SWITCHES
 
 
 def document(policy: Policy, rules: Rules) -> dict[str, Any]:
-    """What a file would have to say for the same policy without any default."""
+    """The document of an equivalent policy without defaults."""
     configured = policy.action_arguments.items()
     return {
         "actions": ", ".join(policy.actions),

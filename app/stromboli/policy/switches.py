@@ -1,14 +1,14 @@
-"""The switches of a plugin in the policy file: which extension points it takes part in.
+"""The switches of a plugin in the policy file, by which it takes part in extension points.
 
-Volcano reads each switch in one of two spellings, `enableX` or `enabledX`, and ignores the other in silence.
-Here both spellings of every switch mean the same; `SWITCHES` has the one that Volcano reads.
+Volcano reads each switch in one of the spellings `enableX` and `enabledX`, and ignores the other silently. Here both
+spellings are equivalent; `SWITCHES` has the one that Volcano reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: what is switched -> the key that Volcano reads; `framework.points` says which extension points that are
+#: switch -> the key that Volcano reads; `framework.plugin` declares the switch of each extension point
 SWITCHES: Mapping[str, str] = {
     "job_order": "enableJobOrder",
     "job_ready": "enableJobReady",
@@ -31,16 +31,16 @@ SWITCHES: Mapping[str, str] = {
     "sub_job_order": "enabledSubJobOrder",
     "hyper_node_gradient": "enabledHyperNodeGradient",
 }
-#: the same of points that Volcano has and nothing here reads: their switches are accepted, and named
+#: switches of Volcano's extension points that do not exist here: accepted, and reported as without effect
 WITHOUT_EFFECT: Mapping[str, str] = {
     "best_node": "enableBestNode",
     "target_job": "enableTargetJob",
     "reserved_nodes": "enableReservedNodes",
     "cluster_order": "enabledClusterOrder",
 }
-#: not an extension point: whether the plugin heeds the hierarchy of queues
+#: not an extension point: whether the plugin considers the hierarchy of queues
 HIERARCHY = "hierarchy"
-#: switches that are off unless the policy turns them on
+#: switches that are off by default
 OFF_BY_DEFAULT = frozenset({HIERARCHY})
 
 
@@ -53,7 +53,7 @@ _SWITCH_OF_VOLCANO_KEY = {
     "enableHierarchy": HIERARCHY,
     **{key: switch for switches in (SWITCHES, WITHOUT_EFFECT) for switch, key in switches.items()},
 }
-#: the keys that Volcano does not read, and what they switch here
+#: spellings that Volcano does not read -> switch
 OTHER_SPELLINGS: Mapping[str, str] = {_other_spelling(key): switch for key, switch in _SWITCH_OF_VOLCANO_KEY.items()}
-#: what each key of the policy file switches, in either spelling
+#: keys of the policy file in either spelling -> switch
 SWITCH_OF_KEY: Mapping[str, str] = {**_SWITCH_OF_VOLCANO_KEY, **OTHER_SPELLINGS}

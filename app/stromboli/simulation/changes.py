@@ -22,7 +22,8 @@ from stromboli.explain.rehearsal import Rehearsal, node_of, pod_of
 from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
-from stromboli.state.cluster import ClusterState, object_key, resources_of
+from stromboli.state.cluster import ClusterState, object_key
+from stromboli.state.offers import resources_of
 
 #: what was written, by where it is from
 Texts: TypeAlias = Mapping[str, str]

@@ -10,12 +10,13 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
+from stromboli.eviction.diagnosis import why_no_evictions
+from stromboli.explain.warnings import warnings
 from stromboli.framework.closing import pod_group_status
 from stromboli.framework.explain import all_reasons
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
-from stromboli.tactics.prospects import prospects
 
 #: infinity as the recorded gauges have it
 _UNLIMITED = sys.float_info.max
@@ -57,17 +58,22 @@ def outcome(run: Run) -> dict[str, Any]:
 
 
 def explanation(session: Session) -> dict[str, Any]:
-    """Why pods have no place or move, why nobody is evicted for their jobs, and how fair shares were found."""
+    """Why pods have no place or move, why nothing is evicted for their jobs, and what does not work as specs say.
+
+    With the plugin fairshare also how fair shares were found.
+    """
     out: dict[str, Any] = {
         "pods": {key: reason_as_data(reason) for key, reason in sorted(all_reasons(session).items())}
     }
     evicting = {
         key: {action: reason_as_data(why) for action, why in found}
         for key, job in sorted(session.view.jobs.items())
-        if (found := list(prospects(session, job)))
+        if (found := list(why_no_evictions(session, job)))
     }
     if evicting:
         out["preemption"] = evicting
+    if said := warnings(session):
+        out["warnings"] = said
     shares = {
         name: _fair_share(session, gauges)
         for name, gauges in sorted(session.report.gauges.items())

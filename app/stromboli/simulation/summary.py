@@ -14,11 +14,12 @@ from rich.table import Table
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
+from stromboli.eviction.diagnosis import why_no_evictions
+from stromboli.explain.warnings import warnings
 from stromboli.framework.explain import all_reasons
 from stromboli.framework.reasons import column_name
 from stromboli.framework.session import Session
 from stromboli.simulation.run import Run
-from stromboli.tactics.prospects import prospects
 
 _FOLDED = frozenset(("queue", "resource", "PodGroup", "nodes"))
 #: nodes of a PodGroup that are named
@@ -57,7 +58,7 @@ def pod_groups(run: Run) -> Table:
         evicted = sum(pod in run.evicted for pod in pods)
         words = dict.fromkeys(reasons[pod].reason for pod in pods if pod in reasons)
         if job is not None and words:
-            words |= dict.fromkeys(f"{action}: {why.reason}" for action, why in prospects(session, job))
+            words |= dict.fromkeys(f"{action}: {why.reason}" for action, why in why_no_evictions(session, job))
         table.add_row(
             key or "(none)",
             job.queue.name if job else "-",
@@ -107,8 +108,16 @@ def explanations(session: Session) -> Iterator[str]:
         if not counts:
             continue
         job = session.view.jobs.get(key)
-        evicting = [] if job is None else [f"  {action}: {_told(why)}" for action, why in prospects(session, job)]
+        evicting = (
+            [] if job is None else [f"  {action}: {_told(why)}" for action, why in why_no_evictions(session, job)]
+        )
         yield "\n".join([f"{key or '(none)'}:", *(f"  {count} x {text}" for text, count in counts.items()), *evicting])
+
+
+def told_warnings(session: Session) -> Iterator[str]:
+    """A paragraph for each queue and PodGroup of which something does not work as its spec says."""
+    for name, said in warnings(session).items():
+        yield "\n".join([f"{name}:", *(f"  {word}: {message}" for word, message in said.items())])
 
 
 def _table(*columns: str, title: str = "") -> Table:

@@ -6,24 +6,23 @@ bindings that are decided but not yet confirmed. The class is not thread-safe: w
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api import keys, objects
 from stromboli.api.crds import HyperNode, PodGroup, Queue
-from stromboli.api.pod_state import ON_NODE_STATES, STATES, PodState
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import UNKNOWN, Dimensions
 from stromboli.state.classes import ClassTable
 from stromboli.state.columns import Facts, KeptColumns
 from stromboli.state.jobs import JobTable
-from stromboli.state.layout import Layout, asking_for_more, stand_in, vacant
 from stromboli.state.nodes import NodeRecord, NodeTable
-from stromboli.state.offers import Offers
+from stromboli.state.observer import NOBODY, Observer
+from stromboli.state.occupancy import Occupancy
+from stromboli.state.offers import Offers, allocatable_of, resources_of
 from stromboli.state.plain import ObjectTables
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
@@ -31,13 +30,8 @@ from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.refusals import Refusal
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
-# Plain numbers: those of NumPy are slow to compare with members of an enum.
-_ON_NODE = frozenset(map(int, ON_NODE_STATES))
-_IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
-_RELEASING = int(PodState.Releasing)
-
-Upserted: TypeAlias = tuple[PodRecord | None, PodRecord, PodState, bool]
-"""What was known of a pod and what is now, its state, and whether that, its class and its node are what they were."""
+#: kinds whose changes an observer is told of by their records
+_TOLD_APART = frozenset(("Pod", "Node"))
 
 
 class ClusterState:
@@ -74,8 +68,10 @@ class ClusterState:
         self.jobs = JobTable()
         #: what was read of PodGroups for the last snapshot
         self._group_columns = KeptColumns()
-        #: pods on nodes that are not there, by node name
-        self._strays: defaultdict[str, set[int]] = defaultdict(set)
+        #: puts pods on nodes
+        self.occupancy = Occupancy(self.nodes, self.pods, self.classes)
+        #: is told of each change
+        self.observer: Observer = NOBODY
         #: node of each binding that waits for its watch event, by pod key
         self.assumed: dict[str, str] = {}
         #: pods whose eviction was refused a moment ago, by uid; whoever evicts adds and removes them
@@ -100,51 +96,22 @@ class ClusterState:
         out.hyper_nodes.update(self.hyper_nodes)
         out.objects.update((kind, objs.copy()) for kind, objs in self.objects.items())
         out.jobs, out._group_columns = self.jobs.copy(), self._group_columns.copy()
-        out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
+        out.occupancy = self.occupancy.copy(out.nodes, out.pods, out.classes)
         out.assumed, out.refused = self.assumed.copy(), self.refused.copy()
         return out
-
-    # -- layout ----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def laid_out(self, layout: Layout) -> Iterator[None]:
-        """While it is empty: what is put into it meanwhile gets the rows of a layout, pods in order of their rows."""
-        self.give_columns(layout.resources)
-        free = [vacant(row) for row in range(max(len(layout.jobs), len(layout.pods)))]
-        for row, key in enumerate(layout.jobs):
-            self.jobs.row(key or free[row])
-        held = [self.classes.acquire(pod or stand_in(number)) for number, pod in enumerate(layout.classes)]
-        # A row that is to be filled is taken and given back: it is the lowest that is free when its turn comes.
-        for row in range(len(layout.pods)):
-            self.pods.new_row(free[row])
-        for row, used in enumerate(layout.pods):
-            if used:
-                self.pods.release(free[row])
-        yield
-        for row, used in enumerate(layout.pods):
-            if not used:
-                self.pods.release(free[row])
-        for pod_class in held:
-            self.classes.release(pod_class)
-        for row, key in enumerate(layout.jobs):
-            if not key:
-                self.jobs.delete(free[row])
-        self._offer(layout.resources, ())
-        if UNKNOWN in layout.resources:
-            # Pods asked for it once, and the column stays until others change.
-            pod_class = self.classes.acquire(asking_for_more())
-            self._fit_columns()
-            self.classes.release(pod_class)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def upsert(self, kind: str, obj: Any) -> None:
         """An object was added or changed."""
+        before = self.pod_group(obj.key) if kind == "PodGroup" else None
         handlers = self._kinds.get(kind)
         if handlers is not None:
             handlers[0](obj)
         else:
             self.objects[kind][object_key(obj)] = obj
+        if kind not in _TOLD_APART:
+            self.observer.object_put(kind, before, obj)
 
     def delete(self, kind: str, key: str) -> None:
         """An object is gone; unknown keys are ignored. The key is `NAMESPACE/NAME`, or the name alone."""
@@ -153,6 +120,8 @@ class ClusterState:
             handlers[1](key)
         else:
             self.objects[kind].pop(key, None)
+        if kind != "Pod":
+            self.observer.object_gone(kind, key)
 
     def keys(self, kind: str) -> Collection[str]:
         """The keys of all objects of a kind."""
@@ -185,44 +154,29 @@ class ClusterState:
         if row is None or self.pods.state[row] != PodState.Pending:
             return
         self.assumed[key] = node
-        self._move(row, PodState.Binding, node)
+        self.occupancy.move(row, PodState.Binding, node)
+        self.observer.pod_assumed(row, node)
 
     def forget(self, key: str) -> None:
         """The binding was refused or timed out: the pod is pending again."""
         row = self.pods.by_key.get(key)
-        if key in self.assumed and row is not None:
-            self._move(row, PodState.Pending, "")
-        self.assumed.pop(key, None)
+        if self.assumed.pop(key, None) is not None and row is not None:
+            self.occupancy.move(row, PodState.Pending, "")
+            self.observer.pod_forgotten(row)
 
     # -- snapshot --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """A copy of every column; records and classes are shared."""
-        order = self.nodes.in_order()
-        size, records, pod_groups = self.pods.size, self.pods.records.copy(), self.jobs.pod_groups.copy()
-        node = self.pods.node[:size].copy()
-        if len(order) != len(self.nodes.records) or not np.array_equal(order, np.arange(len(order))):
-            position = np.full(len(self.nodes.records) + 1, -1, np.int32)
-            position[order] = np.arange(len(order), dtype=np.int32)
-            node = position[node]
+        pods, pod_groups = PodColumns.of(self.pods, self.nodes), self.jobs.pod_groups.copy()
         classes, requests = self.classes.shown()
-        return Snapshot(
+        snapshot = Snapshot(
             dimensions=tuple(self.dimensions.names),
-            nodes=NodeColumns(
-                facts=self.nodes.facts(),
-                allocatable=self.nodes.allocatable.take(order, axis=1),
-                used=self.nodes.used.take(order, axis=1),
-                releasing=self.nodes.releasing.take(order, axis=1),
-                scoring=self.nodes.scoring.take(order, axis=1),
+            nodes=NodeColumns.of(self.nodes),
+            pods=pods,
+            pod_facts=PodFacts(
+                pods.records, self.pods.changed[: self.pods.size].copy(), self.pods.now, self._pod_columns
             ),
-            pods=PodColumns(
-                records=records,
-                state=self.pods.state[:size].copy(),
-                node=node,
-                job=self.pods.job[:size].copy(),
-                pod_class=self.pods.pod_class[:size].copy(),
-            ),
-            pod_facts=PodFacts(records, self.pods.changed[:size].copy(), self.pods.now, self._pod_columns),
             reads=self.reads,
             classes=classes,
             requests=requests,
@@ -239,23 +193,24 @@ class ClusterState:
             left_queues={row: group.queue for row, group in self.jobs.left.items()},
             derived=self._derived,
         )
+        self.observer.snapshot_taken(snapshot)
+        return snapshot
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
-    def _upsert_pod(self, pod: objects.Pod) -> Upserted | None:
-        """None for a pod that is not kept."""
+    def _upsert_pod(self, pod: objects.Pod) -> None:
         key = object_key(pod)
         row = self.pods.by_key.get(key)
         if not pod.spec.node_name and not self.is_ours(pod):
             if not self._holds_its_nomination(pod):
                 if row is not None:
                     self._delete_pod(key)
-                return None
+                return
             # Others were evicted for it: kube-scheduler counts it there, and gives the room to nobody less important.
             pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):
-            self._fit_columns()
+            self.fit_columns()
         if row is None:
             row = self.pods.new_row(key)
         before, state, node = self.pods.records[row], observed_state(pod), pod.spec.node_name or ""
@@ -267,7 +222,7 @@ class ClusterState:
             and key not in self.assumed
         )
         if before is not None and not stays:
-            self._take_off(row)
+            self.occupancy.take_off(row)
         record = make_record(row, key, pod, pod_class, self._keeper, before)
         self.pods.put(row, record)
         self._set_job(row, record.job)
@@ -278,10 +233,10 @@ class ClusterState:
                     state, node = PodState.Binding, self.assumed[key]
                 else:
                     del self.assumed[key]
-            self._put(row, state, node)
+            self.occupancy.put(row, state, node)
         if before is not None:
             self.classes.release(before.pod_class)
-        return before, record, state, stays
+        self.observer.pod_put(before, record, state, stays=stays)
 
     def is_ours(self, pod: objects.Pod) -> bool:
         """Whether a pod is to be scheduled here."""
@@ -300,7 +255,7 @@ class ClusterState:
         row = self.pods.by_key.get(key)
         if row is None:
             return
-        self._take_off(row)
+        self.occupancy.take_off(row)
         self.assumed.pop(key, None)
         self._set_job(row, "")
         record = self.pods.records[row]
@@ -308,51 +263,7 @@ class ClusterState:
         if record is not None:
             self.refused.pop(record.uid, None)
             self.classes.release(record.pod_class)
-
-    def _move(self, row: int, state: PodState, node: str) -> None:
-        self._take_off(row)
-        self._put(row, state, node)
-
-    def _put(self, row: int, state: PodState, node: str) -> None:
-        """Set state and node of a pod that is on no node."""
-        self.pods.state[row] = state
-        node_row = self.nodes.by_name.get(node, -1)
-        self.pods.node[row] = node_row
-        if node_row >= 0:
-            self._count(row, +1)
-        elif node:
-            self._strays[node].add(row)
-
-    def _take_off(self, row: int) -> None:
-        """Remove a pod from its node, if it has one."""
-        node_row = int(self.pods.node[row])
-        if node_row >= 0:
-            exact = self.nodes.is_exact(node_row)
-            self._count(row, -1)
-            self.pods.node[row] = -1
-            if not exact:
-                self._recount(node_row)
-            return
-        record = self.pods.records[row]
-        node = (self.assumed.get(record.key) or record.node_name) if record else ""
-        strays = self._strays.get(node)
-        if strays is not None:
-            strays.discard(row)
-            if not strays:
-                del self._strays[node]
-
-    def _count(self, row: int, sign: int) -> None:
-        state = int(self.pods.state[row])
-        if state not in _ON_NODE:
-            return
-        pod_class = self.classes.classes[self.pods.pod_class[row]]
-        self.nodes.add(
-            int(self.pods.node[row]),
-            self.classes.request(pod_class),
-            pod_class.scoring_request,
-            sign,
-            releasing=state == _RELEASING,
-        )
+        self.observer.pod_gone(row)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -361,27 +272,24 @@ class ClusterState:
         if record == known:
             # A heartbeat.
             return
-        self._offer(_allocatable(known), record.allocatable)
+        self.offer(allocatable_of(known), record.allocatable)
         row, new = self.nodes.upsert(record)
         if new:
-            for pod in sorted(self._strays.pop(record.name, ())):
-                self.pods.node[pod] = row
-                self._count(pod, +1)
+            self.occupancy.node_came(record.name, row)
+        self.observer.node_put(record)
 
     def _delete_node(self, name: str) -> None:
-        offered, row = _allocatable(self.nodes.record(name)), self.nodes.delete(name)
+        offered, row = allocatable_of(self.nodes.record(name)), self.nodes.delete(name)
         if row is None:
             return
-        for pod in np.flatnonzero(self.pods.node[: self.pods.size] == row).tolist():
-            self.pods.node[pod] = -1
-            self._strays[name].add(pod)
-        self._offer(offered, ())
+        self.occupancy.node_went(name, row)
+        self.offer(offered, ())
 
     # -- columns ---------------------------------------------------------------------------------------------------
 
     def give_columns(self, resources: Iterable[str]) -> None:
-        """Have a column for each of some resources for good, whether anybody offers it or not."""
-        self._offer((), resources)
+        """Have a column for each of some resources for good, whether a node has it or not."""
+        self.offer((), resources)
 
     @contextmanager
     def expecting(self, loaded: Iterable[tuple[str, Any]]) -> Iterator[None]:
@@ -390,51 +298,36 @@ class ClusterState:
         Columns that are added one by one, with the objects, cost a copy of all columns each.
         """
         named = [resource for kind, obj in loaded for resource in resources_of(kind, obj)]
-        self._offer((), named)
+        self.offer((), named)
         try:
             yield
         finally:
-            self._offer(named, ())
+            self.offer(named, ())
 
-    def _offer(self, before: Iterable[str], after: Iterable[str]) -> None:
-        """Somebody names other resources than before."""
+    def offer(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """Follow a node or a queue's limit that names other resources than before."""
         if self._offers.change(before, after):
-            self._fit_columns()
+            self.fit_columns()
 
-    def _fit_columns(self) -> None:
+    def fit_columns(self) -> None:
         """Have a column for each resource that is offered, and one for all others if pods ask for any."""
         known = Dimensions(self._offers.names)
         covered = all(known.cover(pod_class.request) for pod_class in self.classes.classes)
         self.dimensions = known if covered else Dimensions((*self._offers.names, UNKNOWN))
         self.classes.reshape(self.dimensions)
         self.nodes.reshape(self.dimensions)
-        self._recount()
-
-    def _recount(self, node: int | None = None) -> None:
-        """Sum up what pods hold on a node, or on all."""
-        pods = self.pods
-        nodes, states = pods.node[: pods.size], pods.state[: pods.size]
-        rows = np.flatnonzero(_IS_ON_NODE[states] & (nodes >= 0 if node is None else nodes == node))
-        classes = pods.pod_class[rows]
-        which = np.arange(len(self.nodes.records)) if node is None else np.array([node], np.intp)
-        self.nodes.recount(
-            which,
-            nodes[rows].astype(np.intp),
-            self.classes.shown()[1][classes],
-            np.array([self.classes.classes[number].scoring_request for number in classes.tolist()]).reshape(-1, 2),
-            states[rows] == _RELEASING,
-        )
+        self.occupancy.recount()
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
     def _upsert_queue(self, queue: Queue) -> None:
         key = object_key(queue)
         # What a queue is limited in is a dimension, whether a node has it or not.
-        self._offer(self._limits(key), queue.spec.capability or ())
+        self.offer(self._limits(key), queue.spec.capability or ())
         self.queues[key] = queue
 
     def _delete_queue(self, key: str) -> None:
-        self._offer(self._limits(key), ())
+        self.offer(self._limits(key), ())
         self.queues.pop(key, None)
 
     def _limits(self, queue: str) -> Iterable[str]:
@@ -493,15 +386,3 @@ def _entries(table: dict[str, Any]) -> tuple[Callable[[Any], None], Callable[[st
         table.pop(key, None)
 
     return upsert, delete
-
-
-def resources_of(kind: str, obj: Any) -> Iterable[str]:
-    """The resources that a node has or a queue is limited in; none for other kinds."""
-    if kind == "Node":
-        return obj.status.allocatable or ()
-    return (obj.spec.capability or ()) if kind == "Queue" else ()
-
-
-def _allocatable(node: NodeRecord | None) -> Iterable[str]:
-    """The resources that a node has; none when it is not known."""
-    return node.allocatable if node is not None else ()

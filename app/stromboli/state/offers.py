@@ -1,11 +1,13 @@
-"""Which resources have a column: those that somebody offers, however many others pods ask for."""
+"""Which resources have a column: those that nodes have or queues are limited in, whatever else pods ask for."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from stromboli.api.resources import is_scheduled
+from stromboli.state.nodes import NodeRecord
 
 
 class Offers:
@@ -39,3 +41,15 @@ class Offers:
                 del self._named[name]
                 changed = True
         return changed
+
+
+def resources_of(kind: str, obj: Any) -> Iterable[str]:
+    """The resources that a node has or a queue is limited in; none for other kinds."""
+    if kind == "Node":
+        return obj.status.allocatable or ()
+    return (obj.spec.capability or ()) if kind == "Queue" else ()
+
+
+def allocatable_of(node: NodeRecord | None) -> Iterable[str]:
+    """The resources that a node has; none when it is not known."""
+    return node.allocatable if node is not None else ()

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from stromboli.api.crds import HyperNode, PodGroup, Queue
 from stromboli.api.objects import PriorityClass
 from stromboli.api.resources import Matrix
 from stromboli.state.classes import PodClass
 from stromboli.state.columns import Facts
-from stromboli.state.nodes import NodeFacts
+from stromboli.state.nodes import NodeFacts, NodeTable
 from stromboli.state.plain import PlainObjects
 from stromboli.state.pod_facts import PodFacts
-from stromboli.state.pods import IntColumn, PodRecord, StateColumn
+from stromboli.state.pods import IntColumn, PodRecord, PodTable, StateColumn
 from stromboli.state.reads import Reads
 from stromboli.state.refusals import Refusal
 
@@ -29,6 +31,18 @@ class NodeColumns:
     #: cpu and memory as kube-scheduler's scoring counts requests, shape (2, nodes)
     scoring: Matrix
 
+    @classmethod
+    def of(cls, nodes: NodeTable) -> NodeColumns:
+        """Copies of a table's columns."""
+        order = nodes.in_order()
+        return cls(
+            facts=nodes.facts(),
+            allocatable=nodes.allocatable.take(order, axis=1),
+            used=nodes.used.take(order, axis=1),
+            releasing=nodes.releasing.take(order, axis=1),
+            scoring=nodes.scoring.take(order, axis=1),
+        )
+
 
 @dataclass(slots=True)
 class PodColumns:
@@ -39,6 +53,24 @@ class PodColumns:
     node: IntColumn
     job: IntColumn
     pod_class: IntColumn
+
+    @classmethod
+    def of(cls, pods: PodTable, nodes: NodeTable) -> PodColumns:
+        """Copies of a table's columns."""
+        size, order = pods.size, nodes.in_order()
+        node = pods.node[:size].copy()
+        if len(order) != len(nodes.records) or not np.array_equal(order, np.arange(len(order))):
+            # One more, for the -1 of pods without a node.
+            position = np.full(len(nodes.records) + 1, -1, np.int32)
+            position[order] = np.arange(len(order), dtype=np.int32)
+            node = position[node]
+        return cls(
+            records=pods.records.copy(),
+            state=pods.state[:size].copy(),
+            node=node,
+            job=pods.job[:size].copy(),
+            pod_class=pods.pod_class[:size].copy(),
+        )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The page: a process of its own that asks the service over HTTP and shows what it says. It writes nothing."""
+"""The web page: a process of its own that queries the service over HTTP and renders the answers. It writes nothing."""
 
 from stromboli.ui.app import make_ui
 from stromboli.ui.service import Service

@@ -1,4 +1,4 @@
-"""The pages: what each asks the service, and the template that shows it."""
+"""The pages, with the queries that each sends and the template that it renders."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _ROWS = 100
 _MOST_NODES = 10_000
 #: sessions in a timeline
 _SESSIONS = 60
-#: a session that took longer than this, in seconds, is not repeated some dozen times without being asked
+#: remedies are computed on request only if a session takes longer than this, in seconds
 _CHEAP = 0.1
-#: where what takes long is put, which nothing that is escaped can say
+#: placeholder for slow parts of a page, which escaped text cannot contain
 _LATER = "<!--later-->"
 _EXAMPLE = """\
 apiVersion: scheduling.volcano.sh/v1beta1
@@ -58,7 +58,7 @@ spec: {weight: 5}
 
 
 def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = ()) -> FastAPI:
-    """The application. Pages renew themselves every `refresh` seconds; `hosts` are its names besides loopback's."""
+    """The application. Pages reload every `refresh` seconds; `hosts` are its host names besides loopback's."""
     app = FastAPI(title="Stromboli", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Headers)
     folder = Path(__file__).parent
@@ -206,21 +206,21 @@ def make_ui(service: Service, *, refresh: float = 5.0, hosts: Collection[str] = 
 
 
 def _cheap(sessions: Sessions | None) -> bool:
-    """Whether sessions are so short that some more are run unasked; who may not see them has to ask."""
+    """Whether sessions are short enough to compute remedies without a request; unknown counts as no."""
     return sessions is not None and all(each.seconds < _CHEAP for each in sessions.items)
 
 
 async def _change(request: Request) -> str:
-    """What a form brings. Raises HTTPException."""
+    """The fields of a form. Raises HTTPException."""
     try:
         form = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=4, errors="strict")
     except ValueError:
-        raise HTTPException(400, "this is no form") from None
+        raise HTTPException(400, "the request is not a form") from None
     return form.get("change", [""])[0].replace("\r\n", "\n")
 
 
 class _Asking:
-    """The service, asked with the rights of one reader."""
+    """The service, queried with the permissions of one user."""
 
     def __init__(self, service: Service, token: str) -> None:
         self.service = service
@@ -232,7 +232,7 @@ class _Asking:
         return await self.service.get(path, kind, self.token, said)
 
     async def maybe(self, kind: type[T], *path: str, **asked: str | int) -> T | None:
-        """An answer, None for who may not have it."""
+        """An answer, None without permission."""
         try:
             return await self.get(kind, *path, **asked)
         except ServiceError as error:
@@ -242,7 +242,7 @@ class _Asking:
 
 
 class _Pages:
-    """Templates with what all of them need. What goes into them is escaped."""
+    """The templates, with shared functions. Values are escaped."""
 
     def __init__(self, refresh: float) -> None:
         self._templates = Environment(
@@ -273,7 +273,7 @@ class _Pages:
     def explained(
         self, request: Request, asking: _Asking, said: Answer, soon: bool, **shown: Any
     ) -> StreamingResponse | Response:
-        """The page of a job or pod; what would help it follows when it is found, at the place that is kept for it."""
+        """The page of a job or pod; remedies are streamed into their placeholder when they are found."""
         looked_for = bool(said.reason) and soon
         page = self._render("job.html", request, {"said": said, "soon": soon, "later": _LATER, **shown})
         if not looked_for:

@@ -1,4 +1,4 @@
-"""Where the marks of figures are. They are drawn as SVG by the templates, so a page needs no script to show them."""
+"""Geometry of the figures. The templates draw them as SVG, so a page needs no script."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stromboli.explain.board import Amounts, Nodes, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
 from stromboli.ui.words import counted, moment
 
-#: colours that the style sheet has
+#: colours of the style sheet
 COLOURS = 8
-#: how full a node is, in so many steps
+#: steps of a node's utilization
 _STEPS = 5
 
 
@@ -21,29 +21,29 @@ _STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A queue in one resource, in parts of the width in percent; None is not drawn."""
+    """A queue in one resource, in percent of the width; None is not drawn."""
 
     held: float
     requested: float
     deserved: float | None
     guarantee: float | None
     limit: float | None
-    #: the same for those who hear it
+    #: a text alternative for screen readers
     words: str
 
 
 def scale(rows: Iterable[QueueRow], resource: str, total: Amounts) -> float:
-    """What the full width of the bars stands for: the most that matters of any queue, the cluster at most."""
+    """The amount of the full width: the largest relevant amount of any queue, at most the cluster."""
     whole, most = total.get(resource, 0.0), 0.0
     for row in rows:
         told = (row.held, row.requested, row.deserved, row.guarantee, row.limit)
         most = max(most, *(min(amounts.get(resource, 0.0), whole) for amounts in told), row.held.get(resource, 0.0))
-    # A mark at the end of a bar is seen whole.
+    # A mark at the end of a bar must stay visible.
     return 1.01 * (most or whole or 1.0)
 
 
 def bars(rows: Sequence[QueueRow], resource: str, total: Amounts) -> list[Bar]:
-    """The bars of queues in a tree: siblings, which share, are drawn to one scale."""
+    """The bars of queues in a tree; siblings have one scale."""
     siblings: dict[str, list[QueueRow]] = {}
     for row in rows:
         siblings.setdefault(row.parent, []).append(row)
@@ -52,7 +52,7 @@ def bars(rows: Sequence[QueueRow], resource: str, total: Amounts) -> list[Bar]:
 
 
 def bar(row: QueueRow, resource: str, whole: float) -> Bar:
-    """The bar of a queue, `whole` wide."""
+    """The bar of a queue, scaled to `whole`."""
 
     def part(amounts: Amounts) -> float | None:
         value = amounts.get(resource)
@@ -85,10 +85,10 @@ class Square:
 
     x: int
     y: int
-    #: how full it is, from 0 to 4
+    #: utilization, from 0 to 4
     step: int
     cordoned: bool
-    #: pods of the job that the map is about
+    #: pods of the selected job
     of_job: int
     name: str
     title: str
@@ -105,7 +105,7 @@ class Map:
 
 
 def node_map(nodes: Nodes) -> Map:
-    """All nodes as squares in as many rows as look well."""
+    """All nodes as squares, in rows of a pleasant aspect ratio."""
     count = len(nodes.names)
     size = 34 if count <= 40 else 22 if count <= 300 else 14 if count <= 1_500 else 9
     columns = max(1, min(count, 880 // (size + 2)))
@@ -118,7 +118,7 @@ def node_map(nodes: Nodes) -> Map:
         title = f"{name}: {amount(used, nodes.resource)} of {amount(have, nodes.resource)} {nodes.resource}"
         title += f", {counted(pods, 'pod')}"
         title += f", {mine} of this job" if mine else ""
-        title += ", takes no new pods" if at in cordoned else ""
+        title += ", cordoned" if at in cordoned else ""
         y, x = divmod(at, columns)
         step = min(_STEPS - 1, math.ceil(filled * (_STEPS - 1) - 1e-9))
         squares.append(Square(x * (size + 2), y * (size + 2), step, at in cordoned, mine, name, title))
@@ -131,20 +131,20 @@ def node_map(nodes: Nodes) -> Map:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a queue held and deserved over time, as paths."""
+    """Used and deserved amounts of a queue over time, as paths."""
 
     name: str
     colour: int
     held: str
     deserved: str
     requested: str
-    #: the last of each
+    #: the latest value of each
     now: tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A line of the grid with its words."""
+    """A grid line with its label."""
 
     at: float
     text: str
@@ -165,7 +165,7 @@ class Chart:
 
 
 def chart(shares: Shares, *, requested: bool = False) -> Chart:
-    """Shares over time; what holds between two sessions is what the first of them left."""
+    """Shares over time; a sample holds until the next one."""
     frame = Chart()
     if not shares.at:
         return frame
@@ -215,7 +215,7 @@ def chart(shares: Shares, *, requested: bool = False) -> Chart:
 
 
 def _round_step(most: float) -> float:
-    """A round number of which four or so make up an amount; of bytes, too, since these are read in powers of two."""
+    """A round step that divides an amount into about four; for bytes a power of two."""
     if most > 1 << 20:
         return 2.0 ** math.ceil(math.log2(most / 4))
     power = 10.0 ** math.floor(math.log10(most / 4))
@@ -237,7 +237,7 @@ class Slice:
 
 
 def slices(rows: Sequence[SessionRow]) -> tuple[list[str], list[list[Slice]]]:
-    """The parts that sessions have, and those of each session: its snapshot, its actions, and all that is neither."""
+    """The kinds of parts, and the parts of each session: its snapshot, its actions, and the rest."""
     names = list(dict.fromkeys(action for row in rows for action in row.actions))
     parts = ["snapshot", *names, "plugins and the rest"]
     longest = max((row.snapshot + row.seconds for row in rows), default=0.0) or 1.0

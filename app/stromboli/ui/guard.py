@@ -1,4 +1,4 @@
-"""Whose page it is: by which names it may be asked for, with whose rights, and what a browser may do with it."""
+"""Protection of the page: its host names, the permissions of its users, and browser policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stromboli.http_api import bearer, brings_token
 from stromboli.http_origin import on_loopback
 
-#: nothing but our own files, no script in a page, nobody frames it
+#: only our own files, no inline scripts, no framing
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -25,7 +25,7 @@ _HEADERS = (
 
 
 class Headers:
-    """An ASGI application whose answers say what a browser may do with them."""
+    """An ASGI application that adds security headers to responses."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,17 +41,17 @@ class Headers:
 
 
 def token_of(request: Request, hosts: Collection[str], *, own: bool) -> str:
-    """The token that the service is asked with: the reader's own; none, for the page's `own` if it has one.
+    """The token for the service: the user's, or without one the page's `own`, if any.
 
-    The service answers everybody on loopback, and the page is there. So whoever brings no token has to be on loopback
-    himself, or the page has to have an account, which is what those see who reach it. Raises HTTPException.
+    The service trusts loopback, and the page runs there. So a user without a token must be on loopback too, or the page
+    must have an account of its own, whose permissions all its users get. Raises HTTPException.
     """
     near = on_loopback(request)
     if not near and request.url.hostname not in hosts:
-        raise HTTPException(403, f"this page is not asked for as {request.url.hostname}: name it with --host")
+        raise HTTPException(403, f"{request.url.hostname} is not a host name of this page: add it with --host")
     if not brings_token(request) and (near or own):
         return ""
     token = bearer(request)
     if request.url.scheme != "https" and not near:
-        raise HTTPException(403, "tokens are taken by HTTPS only: serve the page with a certificate")
+        raise HTTPException(403, "tokens are accepted over HTTPS only: serve the page with a certificate")
     return token

@@ -1,4 +1,4 @@
-"""Asks the service, with the token of whoever looks at the page."""
+"""Queries to the service, with the token of the page's user."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from stromboli.api.errors import StromboliError
 
 T = TypeVar("T")
 
-#: seconds for an answer: what would help is looked for in some dozen sessions
+#: timeout in seconds: finding remedies takes dozens of sessions
 _PATIENCE = 60.0
-#: the status of a replica that does not lead, or is not ready
+#: status of a replica that does not lead, or is not ready
 _ELSEWHERE = 503
 
 
@@ -33,12 +33,12 @@ class ServiceError(StromboliError):
 
 
 class Service:
-    """The service at an address. Where the name stands for several replicas, the one that leads is found."""
+    """The service at an address. If the name resolves to several replicas, the leader is found."""
 
     def __init__(self, url: str, *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
-        """`token_file` has the token for those who bring none; it is read anew each time, since tokens expire.
+        """`token_file` has the token for users without one; it is read for each request, since tokens expire.
 
-        Raises ValueError for an address that is none, and OSError when the authorities cannot be read.
+        Raises ValueError for an invalid address, and OSError if the CA certificates cannot be read.
         """
         self.url = URL(url)
         if self.url.scheme not in ("http", "https") or not self.url.host:
@@ -50,7 +50,7 @@ class Service:
         self._leader = ""
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -61,7 +61,7 @@ class Service:
         return _read(await self._ask("GET", path, token, asked or {}, None), kind)
 
     async def post(self, path: tuple[str, ...], kind: type[T], token: str, body: bytes) -> T:
-        """The answer to a question that has a body. Raises ServiceError."""
+        """The answer to a request with a body. Raises ServiceError."""
         return _read(await self._ask("POST", path, token, {}, body), kind)
 
     async def _ask(
@@ -71,7 +71,7 @@ class Service:
         told = token or await self._own_token()
         if told:
             headers["Authorization"] = f"Bearer {told}"
-        refusal = ServiceError(f"{self.url}: no address", _ELSEWHERE)
+        refusal = ServiceError(f"{self.url}: does not resolve to an address", _ELSEWHERE)
         parts = "/".join(quote(part, safe="") for part in path)
         for address in await self._addresses():
             url = URL(f"{self.url.with_host(address).origin()}/api/v1/{parts}", encoded=True).with_query(dict(asked))
@@ -89,7 +89,7 @@ class Service:
     async def _send(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE))
-        # The certificate is that of the name, whichever of its addresses is asked.
+        # The certificate must match the name, whichever of its addresses is used.
         name = self.url.host if self._tls is not None else None
         try:
             async with self._session.request(
@@ -110,7 +110,7 @@ class Service:
         return content
 
     async def _addresses(self) -> list[str]:
-        """The addresses that the name stands for, the one that answered last first."""
+        """The addresses of the name, the one that answered last first."""
         assert self.url.host is not None
         try:
             loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ def _read(content: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise ServiceError(f"the service is of another version than this page: {error}", 502) from None
+        raise ServiceError(f"the service has another version than this page: {error}", 502) from None
 
 
 class _Refusal(msgspec.Struct):

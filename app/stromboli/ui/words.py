@@ -1,4 +1,4 @@
-"""How numbers and times are written on the page."""
+"""Formatting of numbers and times on the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-#: of states and phases, how they look
+#: state or phase -> style
 _LOOKS = {
     "good": ("Running", "Open", "Completed", "Succeeded"),
     "busy": ("Binding", "Bound", "Allocated", "Pipelined", "Releasing", "Inqueue", "Closing"),
@@ -15,7 +15,7 @@ _LOOKS = {
 
 
 def seconds(value: float) -> str:
-    """A short time."""
+    """A duration."""
     if value >= 1:
         return f"{value:.3g} s"
     return f"{1000 * value:.3g} ms" if value >= 0.001 else f"{1e6 * value:.0f} µs"
@@ -27,12 +27,12 @@ def moment(at: float) -> str:
 
 
 def stamp(at: float) -> str:
-    """A time for machines."""
+    """A machine-readable time."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def age(since: float, now: float) -> str:
-    """How long ago something was."""
+    """The age of something."""
     if not since:
         return "–"
     passed = max(0.0, now - since)
@@ -40,21 +40,21 @@ def age(since: float, now: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things."""
+    """A number with a noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def look(state: str) -> str:
-    """How a state or phase looks."""
+    """The style of a state or phase."""
     return next((look for look, states in _LOOKS.items() if state in states), "calm")
 
 
 def path(*parts: str) -> str:
-    """A path on the page; a part may be anything."""
+    """A path on the page with escaped parts."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def query(**asked: str | int) -> str:
-    """What is asked for, as the end of an address, without what is empty."""
+    """A query string without empty parameters."""
     said = {key: value for key, value in asked.items() if value not in ("", 0)}
     return f"?{urlencode(said)}" if said else ""

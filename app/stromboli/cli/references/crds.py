@@ -7,13 +7,14 @@ from typing import Any
 
 from stromboli.api.crd_schema import DEFINITIONS, Definition, custom_resource_definition, open_api_schema
 from stromboli.cli.references.tables import code, table
+from stromboli.framework.ignored import QUEUE_FIELDS
 
 _HEADER = """\
 # Custom resources
 
 The fields of the definitions that the chart installs and `stromboli crds` prints, under `spec` and `status`. A cluster
 that has Volcano's keeps those: they have the same fields, and other bounds. Rules are checked by the API server when an
-object is written. Fields that the policy in force does not heed are named by the condition `FieldIgnored`.
+object is written. Fields that the policy in force does not read are named by the condition `FieldIgnored`.
 """
 #: what an amount looks like, instead of its pattern
 _AMOUNT = "quantity"
@@ -39,6 +40,9 @@ def _kind(definition: Definition) -> Iterator[str]:
     if rules:
         yield "Rules across fields:\n"
         yield table(("field", "rule"), rules)
+    if names["kind"] == "Queue":
+        yield "What has to be in the policy for a field to have an effect, one of:\n"
+        yield table(("field", "read by"), [(code(f"spec.{field.name}"), field.readers) for field in QUEUE_FIELDS])
 
 
 def _fields(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

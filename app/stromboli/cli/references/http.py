@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from stromboli.board.history import History
-from stromboli.board.routes import board_routes
 from stromboli.cli.references.tables import code, table
+from stromboli.dashboard.history import History
+from stromboli.dashboard.routes import dashboard_routes
 from stromboli.extender import Standing
-from stromboli.http import make_app
+from stromboli.http import Probes, make_app
 from stromboli.http_api import api_routes
 from stromboli.http_schema import ANSWERS
 
@@ -45,8 +45,8 @@ class _Nobody:
 
 def markdown() -> str:
     """The page."""
-    routes = [api_routes(_Nobody(), None), board_routes(_Nobody(), None, "")]
-    app = make_app(Standing(lambda: None), CollectorRegistry(), list, more=routes)
+    routes = [api_routes(_Nobody(), None), dashboard_routes(_Nobody(), None, "")]
+    app = make_app(Standing(lambda: None), CollectorRegistry(), Probes(), more=routes)
     document = app.openapi()
     return "\n".join([_HEADER, *_routes(document), "## Answers\n", *_answers(document["components"]["schemas"])])
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from stromboli.api import quantity
 from stromboli.api.resources import PODS, Vector, listed
+from stromboli.eviction.diagnosis import RECLAIMING
 from stromboli.explain.places import amounts
-from stromboli.explain.preemption import RECLAIMING
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue
 from stromboli.framework.job import lineage

@@ -1,1 +1,1 @@
-"""Dynamic resource allocation: which devices of a node a pod's resource claims get, and how many a queue may hold."""
+"""Dynamic resource allocation: the devices that satisfy pods' resource claims, and the device quotas of queues."""

@@ -1,4 +1,4 @@
-"""What is written into a claim whose devices were picked: its `status.allocation`, as kube-scheduler writes it."""
+"""The `status.allocation` of a claim whose devices were picked, as kube-scheduler writes it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stromboli.kube.dra.objects import DeviceClaim, DeviceObjects, ResourceClaim
 from stromboli.kube.dra.pools import Offer
 
 Plain: TypeAlias = dict[str, Any]
-#: parts of devices are told apart by numbers of this space, so that the same decision gives the same ones
+#: namespace of the share IDs of devices with multiple allocations: equal decisions get equal IDs
 _SHARES = UUID("5fb4ab1c-1d0f-4c57-9d0a-3a1ac1f3d5ee")
 
 
 def allocation_of(
     claim: ResourceClaim, taken: Sequence[Taken], devices: Devices, objects: DeviceObjects, node: str
 ) -> Plain:
-    """The allocation of a claim for which some devices were picked on a node, in order of its requests."""
+    """The allocation of a claim, given the devices picked for it on a node, in order of its requests."""
     chosen = {each.choice.name: each.choice.device_class for each in taken}
     results = [
         _result(each, devices.offers[each.device], f"{claim.metadata.uid or claim.key}/{n}")
@@ -35,12 +35,12 @@ def allocation_of(
 
 
 def reaching(taken: Sequence[Taken], devices: Devices, node: str) -> NodeSelector | None:
-    """The nodes that reach all of some devices that were picked together on a node; None for all."""
+    """The nodes that can access all devices that were picked together on a node; None for all nodes."""
     offers = [devices.offers[each.device] for each in taken]
     if any(offer.node or offer.binds_to_node for offer in offers):
         named = Requirement("metadata.name", "In", [node])
         return NodeSelector([NodeSelectorTerm(match_fields=[named])])
-    # A slice or device has one term.
+    # A slice or device has a single term.
     terms = [offer.selector.node_selector_terms for offer in offers if offer.selector is not None]
     first = [term[0] for term in terms if term]
     expressions = _distinct(each for term in first for each in term.match_expressions or ())
@@ -51,7 +51,7 @@ def reaching(taken: Sequence[Taken], devices: Devices, node: str) -> NodeSelecto
 
 
 def _result(taken: Taken, offer: Offer, share: str) -> Plain:
-    """`share` tells what is given from all other parts of a device."""
+    """`share` identifies this share of the device among its other shares."""
     out = {
         "request": taken.choice.name,
         "driver": offer.id.driver,
@@ -78,7 +78,7 @@ def _of_classes(chosen: dict[str, str], objects: DeviceObjects) -> Iterator[Plai
 
 
 def _of_claim(claim: DeviceClaim, chosen: set[str]) -> Iterator[Plain]:
-    """Those of the claim itself, where they are for what was chosen."""
+    """The parameters of the claim, for the requests that were allocated."""
     for config in claim.config or ():
         named = config.get("requests")
         if not named:

@@ -1,4 +1,4 @@
-"""How much of a device's capacity a request consumes: what it asks for, raised to what the device's policy allows."""
+"""Consumable capacity: how much of a device's capacity a request consumes, under the device's request policy."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A quantity, and how it is written."""
+    """A quantity with its spelling."""
 
     value: Fraction
     text: str
 
     @property
     def consumed(self) -> int:
-        """In thousandths, rounded up."""
+        """The amount in thousandths, rounded up."""
         return ceil(self.value * _UNIT)
 
     @property
     def limit(self) -> int:
-        """In thousandths, rounded down."""
+        """The amount in thousandths, rounded down."""
         return int(self.value * _UNIT // 1)
 
 
@@ -41,23 +41,23 @@ def amount(written: str | int | float) -> Amount:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """The amounts of a capacity that can be consumed."""
+    """The request policy of a capacity."""
 
     default: Amount | None = None
-    #: in rising order
+    #: ascending
     values: tuple[Amount, ...] = ()
     least: Amount | None = None
     most: Amount | None = None
     step: Amount | None = None
 
     def raised(self, asked: Amount) -> Amount:
-        """The next amount that can be consumed; what is asked for where there is none, or anything goes."""
+        """The next valid amount; the request itself if there is none or all amounts are valid."""
         if self.least is not None:
             return self._in_range(asked, self.least)
         return next((value for value in self.values if asked.value <= value.value), asked)
 
     def allows(self, consumed: Amount) -> bool:
-        """Whether so much can be consumed."""
+        """Whether an amount is valid."""
         if self.default is not None and consumed.value == self.default.value:
             return True
         if self.least is None:
@@ -78,7 +78,7 @@ def _steps(amount: Amount, least: Amount, step: Amount) -> Fraction:
 
 
 def _written(value: Fraction) -> str:
-    """A number with the largest binary suffix that leaves it whole, or in thousandths."""
+    """A number with the largest binary suffix that keeps it whole, or in thousandths."""
     if value.denominator != 1:
         return f"{ceil(value * _UNIT)}m"
     whole, power = int(value), 0
@@ -88,12 +88,12 @@ def _written(value: Fraction) -> str:
 
 
 class Capacities:
-    """The capacities of devices that have the same, by the names that the slice gives them."""
+    """The capacities of devices with equal ones, by the names in the slice."""
 
     __slots__ = ("amounts", "policies")
 
     def __init__(self, written: Mapping[str, Capacity]) -> None:
-        """What is no quantity is left out."""
+        """Invalid quantities are ignored."""
         self.amounts: dict[str, Amount] = {}
         self.policies: dict[str, Policy] = {}
         for name, each in written.items():
@@ -104,7 +104,7 @@ class Capacities:
                 self.amounts.pop(name, None)
 
     def consumed(self, requested: Mapping[str, Amount]) -> dict[str, Amount] | None:
-        """What a request takes of an unused device, by capacity; None when it asks for what there is not."""
+        """What a request consumes of an unused device, by capacity; None if the device cannot satisfy it."""
         if not requested.keys() <= self.amounts.keys():
             return None
         out = {}

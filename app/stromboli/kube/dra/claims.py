@@ -9,7 +9,7 @@ claim whose devices were picked but are not yet in its status belongs to that on
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,38 +18,30 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.api import keys
 from stromboli.api.decisions import ClaimUse
-from stromboli.api.objects import NodeSelector, PodResourceClaim
+from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.plugin import Anywhere, Filters, Passing
 from stromboli.framework.view import View
 from stromboli.kube.dra.allocation import allocation_of, reaching
-from stromboli.kube.dra.allocator import (
-    Demand,
-    Purse,
-    SearchError,
-    SelectorError,
-    Taken,
-    Wish,
-    allocate,
-    wishes,
-)
-from stromboli.kube.dra.extended import SpecialClaim, backing, has_plugin, special_claim
-from stromboli.kube.dra.holdings import claim_keys, claim_name, holdings_of
+from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
+from stromboli.kube.dra.extended import SpecialClaim
+from stromboli.kube.dra.holdings import claim_keys, holdings_of
 from stromboli.kube.dra.inventory import devices_of, inventory
-from stromboli.kube.dra.objects import ClaimError, DeviceObjects, ResourceClaim
+from stromboli.kube.dra.objects import ClaimError, ResourceClaim
+from stromboli.kube.dra.pod_claims import ClaimsOfPods
 from stromboli.kube.dra.readiness import failure, is_ready, unusable, waits
+from stromboli.kube.dra.requests import ClaimRequest, SelectorError, claim_requests
 from stromboli.kube.dra.reservation import MOST_PODS
+from stromboli.kube.dra.special_claims import ExtendedResources
 from stromboli.kube.node_affinity import selected_nodes
-from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 
 #: causes: which claim is to blame, -1 for none of them alone, and why
 _PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
-_TOO_LONG = (-1, "finding devices for the claims takes too many tries")
-_TOO_COSTLY = "the selectors of the namespace's claims cost too much together"
-_CROWDED = "node(s) had too little room for all pods that share a resource claim"
+_TOO_LONG = (-1, "the search for devices exceeds its limit")
+_TOO_COSTLY = "the selectors of the namespace's claims exceed their cost limit"
+_CROWDED = "node(s) had insufficient resources for all pods that share a resource claim"
 #: causes that are told apart
 _MOST_CAUSES = 16
 #: devices that may be tried for claims that ask alike, on all nodes together
@@ -62,43 +54,11 @@ _TRY_COST, _FREE_TRIES = 5, 1_000
 _MOST_DEMANDS = 32
 
 
-class ClaimsOfPods:
-    """Finds the claims that pods name."""
-
-    def __init__(self, plain: Mapping[str, PlainObjects]) -> None:
-        self.plain = plain.get("ResourceClaim", NO_OBJECTS)
-        self.objects = DeviceObjects(plain)
-
-    def of(self, pod: PodRecord) -> list[ResourceClaim]:
-        """The claims of a pod, each once. Raises ClaimError when one is missing."""
-        found: dict[str, ResourceClaim] = {}
-        for named in pod.pod_class.spec.resource_claims or ():
-            name = claim_name(pod, named)
-            if name == "":
-                continue
-            claim = self._find(pod, named)
-            if claim is None:
-                raise ClaimError(_missing(named, name))
-            found[claim.key] = claim
-        return list(found.values())
-
-    def existing(self, pod: PodRecord) -> list[ResourceClaim]:
-        """The same without those that are missing."""
-        found = (self._find(pod, named) for named in pod.pod_class.spec.resource_claims or ())
-        return list({claim.key: claim for claim in found if claim is not None}.values())
-
-    def _find(self, pod: PodRecord, named: PodResourceClaim) -> ResourceClaim | None:
-        name = claim_name(pod, named)
-        claim = self.objects.claim_of(keys.key(pod.namespace, name)) if name else None
-        # One of that name that was made for another pod is not this pod's.
-        return claim if claim is None or named.resource_claim_name or claim.made_for(pod.uid) else None
-
-
 @dataclass(slots=True)
 class _Answers:
     """Where claims that ask alike can be satisfied."""
 
-    wishes: list[Wish]
+    claim_requests: list[ClaimRequest]
     #: index into `causes` of each node, shape (nodes,)
     of_node: npt.NDArray[np.int16]
     #: how much of the log of changes is in it
@@ -206,7 +166,7 @@ class _Book:
         #: those that were looked for last
         self._demands: dict[bytes, Demand] = {}
         #: by namespace
-        self._purses: dict[str, Purse] = {}
+        self._purses: dict[str, StepBudget] = {}
         rows = holdings.placed(view.snapshot)
         for pod, node in zip(view.records(rows), view.pods.node[rows].tolist(), strict=True):
             self._take(pod, node, self._claims.existing(pod))
@@ -261,7 +221,7 @@ class _Book:
         waiting, taken = self._waiting(claims), None
         # Else the pod was put there by somebody who knows better.
         with suppress(ClaimError, SelectorError, SearchError):
-            taken = self._search(self._demand(waiting, _key(waiting)), node, Purse(_TRIES))
+            taken = self._search(self._demand(waiting, _key(waiting)), node, StepBudget(_TRIES))
         for number, claim in enumerate(waiting):
             of_claim = None if taken is None else [each for each in taken if each.choice.claim == number]
             self._given[claim.key] = _Given(of_claim, node)
@@ -325,7 +285,7 @@ class _Book:
             self._users[claim.key].union(consumer.uid for consumer in reserved) if reserved else self._users[claim.key]
         )
         if len(users) >= MOST_PODS and pod.uid not in users:
-            raise ClaimError(f'resourceclaim "{name}" is in use by as many pods as can share it')
+            raise ClaimError(f'resourceclaim "{name}" has the maximum number of consumers')
         if waits(claim):
             problem = failure(claim) if is_ready(claim) else unusable(claim, self._view.time())
             if problem is not None:
@@ -354,27 +314,27 @@ class _Book:
 
     def _answers_for(self, claims: Sequence[ResourceClaim]) -> _Answers:
         key = _key(claims)
-        purse = self._purses.setdefault(claims[0].metadata.namespace or "default", Purse(_MOST_COST))
+        budget = self._purses.setdefault(claims[0].metadata.namespace or "default", StepBudget(_MOST_COST))
         answers = self._answers.get(key)
         if answers is None:
-            wanted = wishes(claims, self._claims.objects)
-            for choice in (choice for wish in wanted for choice in wish.choices):
-                if purse.left < 0 or not purse.spend(choice.selected(self._devices).cost):
+            wanted = claim_requests(claims, self._claims.objects)
+            for choice in (choice for request in wanted for choice in request.choices):
+                if budget.left < 0 or not budget.spend(choice.selected(self._devices).cost):
                     raise ClaimError(_TOO_COSTLY)
             nowhere = np.full(len(self._facts), int(bool(wanted)), np.int16)
             answers = self._answers[key] = _Answers(wanted, nowhere, len(self._log))
-            self._ask(answers, key, self._inventory.nodes, purse)
+            self._ask(answers, key, self._inventory.nodes, budget)
         changed = set(self._log[answers.seen :])
         answers.seen = len(self._log)
         if changed:
             few = np.array(sorted(row for row in changed if row is not None), np.intp)
-            self._ask(answers, key, self._inventory.nodes if None in changed else few, purse)
+            self._ask(answers, key, self._inventory.nodes if None in changed else few, budget)
         return answers
 
-    def _ask(self, answers: _Answers, key: bytes, nodes: Rows, purse: Purse) -> None:
-        demand, tries = self._demand_for(answers.wishes, key), Purse(_TRIES)
+    def _ask(self, answers: _Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
+        demand, tries = self._demand_for(answers.claim_requests, key), StepBudget(_TRIES)
         for alike in demand.alike(nodes, self._inventory, self._in_use, self._balance):
-            if answers.hopeless or purse.left < 0:
+            if answers.hopeless or budget.left < 0:
                 answers.set(alike, _TOO_LONG)
                 continue
             try:
@@ -387,12 +347,12 @@ class _Book:
             else:
                 answers.set(alike, _TOO_FEW if taken is None else _PASSED)
         # What claims usually take costs nothing.
-        purse.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
+        budget.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 
     def _demand(self, claims: Sequence[ResourceClaim], key: bytes) -> Demand:
-        return self._demands.get(key) or self._demand_for(wishes(claims, self._claims.objects), key)
+        return self._demands.get(key) or self._demand_for(claim_requests(claims, self._claims.objects), key)
 
-    def _demand_for(self, wanted: list[Wish], key: bytes) -> Demand:
+    def _demand_for(self, wanted: list[ClaimRequest], key: bytes) -> Demand:
         demand = self._demands.get(key)
         if demand is None:
             demand = self._demands[key] = Demand(wanted, self._devices)
@@ -400,7 +360,7 @@ class _Book:
                 del self._demands[next(iter(self._demands))]
         return demand
 
-    def _search(self, demand: Demand, node: int, tries: Purse) -> list[Taken] | None:
+    def _search(self, demand: Demand, node: int, tries: StepBudget) -> list[Taken] | None:
         return allocate(demand, self._inventory.on(node), self._in_use, self._balance, tries)
 
     def _change(self, taken: Sequence[Taken], node: int, *, in_use: bool) -> None:
@@ -421,55 +381,7 @@ class _Book:
             self._log.append(node)
 
 
-class ExtendedResources:
-    """What pods get by a claim that is made for them, and on which nodes."""
-
-    def __init__(self, view: View) -> None:
-        self._facts = view.nodes.facts
-        self._claimed = view.snapshot.claimed
-        self._classes = backing(view.snapshot) if self._claimed else {}
-        self._has_plugin = {resource: has_plugin(self._facts, resource) for resource in sorted(self._claimed)}
-        #: by resources that are asked for: nodes, and which of them these have no plugin for
-        self._splits: dict[tuple[str, ...], list[tuple[Mask, tuple[str, ...]]]] = {}
-        #: by pod and resources
-        self._made: dict[tuple[str, tuple[str, ...]], SpecialClaim] = {}
-
-    def asked(self, pod: PodRecord) -> tuple[str, ...]:
-        """Those that a pod asks for."""
-        return tuple(sorted(self._claimed.intersection(pod.pod_class.request))) if self._claimed else ()
-
-    def split(self, pod: PodRecord) -> list[tuple[Mask, tuple[str, ...]]]:
-        """Nodes where a pod needs devices, and for which resources."""
-        asked = self.asked(pod)
-        if asked not in self._splits:
-            self._splits[asked] = list(self._nodes(asked))
-        return self._splits[asked]
-
-    def on_node(self, pod: PodRecord, node: int) -> tuple[str, ...]:
-        """The resources for which a pod needs devices on a node."""
-        return tuple(resource for resource in self.asked(pod) if not self._has_plugin[resource][node])
-
-    def claim(self, pod: PodRecord, resources: tuple[str, ...], claims: Container[str]) -> SpecialClaim:
-        """The claim of a pod for some of them; `claims` are the keys that others have."""
-        key = pod.uid, resources
-        if key not in self._made:
-            self._made[key] = special_claim(pod, resources, self._classes, claims)
-        return self._made[key]
-
-    def _nodes(self, asked: tuple[str, ...]) -> Iterator[tuple[Mask, tuple[str, ...]]]:
-        lacks = [~self._has_plugin[resource] for resource in asked]
-        numbers = sum((lack.astype(np.int64) << bit for bit, lack in enumerate(lacks)), np.zeros(len(self._facts), int))
-        for number in np.unique(numbers[numbers > 0]).tolist():
-            yield numbers == number, tuple(each for bit, each in enumerate(asked) if number >> bit & 1)
-
-
 def _key(claims: Sequence[ResourceClaim]) -> bytes:
     """What claims that ask alike agree in."""
     wanted = (claim.spec.devices for claim in claims)
     return msgspec.msgpack.encode([(devices.requests, devices.constraints) for devices in wanted])
-
-
-def _missing(named: PodResourceClaim, name: str | None) -> str:
-    if name is not None:
-        return f'resourceclaim "{name}" not found'
-    return f'the resourceclaim for "{named.name}" is not made from its template yet'

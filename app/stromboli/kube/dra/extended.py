@@ -1,8 +1,8 @@
-"""Extended resources that a DeviceClass stands behind: a pod asks for amounts, and gets devices by a claim of its own.
+"""Extended resources backed by a DeviceClass: a pod requests amounts, and gets devices through a claim of its own.
 
-A node that has some of such a resource from a device plugin gives that. On every other node the pod needs devices of
-the class, which a special claim is made for when the pod gets its node: one request for each container and resource, as
-kube-scheduler makes it, owned by the pod.
+A node with a device plugin for such a resource provides it as before. On other nodes the pod needs devices of the
+class, through a special claim that is created when the pod is placed: one request per container and resource, owned by
+the pod, as kube-scheduler creates it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from stromboli.api import keys, objects, quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.pod_state import ON_NODE_STATES, PodState
 from stromboli.api.resources import UNKNOWN, Mask, Matrix, Vector, amounts
-from stromboli.kube.dra.allocator import class_choice
 from stromboli.kube.dra.holdings import holdings_of
 from stromboli.kube.dra.inventory import Devices, devices_of, inventory
 from stromboli.kube.dra.objects import SPECIAL, ClaimError, DeviceClass, DeviceObjects, ResourceClaim
+from stromboli.kube.dra.requests import class_choice
 from stromboli.kube.dra.selection import NO
 from stromboli.kube.dra.stock import Balance
 from stromboli.state.nodes import NodeFacts, NodeRecord
@@ -36,14 +36,14 @@ Plain: TypeAlias = dict[str, Any]
 #: device class by extended resource
 Backing: TypeAlias = Mapping[str, str]
 
-#: names the resource of each class that names none itself
+#: prefix of the implicit resource name of a class
 PREFIX = "deviceclass.resource.kubernetes.io/"
-#: what a generated name ends in: no vowels, and nothing that looks like another letter
+#: alphabet of generated suffixes: no vowels, and no characters that are easily confused
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX, _LONGEST = 5, 63
-#: a device without capacity that is given in parts has room for so many
+#: number of shares of a device with multiple allocations and without capacity
 _MANY = 2**20
-#: the unit of amounts
+#: unit of amounts
 _MILLI = np.float64(1000)
 
 
@@ -53,7 +53,7 @@ class _Backing(NamedTuple):
 
 
 def backing(snapshot: Snapshot) -> Backing:
-    """The class behind each extended resource; of several that name the same one the newest."""
+    """The class behind each extended resource; the newest of several."""
     plain = snapshot.objects.get("DeviceClass", NO_OBJECTS)
     known = cast("_Backing | None", snapshot.derived.get(_Backing))
     if known is None or known.plain is not plain:
@@ -76,7 +76,7 @@ def _classes(plain: PlainObjects) -> Backing:
 
 
 def has_plugin(facts: NodeFacts, resource: str) -> Mask:
-    """The nodes that have some of a resource from a device plugin, shape (nodes,)."""
+    """The nodes with a device plugin for a resource, shape (nodes,)."""
 
     def of_node(record: NodeRecord) -> bool | None:
         return any(amounts({resource: record.allocatable.get(resource, 0)}).values()) or None
@@ -90,17 +90,17 @@ def has_plugin(facts: NodeFacts, resource: str) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class SpecialClaim:
-    """The claim of a pod for its extended resources on some nodes."""
+    """The claim for the extended resources of a pod on some nodes."""
 
     claim: ResourceClaim
-    #: as it is to be created
+    #: the manifest to create
     manifest: Plain
-    #: which request each container has its devices from, for `status.extendedResourceClaimStatus` of the pod
+    #: the request of each container's devices, for `status.extendedResourceClaimStatus` of the pod
     mappings: Sequence[Plain]
 
 
 def special_claim(pod: PodRecord, resources: Sequence[str], classes: Backing, taken: Container[str]) -> SpecialClaim:
-    """The claim of a pod for some resources; its key is none of those that are `taken`."""
+    """The claim of a pod for some resources; its key is none of the `taken` ones."""
     requests, mappings = _requests(pod.pod_class.spec, resources, classes)
     base = _base(pod)
     names = (base[: _LONGEST - _SUFFIX] + _letters(f"{pod.uid}/{number}") for number in count())
@@ -119,7 +119,7 @@ def special_claim(pod: PodRecord, resources: Sequence[str], classes: Backing, ta
 
 
 def special_prefix(pod: PodRecord) -> str:
-    """What the keys of all claims begin with that are made for a pod's extended resources."""
+    """The key prefix of all special claims of a pod."""
     return keys.key(pod.namespace, _base(pod)[: _LONGEST - _SUFFIX])
 
 
@@ -134,7 +134,7 @@ def _letters(seed: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Devices that a container asks for."""
+    """Devices that a container requests."""
 
     index: int
     container: str
@@ -143,7 +143,7 @@ class _Need:
 
 
 def _requests(spec: objects.PodSpec, resources: Sequence[str], classes: Backing) -> tuple[list[Plain], list[Plain]]:
-    """The requests of a special claim, in order of name, and which container has devices of which request."""
+    """The requests of a special claim, by name, and the request that each container uses."""
     requests, mappings = list[Plain](), list[Plain]()
     for resource in resources:
         lasting, passing = _needs(spec, resource)
@@ -157,7 +157,7 @@ def _requests(spec: objects.PodSpec, resources: Sequence[str], classes: Backing)
 
 
 def _needs(spec: objects.PodSpec, resource: str) -> tuple[list[_Need], list[_Need]]:
-    """What containers and sidecars ask for, and what init containers do that end before others start."""
+    """The requests of containers and sidecars, and those of init containers that terminate before others start."""
     first = spec.init_containers or ()
     lasting, passing = list[_Need](), list[_Need]()
     for index, container in enumerate((*first, *(spec.containers or ()))):
@@ -171,7 +171,7 @@ def _needs(spec: objects.PodSpec, resource: str) -> tuple[list[_Need], list[_Nee
 
 
 def _count(written: str | int | float) -> int:
-    """A number of devices; 0 for what is none."""
+    """A number of devices; 0 if it is invalid."""
     try:
         value = quantity.parse(written)
     except InvalidQuantityError:
@@ -180,9 +180,9 @@ def _count(written: str | int | float) -> int:
 
 
 def _shared(lasting: Sequence[_Need], passing: Sequence[_Need]) -> tuple[list[_Need], list[tuple[str, str]]]:
-    """What init containers need beyond the devices of those that start later, and whose devices each of them has.
+    """The devices that init containers need beyond those of later containers, and whose devices each of them uses.
 
-    They run one after the other, so the largest need is enough for all.
+    They run one after the other, so the largest need suffices for all.
     """
     extra, uses = list[_Need](), list[tuple[str, str]]()
     for need in passing:
@@ -204,9 +204,9 @@ def _shared(lasting: Sequence[_Need], passing: Sequence[_Need]) -> tuple[list[_N
 
 
 def with_device_resources(snapshot: Snapshot) -> Snapshot:
-    """The snapshot in which nodes have as much of an extended resource as there are devices of its class for them.
+    """The snapshot in which nodes have as much of an extended resource as devices of its class.
 
-    Pods that ask for it count as for any other resource; which devices they get is decided by their special claims.
+    Pods that request it are counted as for any other resource; their special claims decide which devices they get.
     """
     classes = backing(snapshot)
     resources = _resources(snapshot, classes) if classes else ()
@@ -215,7 +215,7 @@ def with_device_resources(snapshot: Snapshot) -> Snapshot:
     facts, objects_of, devices = snapshot.nodes.facts, DeviceObjects(snapshot.objects), devices_of(snapshot)
     known, holdings = inventory(devices, facts, snapshot), holdings_of(snapshot, objects_of)
     in_use, balance = holdings.held(devices), holdings.balance(devices)
-    #: what nodes without a plugin have in all, and what of it is free, shape (nodes,)
+    #: total and free amounts of nodes without a device plugin, shape (nodes,)
     offered: dict[str, tuple[Vector, Vector]] = {}
     for resource in resources:
         try:
@@ -240,7 +240,7 @@ def with_device_resources(snapshot: Snapshot) -> Snapshot:
 
 
 def _resources(snapshot: Snapshot, classes: Backing) -> list[str]:
-    """The resources with a class that any pod asks for, in order of name."""
+    """The resources with a class that any pod requests, by name."""
     found = {name for at, name in enumerate(snapshot.dimensions) if name in classes and snapshot.requests[:, at].any()}
     if UNKNOWN in snapshot.dimensions:
         found.update(name for _, name in _unknown(snapshot) if name in classes)
@@ -248,7 +248,7 @@ def _resources(snapshot: Snapshot, classes: Backing) -> list[str]:
 
 
 def _unknown(snapshot: Snapshot) -> Iterator[tuple[int, str]]:
-    """The classes of pods and the names of what they ask for that has no column."""
+    """The pod classes, and the names of requested resources without a column."""
     for number in np.flatnonzero(snapshot.requests[:, snapshot.dimensions.index(UNKNOWN)]).tolist():
         for name in snapshot.classes[number].request:
             if name not in snapshot.dimensions:
@@ -288,7 +288,7 @@ def _wider(matrix: Matrix, more: int) -> Matrix:
 
 
 def _room(devices: Devices, balance: Balance, among: Mask) -> npt.NDArray[np.int64]:
-    """How many pods each of some devices has room for that ask for one, shape (devices + 1,)."""
+    """The number of pods with a request of one that each device has room for, shape (devices + 1,)."""
     room = among.astype(np.int64)
     for row in np.flatnonzero(among & (devices.stock.pool >= 0)).tolist():
         if devices.stock.is_shared(row):

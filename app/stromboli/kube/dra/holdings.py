@@ -1,4 +1,4 @@
-"""What claims hold, kept from session to session: only claims that changed are read anew."""
+"""The devices that claims hold, kept from session to session: only changed claims are read again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stromboli.state.plain import NO_OBJECTS, PlainObjects
 from stromboli.state.pods import PodRecord
 from stromboli.state.snapshot import Snapshot
 
-#: a device, and what is consumed of its capacities
+#: a device, and the consumption of its capacities
 Share: TypeAlias = tuple[DeviceId, Mapping[str, Amount]]
 
 
@@ -33,23 +33,23 @@ class Holdings:
     def __init__(
         self, plain: PlainObjects, changed: Sequence[str], objects: DeviceObjects, before: Holdings | None
     ) -> None:
-        """Those with the keys in `changed` are read, all others are as they were before."""
+        """Claims with keys in `changed` are read; others are taken over from before."""
         self.plain = plain
-        #: by key: the devices of each claim that has any
+        #: by key: the devices of each allocated claim
         self._devices: dict[str, tuple[DeviceId, ...]] = before._devices.copy() if before else {}
         self._holders: Counter[DeviceId] = before._holders.copy() if before else Counter()
-        #: by key: the parts of devices that may be allocated several times, and what each consumes
+        #: by key: the shares of devices with multiple allocations, and their consumption
         self._shares: dict[str, tuple[Share, ...]] = before._shares.copy() if before else {}
-        #: by key: those without devices
+        #: keys of claims without devices
         self._waiting: dict[str, None] = before._waiting.copy() if before else {}
-        #: the claims that were made for the extended resources of pods: the key by the pod's uid, and the other way
+        #: special claims: key by the pod's uid, and the reverse
         self.special: dict[str, str] = before.special.copy() if before else {}
         self._owners: dict[str, str] = before._owners.copy() if before else {}
-        #: devices that claims took or gave back since somebody asked
+        #: devices that were allocated or released since the last query
         self._touched: set[DeviceId] = before._touched.copy() if before else set()
-        #: the devices that were asked about last, and which of them are held
+        #: the devices of the last query, and whether each is held
         self._mask: tuple[object, Mask] = before._mask if before else (None, np.zeros(1, np.bool_))
-        #: what was drawn then
+        #: the counters drawn at that time
         self._balance: Balance | None = before._balance if before and not changed else None
         for key in changed:
             self._forget(key)
@@ -85,7 +85,7 @@ class Holdings:
         self._touched.update(held)
 
     def held(self, devices: Devices) -> Mask:
-        """Which devices are held, shape (devices + 1,)."""
+        """Whether each device is held, shape (devices + 1,)."""
         version, mask = self._mask
         if version is devices.version and not self._touched:
             return mask
@@ -104,7 +104,7 @@ class Holdings:
         return mask
 
     def balance(self, devices: Devices) -> Balance:
-        """What is drawn by the devices that are held, and by parts of others. It is not to be changed."""
+        """What held devices and shares draw on; it must not be changed."""
         stock = devices.stock
         if self._balance is None or self._balance.stock is not stock:
             self._balance = Balance(stock)
@@ -118,7 +118,7 @@ class Holdings:
         return self._balance
 
     def placed(self, snapshot: Snapshot) -> Rows:
-        """The rows of pods on nodes with claims that have no devices."""
+        """The rows of bound pods with claims that have no devices."""
         column = snapshot.pod_facts.column("resource claims", _named)
         users = column.index(_Users).of
         numbers = [number for key in self._waiting for number in users.get(key, ())]
@@ -144,7 +144,7 @@ class _Users:
         self._count = 0
 
     def extend(self, values: Sequence[tuple[str, ...]]) -> None:
-        """More values."""
+        """Add values."""
         for number, value in enumerate(values, self._count):
             for key in value:
                 self.of.setdefault(key, []).append(number)
@@ -152,12 +152,12 @@ class _Users:
 
 
 def claim_name(pod: PodRecord, named: PodResourceClaim) -> str | None:
-    """What the claim is called that a pod names; empty where it needs none, None while none was made for it."""
+    """The name of a pod's claim; empty if none is needed, None if none has been created."""
     return named.resource_claim_name or pod.claim_names.get(named.name)
 
 
 def claim_keys(pod: PodRecord) -> tuple[str, ...]:
-    """The keys of the claims that a pod names."""
+    """The keys of a pod's claims."""
     named = pod.pod_class.spec.resource_claims or ()
     return tuple(keys.key(pod.namespace, name) for each in named if (name := claim_name(pod, each)))
 
@@ -167,7 +167,7 @@ def _named(pod: PodRecord) -> tuple[str, ...] | None:
 
 
 def holdings_of(snapshot: Snapshot, objects: DeviceObjects) -> Holdings:
-    """What the claims of a snapshot hold."""
+    """The holdings of a snapshot's claims."""
     before = cast("Holdings | None", snapshot.derived.get(Holdings))
     plain = snapshot.objects.get("ResourceClaim", NO_OBJECTS)
     changed = plain.changed_since(before.plain if before is not None else NO_OBJECTS)

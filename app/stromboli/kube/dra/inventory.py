@@ -1,7 +1,7 @@
 """The devices of a cluster as rows, and what selectors read of them as columns of numbers.
 
-Slices seldom change, so what was made of them is kept from session to session. Selectors and searches work on distinct
-devices: those that agree in what is asked about count as one.
+Slices seldom change, so derived columns are kept from session to session. Selectors and searches run on distinct
+devices: devices with equal relevant properties count as one.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from stromboli.state.snapshot import Snapshot
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 
-#: groupings and answers that are kept, and columns that go on when devices change
+#: limits on cached groupings and results, and on columns that are updated when devices change
 _KEPT, _COLUMNS = 256, 64
-#: numbers beyond this are made smaller before others are joined to them
+#: larger numbers are compacted before they are joined with others
 _LARGEST = 2**40
-#: numbers are sorted to be numbered anew when there could be more than so many times as many
+#: numbers are compacted by sorting if their range is this many times larger than their count
 _MOST_GAPS = 8
-#: a row that is no more
+#: a removed row
 _GONE = -1
-#: devices that are new are few when there are so many times as many
+#: an update is incremental while the new devices are at most this fraction
 _FEW_NEW = 16
-#: so many numbers may have gaps
+#: gaps in numbers that are tolerated
 _FEW = 2**10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Rows with equal numbers are alike."""
+    """A grouping of rows: equal numbers mean the same group."""
 
     #: shape (rows,), less than count
     of: Rows
     count: int
 
     def first(self, rows: Rows) -> Rows:
-        """Of some rows the first of each group that they are in, in order of the groups."""
-        # the copy takes less time than going backwards twice
+        """The first of some rows in each group, in order of the groups."""
+        # the copy takes less time than iterating backwards twice
         found, backwards = np.full(self.count, -1), np.ascontiguousarray(rows[::-1])
         found[self.of.take(backwards)] = backwards
         return found[found >= 0]
 
 
 def joined(columns: Iterable[Groups], size: int) -> Groups:
-    """Rows that are alike in all columns; some numbers may have no row."""
+    """The common refinement of several groupings; some numbers may be unused."""
     out, count = np.zeros(size, np.int64), 1
     for column in columns:
-        # The last time that it takes no sorting, or before they are too large.
+        # Compact at the last step that needs no sorting, or before numbers get too large.
         if count <= _MOST_GAPS * size < count * column.count or count > _LARGEST:
             out, count = _renumbered(out, count)
         out = column.of if count == 1 else out * column.count + column.of
@@ -72,7 +72,7 @@ def joined(columns: Iterable[Groups], size: int) -> Groups:
 
 
 def _renumbered(numbers: Rows, count: int) -> tuple[Rows, int]:
-    """The same without gaps, in the same order."""
+    """The grouping without gaps in numbers, in the same order."""
     if count > _MOST_GAPS * len(numbers):
         used, out = np.unique(numbers, return_inverse=True)
         return out, len(used)
@@ -84,7 +84,7 @@ def _renumbered(numbers: Rows, count: int) -> tuple[Rows, int]:
 
 
 def numbered(values: Iterable[Hashable]) -> Groups:
-    """Rows with equal values are alike."""
+    """The grouping of rows by equal values."""
     numbers: dict[Hashable, int] = {}
     of = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
     return Groups(of, max(1, len(numbers)))
@@ -94,25 +94,25 @@ class Devices:
     """All devices of some pools, in order. The last row stands for no device."""
 
     def __init__(self, pools: Pools, before: Devices | None = None) -> None:
-        """What was read of devices `before` is taken over for the pools that are still the same."""
+        """Columns of `before` are taken over for unchanged pools."""
         self.pools = pools
         of_pool, order = pools.offers, pools.order
         sizes = np.fromiter(map(len, map(of_pool.__getitem__, order)), np.intp, len(order))
         self.offers: list[Offer] = list(chain.from_iterable(map(of_pool.__getitem__, order)))
         same = before is not None and before.pools.order is order
-        #: the place of each pool, and its first row
+        #: the position of each pool, and its first row
         self._places: dict[Pool, int] = (
             before._places if before is not None and same else dict(zip(order, range(len(order)), strict=True))
         )
         self._begins: Rows = np.cumsum(sizes) - sizes
-        #: stands for this version, and for the one that it was made from
+        #: identities of this version, and of the version that it was made from
         self.version = object()
         self.before = before.version if before is not None else None
-        #: the row of each device in that one, -1 when it is another, shape (devices,)
+        #: the row of each device in the earlier version, -1 for a new one, shape (devices,)
         self.origin: Rows = np.full(len(self.offers), -1)
         self._columns: dict[Hashable, tuple[Callable[[Offer], Any], Column[Any]]] = {}
         self._kept: dict[Hashable, Any] = {}
-        #: the paths to attributes and capacities that any device has, or had
+        #: paths to attributes and capacities that any device has or had
         self._paths: frozenset[Path] = frozenset()
         if before is not None:
             was = before._begins.copy() if same else before._where(order)
@@ -131,14 +131,14 @@ class Devices:
 
     @cached_property
     def stock(self) -> Stock:
-        """What devices draw on besides themselves."""
+        """The shared counters and capacities that devices draw on."""
         pools = self.pools.stocks
         begins = sorted((int(self._begins[self._places[pool]]), pool) for pool in pools)
         return Stock([(begin, pools[pool]) for begin, pool in begins], len(self))
 
     @cached_property
     def late(self) -> Mask:
-        """The devices of pools that are asked last, shape (devices,)."""
+        """The devices of pools that are tried last, shape (devices,)."""
         out: Mask = np.zeros(len(self), np.bool_)
         for pool in self.pools.late:
             begin = self._begins[self._places[pool]]
@@ -147,22 +147,22 @@ class Devices:
 
     @cached_property
     def new(self) -> Rows:
-        """The rows of the devices that were not there before."""
+        """The rows of devices that are not in the earlier version."""
         return np.flatnonzero(self.origin < 0)
 
     def row(self, device: DeviceId) -> int:
-        """The row of a device, -1 for one that nobody offers."""
+        """The row of a device, -1 if it is not offered."""
         pool = Pool(device.driver, device.pool)
         offers = self.pools.offers.get(pool, ())
         index = next((at for at, offer in enumerate(offers) if offer.id.device == device.device), None)
         return -1 if index is None else int(self._begins[self._places[pool]]) + index
 
     def _where(self, pools: list[Pool]) -> Rows:
-        """The first row of each of some pools, -1 for those that are not there."""
+        """The first row of each of some pools, -1 for absent pools."""
         return np.append(self._begins, -1)[[self._places.get(pool, -1) for pool in pools]]
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What was made of the devices, made once while it is asked for now and then."""
+        """A value derived from the devices, cached while it is in regular use."""
         found: T | None = self._kept.pop(key, None)
         if found is None:
             found = make()
@@ -172,11 +172,11 @@ class Devices:
         return found
 
     def column(self, key: Hashable, read: Callable[[Offer], Hashable]) -> Groups:
-        """Devices of which the same is read; `key` says what that is. The row of no device is like those with None."""
+        """The grouping of devices by what `read` returns; `key` identifies it. The row of no device has None."""
         return self.kept(("column", key), lambda: self._grouped(self.values(key, read)))
 
     def values(self, key: Hashable, read: Callable[[Offer], H | None]) -> Column[H]:
-        """What is read of each device."""
+        """The value of each device."""
         known = self._columns.pop(key, None)
         found = known[1] if known else Column.read(self.offers, read, None, np.full(len(self), -1))
         self._columns[key] = read, found
@@ -190,7 +190,7 @@ class Devices:
         return Groups(of, len(column.values) + 1)
 
     def where(self, key: Hashable, read: Callable[[Offer], H], holds: Callable[[H], bool]) -> Mask:
-        """Devices of which something holds that depends on what is read, shape (devices + 1,)."""
+        """Whether a predicate holds of what `read` returns for each device, shape (devices + 1,)."""
         groups = self.column(key, read)
         answers: Mask = np.zeros(groups.count, np.bool_)
         for row in self.kept(("first", key), lambda: groups.first(np.arange(len(self))).tolist()):
@@ -200,7 +200,7 @@ class Devices:
         return mask
 
     def alike(self, paths: Iterable[Path]) -> Groups:
-        """Devices that agree in what some paths lead to."""
+        """The grouping of devices by their values at some paths."""
         varying = tuple(sorted(path for path in paths if len(path) != 3 or path in self._paths))
         return self.kept(("alike", varying), lambda: joined(map(self._values, varying), len(self) + 1))
 
@@ -220,7 +220,7 @@ class Devices:
 
 
 def devices_of(snapshot: Snapshot) -> Devices:
-    """The devices of a snapshot, those from before while their slices and the rules about their taints are the same."""
+    """The devices of a snapshot; the earlier ones while slices and taint rules are unchanged."""
     slices, rules = (snapshot.objects.get(kind, NO_OBJECTS) for kind in ("ResourceSlice", "DeviceTaintRule"))
     known = cast("Devices | None", snapshot.derived.get(Devices))
     before = known.pools if known else None
@@ -232,7 +232,7 @@ def devices_of(snapshot: Snapshot) -> Devices:
 
 
 def inventory(devices: Devices, facts: NodeFacts, snapshot: Snapshot) -> Inventory:
-    """Which nodes of a snapshot reach which devices, kept until one of them changes."""
+    """Which nodes of a snapshot can access which devices, kept until one of them changes."""
     known = cast("Inventory | None", snapshot.derived.get(Inventory))
     if known is None or known.devices is not devices or known.facts is not facts:
         known = snapshot.derived[Inventory] = Inventory(devices, facts, known)
@@ -240,34 +240,34 @@ def inventory(devices: Devices, facts: NodeFacts, snapshot: Snapshot) -> Invento
 
 
 class Inventory:
-    """See `inventory`."""
+    """The devices of nodes; `inventory` makes or reuses one for a snapshot."""
 
     def __init__(self, devices: Devices, facts: NodeFacts, before: Inventory | None = None) -> None:
         self.devices = devices
         self.facts = facts
         self._alone = devices.values("node", lambda offer: offer.node or None)
         self._shared_rows = np.flatnonzero(self._alone.numbers < 0)
-        #: the devices of each node alone, filled up with the row for none, shape (nodes, most)
+        #: the devices of each node alone, padded with the row of no device, shape (nodes, most)
         self.local: Rows = self._local_after(before) if before is not None else self._local()
-        #: which of the shared devices each node reaches, shape (shared, nodes)
+        #: whether each node can access each shared device, shape (shared, nodes)
         self._reached: npt.NDArray[np.bool_] = self._reaching()
 
     def on(self, node: int) -> Rows:
         """The devices that pods on a node can use, in order; those of the node alone come first.
 
-        Those of pools with devices that are waited for come last.
+        Devices of pools with binding conditions come last.
         """
         local = self.local[node]
         rows = np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]])
         return rows[np.argsort(self.devices.late[rows], kind="stable")] if self.devices.pools.late else rows
 
     def totals(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The sum over the devices that each node reaches, of shape (devices + 1,) with none of the last."""
+        """The sum over the devices that each node can access, of values with shape (devices + 1,), the last 0."""
         local: npt.NDArray[np.int64] = amounts[self.local].sum(axis=1)
         return local + amounts[self._shared_rows] @ self._reached
 
     def is_shared(self, device: int) -> bool:
-        """Whether several nodes reach a device."""
+        """Whether several nodes can access a device."""
         return device in self._shared_rows
 
     @cached_property
@@ -278,17 +278,17 @@ class Inventory:
 
     @cached_property
     def reach(self) -> Groups:
-        """Nodes that reach the same shared devices."""
+        """The grouping of nodes by the shared devices that they can access."""
         packed = np.ascontiguousarray(np.packbits(self._reached, axis=0).T)
         return numbered(map(bytes, packed)) if len(self._shared_rows) else Groups(np.zeros(len(self.facts), int), 1)
 
     @cached_property
     def reaching_shared(self) -> Mask:
-        """The nodes that reach shared devices, shape (nodes,)."""
+        """The nodes that can access shared devices, shape (nodes,)."""
         return np.asarray(self._reached.any(axis=0), np.bool_)
 
     def _local_after(self, before: Inventory) -> Rows:
-        """The same as `_local` with what was known of nodes whose devices are still the same."""
+        """The devices of each node alone, updated from an earlier version where they have changed."""
         mine, its, devices = self._alone, before._alone, self.devices
         if before.facts.index is not self.facts.index:
             return self._local()
@@ -324,7 +324,7 @@ class Inventory:
         of_row = of_row[rows]
         counts = np.bincount(of_row, minlength=size)
         out = np.full((size, int(counts.max(initial=0))), len(self.devices))
-        # Small numbers are sorted in a tenth of the time.
+        # Sorting small integers takes a tenth of the time.
         order = np.argsort(of_row.astype(np.uint16) if size < 2**16 else of_row, kind="stable")
         begins = np.cumsum(counts) - counts
         out[of_row[order], np.arange(len(rows)) - np.repeat(begins, counts)] = rows[order]

@@ -1,4 +1,4 @@
-"""Resource claims, slices and device classes, read from the session's plain objects when they are first asked for."""
+"""Resource claims, slices and device classes, decoded from plain objects on first use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.objects import Metadata, NodeSelector, Record, ResourceList, Taint, Toleration
 from stromboli.state.plain import NO_OBJECTS, PlainObjects
 
-#: the annotation of claims that are made for pods that ask for extended resources
+#: the annotation of claims for the extended resources of pods
 SPECIAL = "resource.kubernetes.io/extended-resource-claim"
 
 
 class ClaimError(StromboliError):
-    """Why a claim can be satisfied nowhere."""
+    """Why a claim cannot be satisfied anywhere."""
 
 
 # -- claims ----------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ class DeviceToleration(Toleration, frozen=True, omit_defaults=True):
 
 
 class DeviceRequest(Record, frozen=True):
-    """What one request asks for; the name is set for alternatives of `firstAvailable` only."""
+    """A device request; subrequests of `firstAvailable` have a name."""
 
     device_class_name: str = ""
     name: str = ""
@@ -54,24 +54,24 @@ class DeviceRequest(Record, frozen=True):
 
     @property
     def all_devices(self) -> bool:
-        """Whether it wants whatever matches."""
+        """Whether it asks for all matching devices."""
         return self.allocation_mode == "All"
 
     @property
     def exact_count(self) -> int:
-        """How many devices it wants otherwise."""
+        """The number of devices it asks for otherwise."""
         return self.count or 1
 
 
 class Request(DeviceRequest, frozen=True):
-    """In v1beta1 it says itself what exactly it asks for."""
+    """In v1beta1 the fields of `exactly` are in the request itself."""
 
     exactly: DeviceRequest | None = None
     first_available: list[DeviceRequest] | None = None
 
     @property
     def asked(self) -> DeviceRequest | None:
-        """What exactly it asks for; None when it has alternatives."""
+        """The fields of `exactly`; None for a request with alternatives."""
         return self.exactly or (self if self.device_class_name else None)
 
 
@@ -84,7 +84,7 @@ class Constraint(Record, frozen=True):
 class DeviceClaim(Record, frozen=True):
     requests: list[Request] | None = None
     constraints: list[Constraint] | None = None
-    #: parameters for drivers, which nobody reads here
+    #: parameters for drivers, which the scheduler passes on unread
     config: list[dict[str, Any]] | None = None
 
 
@@ -98,7 +98,7 @@ class AllocatedDevice(Record, frozen=True):
     device: str
     request: str = ""
     admin_access: bool | None = None
-    #: set where the claim holds a part of a device that may be allocated several times
+    #: set if the claim holds a share of a device with multiple allocations
     share_id: str | None = field(default=None, name="shareID")
     consumed_capacity: ResourceList | None = None
     binding_conditions: list[str] | None = None
@@ -123,7 +123,7 @@ class DeviceCondition(Record, frozen=True):
 
 
 class DeviceStatus(Record, frozen=True):
-    """What a driver says of an allocated device."""
+    """A driver's conditions of an allocated device."""
 
     driver: str = ""
     pool: str = ""
@@ -154,25 +154,25 @@ class ResourceClaim(Record, frozen=True):
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
     def made_for(self, pod_uid: str) -> bool:
-        """Whether it was made from a template for a pod."""
+        """Whether it was created from a template for a pod."""
         return pod_uid == self.owner
 
     @property
     def owner(self) -> str:
-        """The uid of the object that controls it, such as the pod that it was made for; empty for none."""
+        """The uid of its controller, such as the pod that it was created for; empty for none."""
         owners = self.metadata.owner_references or ()
         return next((owner.uid for owner in owners if owner.controller), "")
 
     @property
     def is_special(self) -> bool:
-        """Whether it was made for the extended resources of a pod, which is its owner."""
+        """Whether it is a special claim, for the extended resources of the pod that owns it."""
         return (self.metadata.annotations or {}).get(SPECIAL) == "true"
 
 
 class DeviceClassSpec(Record, frozen=True):
     selectors: list[DeviceSelector] | None = None
     config: list[dict[str, Any]] | None = None
-    #: the extended resource that pods may ask for instead of a claim
+    #: extended resource that pods may request instead of a claim
     extended_resource_name: str | None = None
 
 
@@ -200,7 +200,7 @@ class CapacityRange(Record, frozen=True):
 
 
 class RequestPolicy(Record, frozen=True):
-    """Which parts of a capacity can be consumed."""
+    """The valid requests of a capacity."""
 
     default: str | readers.Integer | float | None = None
     valid_values: list[str | readers.Integer | float] | None = None
@@ -217,7 +217,7 @@ class Counter(Record, frozen=True):
 
 
 class CounterSet(Record, frozen=True):
-    """Counters that the devices of a pool draw on together."""
+    """Counters that devices of a pool share."""
 
     name: str
     counters: dict[str, Counter] | None = None
@@ -243,14 +243,14 @@ class DeviceBody(Record, frozen=True):
 
 
 class Device(DeviceBody, frozen=True, kw_only=True):
-    """In v1beta1 what it is lies a level deeper."""
+    """In v1beta1 the fields are one level deeper."""
 
     name: str
     basic: DeviceBody | None = None
 
     @property
     def body(self) -> DeviceBody:
-        """What it is."""
+        """The fields of the device."""
         return self.basic or self
 
 
@@ -277,7 +277,7 @@ class ResourceSlice(Record, frozen=True):
 
 
 class TaintedDevices(Record, frozen=True):
-    """Which devices a rule is about; what it leaves out is not compared."""
+    """Which devices a rule applies to; absent fields match everything."""
 
     driver: str | None = None
     pool: str | None = None
@@ -296,23 +296,23 @@ class DeviceTaintRule(Record, frozen=True):
 
 R = TypeVar("R", bound=Record)
 
-#: objects of which it is kept what was read; whoever needs another reads it again
+#: number of decoded objects that are kept; others are decoded on each use
 _MOST_READ = 10_000
 
 
 class DeviceObjects:
-    """The objects of one session; what cannot be read is left out."""
+    """The objects of one session, without those that cannot be decoded."""
 
     def __init__(self, plain: Mapping[str, PlainObjects]) -> None:
         self._plain = plain
         self._read: dict[tuple[str, str], Record | None] = {}
 
     def claim_of(self, key: str) -> ResourceClaim | None:
-        """A claim by its key, None when there is none."""
+        """A claim by key, None if it does not exist."""
         return self._get(ResourceClaim, key)
 
     def device_class(self, name: str) -> DeviceClass | None:
-        """A class, None when there is none of that name."""
+        """A device class, None if it does not exist."""
         return self._get(DeviceClass, name)
 
     def _get(self, kind: type[R], key: str) -> R | None:

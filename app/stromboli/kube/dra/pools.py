@@ -1,4 +1,4 @@
-"""The devices that pools offer, kept from session to session: only pools of which a slice changed are read anew."""
+"""The devices that pools offer, kept from session to session: only pools with a changed slice are read again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stromboli.state.plain import NO_OBJECTS, PlainObjects
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-#: different capacities, and names of attributes, that are kept
+#: limits on cached capacities and attribute names
 _KEPT = 1_000
 
 #: domains and names
@@ -31,14 +31,14 @@ Names: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Pool(NamedTuple):
-    """What tells a pool from all others."""
+    """Identifies a pool."""
 
     driver: str
     name: str
 
 
 class DeviceId(NamedTuple):
-    """What tells a device from all others."""
+    """Identifies a device."""
 
     driver: str
     pool: str
@@ -46,42 +46,42 @@ class DeviceId(NamedTuple):
 
 
 def device_id(driver: str, pool: str, device: str) -> DeviceId:
-    """The same texts are the same objects: claims name what slices name."""
+    """Interns texts, since claims repeat the names in slices."""
     return DeviceId(intern(driver), intern(pool), intern(device))
 
 
 class Binding(NamedTuple):
-    """What is waited for between the allocation of a device and the binding of its pod."""
+    """The binding conditions of a device."""
 
     #: conditions that must be true
     conditions: tuple[str, ...]
-    #: those of which none may be
+    #: conditions that must not be true
     failures: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """One device."""
+    """A device of a pool."""
 
     id: DeviceId
-    #: domain and name of each attribute, which many devices share, and its value
+    #: domain and name of each attribute, shared by many devices, and its value
     names: Names
     values: tuple[Any, ...]
     capacity: Domains
-    #: the same by the names that the slice gives them, one object for devices that have the same
+    #: capacities by the names in the slice, one object for all devices with equal ones
     capacities: Capacities
-    #: whether it may be allocated several times
+    #: whether multiple allocations are allowed
     multiple: bool
     taints: tuple[Taint, ...]
-    #: the node that has it; empty when several reach it
+    #: the only node that can access it; empty if several can
     node: str
-    #: which nodes reach it then; None for all
+    #: the nodes that can access it then; None for all
     selector: NodeSelector | None
-    #: what it draws on while it is allocated
+    #: what it draws on while allocated
     counters: Counters
-    #: what the driver has to say of it before its pod is bound; None when there is nothing to wait for
+    #: its binding conditions, None without any
     binding: Binding | None
-    #: whether it is for the node alone of the pod that it was allocated for, wherever else it could have been used
+    #: whether it is bound to the node of the pod that it was allocated for
     binds_to_node: bool
 
     @property
@@ -95,7 +95,7 @@ class Offer:
 
     @property
     def device(self) -> dict[str, Any]:
-        """What selectors read of it."""
+        """The properties that selectors read."""
         return {
             "driver": self.id.driver,
             "allowMultipleAllocations": self.multiple,
@@ -104,46 +104,46 @@ class Offer:
         }
 
     def value(self, of: Domains, name: str) -> Any:
-        """An attribute or a capacity by its name, which has the driver's domain when it names none; None without it."""
+        """An attribute or capacity by name, in the driver's domain by default; None if it does not exist."""
         domain, bare = _name(self.id.driver, name)
         return of[domain].get(bare)
 
 
 class _Slice(NamedTuple):
-    """What of a slice decides whether its pool is complete."""
+    """The fields of a slice that decide whether its pool is complete."""
 
     pool: Pool
     generation: int
-    #: slices that the pool has in that generation
+    #: number of slices of the pool in that generation
     of: int
 
 
 class Pools:
-    """The pools of one snapshot that are complete and consistent.
+    """The complete and consistent pools of one snapshot.
 
-    A pool that names a device twice, or counters that it has not, offers nothing.
+    A pool that repeats a device or refers to an unknown counter offers nothing.
     """
 
     def __init__(self, plain: PlainObjects, rules: TaintRules, before: Pools | None = None) -> None:
-        """`plain` are the slices; those that are as they were `before` are not read."""
+        """`plain` are the slices; those that are unchanged since `before` are not read again."""
         self.plain = plain
-        #: taints beside those in slices
+        #: taints from DeviceTaintRules
         self.rules = rules
         #: by name of the slice
         self._slices: dict[str, _Slice] = before._slices.copy() if before else {}
-        #: of each pool the names of all slices that can be read
+        #: by pool, the names of all readable slices
         self._names: dict[Pool, frozenset[str]] = before._names.copy() if before else {}
-        #: the devices of each pool that has any, in order of the slices and their lists
+        #: by pool with devices, its devices in order of slices and lists
         self.offers: dict[Pool, tuple[Offer, ...]] = before.offers.copy() if before else {}
         #: the name of the first slice of each of these
         self._first: dict[Pool, str] = before._first.copy() if before else {}
-        #: pools of which devices draw on counters or are given in parts
+        #: pools with devices that draw on counters or allow multiple allocations
         self.stocks: dict[Pool, PoolStock] = before.stocks.copy() if before else {}
-        #: pools with devices that are waited for: they are asked last
+        #: pools with binding conditions, which are tried last
         self.late: set[Pool] = before.late.copy() if before else set()
-        #: capacities by what is written: many devices have the same
+        #: capacities by spelling, since many devices have equal ones
         self._capacities: dict[bytes, tuple[Domains, Capacities]] = before._capacities if before else {}
-        #: names of attributes by what is written
+        #: names of attributes by spelling
         self._attributes: dict[tuple[str, ...], Names] = before._attributes if before else {}
         gone, come = defaultdict[Pool, list[str]](list), defaultdict[Pool, list[str]](list)
         for name in plain.changed_since(before.plain if before else NO_OBJECTS):
@@ -158,11 +158,11 @@ class Pools:
             self._names[pool] = self._names.get(pool, frozenset()).difference(gone[pool]).union(come[pool])
         for rule in rules.changed:
             changed |= dict.fromkeys(pool for pool in self._names if concerns(rule, *pool))
-        #: pools of which a slice, or a rule about their taints, is another one than before
+        #: pools with a slice or taint rule that has changed
         self.changed: list[Pool] = [*changed]
         for pool in self.changed:
             self._offer(pool)
-        #: the pools with devices, by the names of their first slices; the same list while they are the same
+        #: the pools with devices, by the names of their first slices; the same list object while unchanged
         self.order: list[Pool] = (
             before.order
             if before and all(self._first.get(pool) == before._first.get(pool) for pool in self.changed)
@@ -170,7 +170,7 @@ class Pools:
         )
 
     def _read(self, name: str) -> _Slice | None:
-        """What is known of a slice, None when it is gone or cannot be read."""
+        """The decoded slice, None if it was deleted or cannot be read."""
         try:
             spec = self.plain.read(name, ResourceSlice).spec if name in self.plain else None
         except msgspec.ValidationError:
@@ -182,7 +182,7 @@ class Pools:
         )
 
     def _offer(self, pool: Pool) -> None:
-        """Set what a pool offers: of all its slices those of the newest generation, if there are as many as it has."""
+        """Compute the offer of a pool: its slices of the newest generation, if they are complete."""
         for known in (self.offers, self._first, self.stocks):
             known.pop(pool, None)
         self.late.discard(pool)
@@ -241,7 +241,7 @@ class Pools:
 
 
 def _kept(known: dict[K, T], key: K, make: Callable[[], T]) -> T:
-    """What is known by a key; what is made for it from now on, where nothing is."""
+    """The value of a key, created if absent."""
     found = known.get(key)
     if found is None:
         if len(known) >= _KEPT:
@@ -265,7 +265,7 @@ def _stock(specs: Iterable[SliceSpec], offers: Sequence[Offer]) -> PoolStock | N
 
 
 def _counters(body: DeviceBody) -> Counters:
-    """What a device consumes. Raises InvalidQuantityError."""
+    """The consumption of a device. Raises InvalidQuantityError."""
     return tuple(
         (intern(each.counter_set), intern(name), amount(counter.value).consumed)
         for each in body.consumes_counters or ()
@@ -291,7 +291,7 @@ def _amounts(driver: str, body: DeviceBody) -> Domains:
 
 
 def _name(driver: str, name: str) -> tuple[str, str]:
-    """Domain and name, which has the driver's domain when it names none."""
+    """Domain and name; the driver's domain by default."""
     domain, _, bare = name.rpartition("/")
     return intern(domain or driver), intern(bare)
 

@@ -1,8 +1,8 @@
-"""How much of the devices of each class a queue may hold.
+"""Device quotas of queues.
 
-A queue's capability names `deviceclass/CLASS: N`, a number of devices, and `DIMENSION.deviceclass/CLASS: Q`, an amount
-of a capacity that claims take of them. A class that is not named is not limited, nor is the number of devices when it
-is 0. Requests for all devices and those with alternatives do not count: what they will be is not known.
+A queue's capability has `deviceclass/CLASS: N`, a number of devices, and `DIMENSION.deviceclass/CLASS: Q`, an amount of
+a capacity that claims consume. A class that is not listed is unlimited, and so is the number of devices if it is 0.
+Requests for all devices and requests with alternatives do not count, since their number is unknown.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 from stromboli.api import quantity
 from stromboli.api.errors import InvalidQuantityError
 from stromboli.api.resources import ResourceAmounts, in_bytes
-from stromboli.kube.dra.claims import ClaimsOfPods
 from stromboli.kube.dra.objects import DeviceRequest, ResourceClaim
+from stromboli.kube.dra.pod_claims import ClaimsOfPods
 from stromboli.state.plain import PlainObjects
 from stromboli.state.pods import PodRecord
 
@@ -33,7 +33,7 @@ class Amount:
     capacity: dict[str, Fraction] = field(default_factory=dict)
 
     def add(self, other: Amount, sign: int = 1) -> None:
-        """Add another amount, or with sign -1 take it off."""
+        """Add another amount, or subtract it with sign -1."""
         self.count += sign * other.count
         for dimension, value in other.capacity.items():
             self.capacity[dimension] = self.capacity.get(dimension, Fraction(0)) + sign * value
@@ -42,21 +42,21 @@ class Amount:
 _Number: TypeAlias = int | Fraction
 #: by device class
 Amounts = dict[str, Amount]
-#: what each claim of a pod asks for, by the claim's key
+#: the request of each claim of a pod, by the claim's key
 ByClaim = Mapping[str, Amounts]
 
 
 class ClaimedDevices:
-    """What the claims of pods ask for, looked up once for each claim of a session."""
+    """The requests of pods' claims, looked up once per claim and session."""
 
     def __init__(self, plain: Mapping[str, PlainObjects], *, capacity: bool) -> None:
-        """`capacity` says whether amounts of capacity count besides the devices."""
+        """`capacity` says whether consumed capacity counts besides devices."""
         self._claims = ClaimsOfPods(plain)
         self._capacity = capacity
         self._known: dict[str, Amounts] = {}
 
     def of(self, pod: PodRecord) -> ByClaim:
-        """What a pod's claims ask for; those that do not exist ask for nothing."""
+        """The requests of a pod's claims; missing claims request nothing."""
         out = {}
         for claim in self._claims.existing(pod):
             if claim.key not in self._known:
@@ -66,9 +66,9 @@ class ClaimedDevices:
         return out
 
     def least(self, pods: Sequence[PodRecord], min_member: int, by_role: Mapping[str, int]) -> Amounts:
-        """What a job asks for at least: that of as many of its pods, in order of name, as it needs to start.
+        """The minimum request of a job: that of the first pods by name that it needs to start.
 
-        With a minimum by role it is that of each role's first pod, as many times.
+        With a minimum by role, the request of each role's first pod times the minimum.
         """
         with_claims = sorted((pod for pod in pods if self.of(pod)), key=lambda pod: (pod.namespace, pod.name, pod.uid))
         if not by_role:
@@ -102,20 +102,20 @@ class ClaimedDevices:
 
 
 def _capacity(asked: DeviceRequest) -> dict[str, Fraction]:
-    """What every device must have of each capacity. Raises InvalidQuantityError."""
+    """The required capacity of each device. Raises InvalidQuantityError."""
     requests = (asked.capacity.requests if asked.capacity else None) or {}
     return {name: quantity.parse(value) for name, value in requests.items()}
 
 
 class Shortage(NamedTuple):
-    """What a queue has no room in, and the numbers that were compared."""
+    """The quota that would be exceeded, and the compared numbers."""
 
     resource: str
     detail: str
 
 
 class DeviceQuota:
-    """The account of one queue. A claim that several of its pods share counts once."""
+    """The usage of one queue. A claim that several of its pods share counts once."""
 
     def __init__(self, capability: ResourceAmounts | None) -> None:
         self._limits: Amounts = {}
@@ -131,33 +131,33 @@ class DeviceQuota:
         self._users: defaultdict[str, int] = defaultdict(int)
 
     def __bool__(self) -> bool:
-        """Whether it limits anything."""
+        """Whether the queue has device quotas."""
         return bool(self._limits)
 
     def over(self, wanted: ByClaim) -> Shortage | None:
-        """What there is too little of for the claims of a pod, those aside that other pods of the queue use already."""
+        """The quota that the claims of a pod would exceed, beyond claims that pods of the queue use already."""
         return self._over(total(amounts for claim, amounts in wanted.items() if not self._users[claim]), {})
 
     def over_admission(self, wanted: Amounts) -> Shortage | None:
-        """The same for a whole job, after those that were admitted in this session."""
+        """The quota that a whole job would exceed, after the jobs admitted in this session."""
         return self._over(wanted, self._admitted)
 
     def add(self, wanted: ByClaim) -> None:
-        """A pod with these claims got a place."""
+        """A pod with these claims was placed."""
         for claim, amounts in wanted.items():
             if not self._users[claim]:
                 _add(self._held, amounts)
             self._users[claim] += 1
 
     def remove(self, wanted: ByClaim) -> None:
-        """A pod with these claims lost its place."""
+        """A pod with these claims lost its node."""
         for claim, amounts in wanted.items():
             self._users[claim] -= 1
             if not self._users[claim]:
                 _add(self._held, amounts, -1)
 
     def admit(self, wanted: Amounts) -> None:
-        """A job that will ask for this was admitted."""
+        """A job with this request was admitted."""
         _add(self._admitted, wanted)
 
     def _over(self, wanted: Amounts, admitted: Amounts) -> Shortage | None:
@@ -171,7 +171,7 @@ class DeviceQuota:
             if limit.count > 0 and after.count > limit.count:
                 return _exceeded("", device_class, limit.count, after.count - asked.count, asked.count)
             for dimension, more in asked.capacity.items():
-                # A dimension that is not named beside others of its class is a limit of nothing.
+                # A dimension that is not listed beside others of its class has a limit of zero.
                 most, then = limit.capacity.get(dimension, Fraction(0)), after.capacity[dimension]
                 if then > most:
                     return _exceeded(dimension, device_class, most, then - more, more)
@@ -195,7 +195,7 @@ def _add(to: Amounts, amounts: Amounts, sign: int = 1) -> None:
 
 
 def _exceeded(dimension: str, device_class: str, limit: _Number, held: _Number, asked: _Number) -> Shortage:
-    """Of a dimension of the devices of a class, or of these."""
+    """The name of a quota: of a dimension of a class's devices, or of the devices."""
     name = f"{dimension}.{_CLASS}{device_class}".lstrip(".")
     words = (quantity.in_words(float(each), binary=in_bytes(dimension)) for each in (held, limit, asked))
-    return Shortage(name, "{}: holds {}, may have {}, {} more asked".format(name, *words))
+    return Shortage(name, "{}: uses {}, limit {}, {} more requested".format(name, *words))

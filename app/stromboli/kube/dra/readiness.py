@@ -1,4 +1,4 @@
-"""Devices that are made ready after their allocation: what of an allocated claim its pod waits for."""
+"""Binding conditions: what a pod waits for after its devices were allocated."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from stromboli.api.readers import seconds
 from stromboli.kube.dra.objects import AllocatedDevice, DeviceCondition, ResourceClaim
 
-#: seconds until what is not ready by then is given up, as kube-scheduler does by default
+#: timeout in seconds, kube-scheduler's default
 TIMEOUT = 600.0
 
 
 def failure(claim: ResourceClaim) -> str | None:
-    """Why a device of a claim will not get ready, None while nothing says so."""
+    """Why a device of a claim will not become ready, None while no condition says so."""
     for device in _awaited(claim):
         for condition in _conditions(claim, device):
             if condition.status == "True" and condition.type in (device.binding_failure_conditions or ()):
                 said = ", ".join(filter(None, (condition.reason, condition.message)))
-                return f"device {device.pool}/{device.device} failed to get ready: {condition.type}" + (
+                return f"device {device.pool}/{device.device} failed to become ready: {condition.type}" + (
                     f" ({said})" if said else ""
                 )
     return None
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Whether all conditions of all devices hold that a pod has to wait for."""
+    """Whether all binding conditions of all devices are true."""
     for device in _awaited(claim):
         held = {condition.type for condition in _conditions(claim, device) if condition.status == "True"}
         if not held.issuperset(device.binding_conditions or ()):
@@ -33,23 +33,23 @@ def is_ready(claim: ResourceClaim) -> bool:
 
 
 def expires(claim: ResourceClaim) -> float | None:
-    """When a claim is given up that is not ready by then, in seconds since the epoch; None when nobody knows."""
+    """When the binding conditions of an unready claim time out, in seconds since the epoch; None if unknown."""
     allocation = claim.status.allocation
     since = seconds(allocation.allocation_timestamp or "") if allocation is not None else None
     return None if since is None else since + TIMEOUT
 
 
 def unusable(claim: ResourceClaim, now: float) -> str | None:
-    """Why nobody can use an allocated claim as it is, None when somebody can."""
+    """Why an allocated claim cannot be used as it is, None if it can."""
     failed = failure(claim)
     if failed is not None or is_ready(claim):
         return failed
     deadline = expires(claim)
-    return None if deadline is None or now < deadline else "its devices did not get ready in time"
+    return None if deadline is None or now < deadline else "its devices did not become ready in time"
 
 
 def waits(claim: ResourceClaim) -> bool:
-    """Whether a claim has devices that are waited for, ready or not."""
+    """Whether any device of a claim has binding conditions, true or not."""
     return next(_awaited(claim), None) is not None
 
 

@@ -1,4 +1,5 @@
-"""Which devices expressions select: an expression is asked once about all devices that agree in what it reads."""
+"""Device selection by expressions: an expression is evaluated once for all devices with equal values of what it
+reads."""
 
 from __future__ import annotations
 
@@ -16,27 +17,28 @@ from stromboli.kube.dra.cel.run import MAX_COST
 from stromboli.kube.dra.inventory import Devices
 from stromboli.kube.dra.pools import Offer
 
-#: for each device NO, YES, or PROBLEMS and more for the problem of that number
+#: for each device NO, YES, or PROBLEMS plus the number of its problem
 Codes = npt.NDArray[np.int8]
 NO, YES, PROBLEMS = 0, 1, 2
-#: problems that are told apart
+#: limit on distinct problems
 _MOST_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What some expressions say together."""
+    """The combined result of some expressions."""
 
     #: shape (devices + 1,), the last one NO
     codes: Codes
-    #: which of the expressions has no answer, and why
+    #: the expression without a value, and why
     problems: Sequence[tuple[int, str]]
-    #: what it cost to know
+    #: the cost of the evaluation
     cost: int
 
 
 def select(texts: Sequence[str], devices: Devices) -> Selected:
-    """The devices for which all expressions are true. They may cost MAX_COST together. Raises CelError."""
+    """The devices for which all expressions are true, evaluated at a joint cost of at most MAX_COST. Raises
+    CelError."""
     return devices.kept(("selected", *texts), lambda: _select([compiled(text) for text in texts], devices))
 
 
@@ -60,34 +62,34 @@ def _select(programs: Sequence[Program], devices: Devices) -> Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What an expression reads of a device next, and what follows from each value."""
+    """The next path that an expression reads of a device, and what follows from each value."""
 
     path: Path
-    #: a further question, whether the device is selected, or why there is no answer
+    #: a further read, whether the device is selected, or why there is no value
     answers: dict[Any, _Question | bool | str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class _Expression:
-    """An expression that devices are asked about, at a cost that is bounded for all together."""
+    """An expression evaluated for devices, at a bounded joint cost."""
 
     program: Program
     left: int
-    #: the first question, or the only answer, by None
+    #: the first read, or the only result by None
     known: dict[Any, _Question | bool | str] = field(default_factory=dict)
-    #: all that it read of any device
+    #: all paths that it read of any device
     paths: dict[Path, None] = field(default_factory=dict)
 
     def answers(self, devices: Devices, rows: Rows) -> Iterator[tuple[bool | str, Rows]]:
-        """Rows by answer: whether they are selected, or why nobody knows."""
+        """Rows by result: whether they are selected, or why that is unknown."""
         if not len(rows):
             return
         seen = -1
         while seen < len(self.paths):
-            # What is read of one device may show that others differ in it.
+            # Reading one device may reveal differences among others.
             seen = len(self.paths)
             groups = devices.alike(self.paths)
-            # Numbers of groups depend on what was there before, and what all may cost is shared.
+            # Sorted, since numbers of groups depend on earlier sessions and the cost is shared.
             first = np.sort(groups.first(rows))
             answers = [self._of(devices.offers[row]) for row in first.tolist()]
         numbers: dict[bool | str, int] = {}
@@ -114,7 +116,7 @@ class _Expression:
         except CelError as error:
             answer = str(error)
         except CostError as error:
-            # What it would have read next is not known.
+            # The evaluation ended here, so the next read is unknown.
             return str(error)
         finally:
             self.left = run.left

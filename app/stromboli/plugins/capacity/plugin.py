@@ -20,6 +20,7 @@ from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Vector
 from stromboli.fairness import guarantees, obstacles, shares
 from stromboli.fairness.limits import Excess, Limit, tried
 from stromboli.fairness.obstacles import ROOT
+from stromboli.fairness.queue_tree import linked
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.operation import Kind, Operation
@@ -438,6 +439,7 @@ class Capacity(Plugin):
         for queue in view.queues.values():
             gauges = report.queue(queue.name)
             gauges.kept = self._every[queue.name].guarantee
+            obstacles.report_misconfigured(report, queue, self._every[queue.name].broken)
             if queue.name in self._clipped:
                 guarantees.report_clipped(report, view, queue, self._clipped[queue.name])
             account = self._accounts.get(queue.name)
@@ -507,18 +509,14 @@ class Capacity(Plugin):
         if ROOT not in self._accounts:
             self._stop(obstacles.no_root())
             return
-        for account in self._accounts.values():
-            if account.queue.name == ROOT:
-                continue
-            why = obstacles.detached(account.queue, self._view.queues)
-            if why is None:
-                account.parent = parent = self._accounts[account.queue.parent]
-                parent.children.append(account)
-            else:
-                self._break(account, why)
-        for account in self._accounts.values():
-            while account.path[-1].parent is not None:
-                account.path.append(account.path[-1].parent)
+        accounts = list(self._accounts.values())
+        tree, broken = linked(self._view.queues, list(self._accounts), with_root=True)
+        for row, account in enumerate(accounts):
+            account.path = [accounts[above] for above in tree.path(row).tolist()]
+            account.parent = account.path[1] if len(account.path) > 1 else None
+            account.children = [accounts[child] for child in tree.children(row)]
+        for name, why in broken.items():
+            self._break(self._accounts[name], why)
         for account in self._accounts.values():
             if account.children and account.queue.has_jobs:
                 self._stop(obstacles.not_a_leaf(account.queue))

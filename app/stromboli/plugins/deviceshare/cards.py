@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -176,6 +176,24 @@ class Draft:
 Grant: TypeAlias = tuple[tuple[tuple[str, int, int], ...], ...]
 
 
+class Choice(Protocol):
+    """The cards that a pod may have; equal for pods alike."""
+
+    @property
+    def use_ids(self) -> Collection[str]:
+        """The only ones that it may have, where there are some."""
+
+    @property
+    def no_ids(self) -> Collection[str]:
+        """Those that it may not have."""
+
+    def allows_mode(self, mode: str) -> bool:
+        """Whether it may have cards of a node with a mode."""
+
+    def allows_type(self, type: str) -> bool:
+        """Whether it may have cards of a type."""
+
+
 class Sharing(Protocol):
     """A way to share cards."""
 
@@ -188,8 +206,8 @@ class Sharing(Protocol):
     def grant(self, pod: PodRecord) -> Grant | None:
         """What a pod holds by its annotations; None when they say nothing."""
 
-    def choice(self, pod: PodRecord) -> Callable[[Card, str], bool] | None:
-        """Whether a pod may have a card of a node with a mode; equal for pods alike, None when it may have all."""
+    def choice(self, pod: PodRecord) -> Choice | None:
+        """The cards that a pod may have, None when it may have all."""
 
     def fits(self, pod: PodRecord, cards: Cards) -> Mask:
         """Whether cards suffice for a pod, shape (nodes,)."""
@@ -209,34 +227,49 @@ class InventoryIndex:
 
     def __init__(self) -> None:
         self._size = 0
-        #: inventory, index, memory, seats, whether it is usable, number of its id, shape (cards, 6)
-        self._cards: Counts = np.zeros((0, 6), np.int64)
+        #: inventory, index, memory, seats, whether it is usable, numbers of id, type and mode, shape (cards, 8)
+        self._cards: Counts = np.zeros((0, 8), np.int64)
         self._ids: dict[str, int] = {}
+        self._types: dict[str, int] = {}
+        self._modes: dict[str, int] = {}
 
     def extend(self, values: Sequence[Inventory]) -> None:
-        number = self._ids.setdefault
+        ids, types, modes = self._ids, self._types, self._modes
         cards = [
-            (of, card.index, card.memory, card.seats, card.usable, number(card.id, len(self._ids)))
+            (
+                *(of, card.index, card.memory, card.seats, card.usable),
+                ids.setdefault(card.id, len(ids)),
+                types.setdefault(card.type, len(types)),
+                modes.setdefault(inventory.mode, len(modes)),
+            )
             for of, inventory in enumerate(values, self._size)
             for card in inventory.cards
         ]
         self._size += len(values)
-        self._cards = np.concatenate([self._cards, np.array(cards, np.int64).reshape(-1, 6)])
+        self._cards = np.concatenate([self._cards, np.array(cards, np.int64).reshape(-1, 8)])
 
-    def cards(self, inventories: Numbers) -> tuple[Cards, Rows]:
-        """The cards of nodes with these inventories, nothing taken, and the numbers of their ids, -1 for none."""
+    def cards(self, inventories: Numbers) -> tuple[Cards, Rows, Rows, Rows]:
+        """The cards of nodes with these inventories, nothing taken; numbers of ids, types and modes, -1 for none."""
         of, index, *rest = self._cards.T
         # The row at the end is that of nodes without cards.
-        table = np.full((4, self._size + 1, int(index.max(initial=0)) + 1), -1)
+        table = np.full((6, self._size + 1, int(index.max(initial=0)) + 1), -1)
         table[:, of, index] = rest
         # Taken card by card: a transposed view has the cards of a node in a row again.
-        memory, seats, usable, ids = (part.T[:, inventories].T for part in table)
-        return Cards(usable > 0, memory, seats, *(np.zeros_like(memory) for _ in range(3))), ids
+        memory, seats, usable, ids, types, modes = (part.T[:, inventories].T for part in table)
+        return Cards(usable > 0, memory, seats, *(np.zeros_like(memory) for _ in range(3))), ids, types, modes
 
     @property
     def ids(self) -> Mapping[str, int]:
         """The numbers of the cards' ids. They only become more."""
         return self._ids
+
+    def allowed(self, choice: Choice) -> tuple[Mask, Mask, Mask]:
+        """Which ids, types and modes a choice allows, by number; one entry more at the end is for none."""
+        ids = np.full(len(self._ids) + 1, not choice.use_ids)
+        ids[[self._ids[each] for each in choice.use_ids if each in self._ids]] = True
+        ids[[self._ids[each] for each in choice.no_ids if each in self._ids]] = False
+        types = np.array([*map(choice.allows_type, self._types), False], np.bool_)
+        return ids, types, np.array([*map(choice.allows_mode, self._modes), False], np.bool_)
 
 
 class GrantIndex:
@@ -281,8 +314,11 @@ class Fleet:
 
     def __init__(self, inventories: Column[Inventory]) -> None:
         """`inventories` are those of the nodes; it is made once for each such column."""
-        cards, ids = inventories.index(InventoryIndex).cards(inventories.numbers)
+        self._index = inventories.index(InventoryIndex)
+        cards, ids, types, modes = self._index.cards(inventories.numbers)
         self._cards = cards
+        #: numbers of ids, types and modes, shape (nodes, cards) each
+        self._kinds = ids, types, modes
         self._width = int(ids.max(initial=0)) + 2
         self._across = ids.shape[1]
         keys = (np.arange(len(ids))[:, None] * self._width + ids + 1).ravel()
@@ -294,6 +330,14 @@ class Fleet:
         """The cards, to be taken."""
         known = self._cards
         return Cards(known.there, known.memory, known.seats, *(np.zeros_like(known.memory) for _ in range(3)))
+
+    def chosen(self, choice: Choice) -> Mask:
+        """The cards that a choice allows, shape (nodes, cards)."""
+        ids, types, modes = (
+            table[numbers] for table, numbers in zip(self._index.allowed(choice), self._kinds, strict=True)
+        )
+        allowed: Mask = ids & types & modes
+        return allowed
 
     def locate(self, nodes: Rows, wanted: Rows) -> Rows:
         """The card of a node that has the number of an id, the last of equals, -1 for none."""

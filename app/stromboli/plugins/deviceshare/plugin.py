@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -18,8 +18,8 @@ from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
 from stromboli.plugins.deviceshare.cards import (
-    Card,
     Cards,
+    Choice,
     Fleet,
     GrantIndex,
     Inventory,
@@ -85,7 +85,7 @@ class DeviceShare(Plugin):
         #: nodes whose cards changed, in the order in which they did
         self._log: list[int] = []
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
-        self._allowed: dict[object, Mask] = {}
+        self._allowed: OrderedDict[Choice, Mask] = OrderedDict()
         if self._sharing is not None:
             kind = type(self._sharing)
             self._inventories = view.nodes.facts.column(kind, self._sharing.inventory)
@@ -254,14 +254,14 @@ class DeviceShare(Plugin):
             cards = cards.among(~taboo[rows])
         return cards
 
-    def _chosen(self, choice: Callable[[Card, str], bool]) -> Mask:
+    def _chosen(self, choice: Choice) -> Mask:
         """The cards that pods with a choice may have, shape (nodes, cards)."""
         known = self._allowed.get(choice)
         if known is None:
-            known = self._allowed[choice] = np.zeros_like(self._cards.there)
-            for node in np.flatnonzero(self._inventories.numbers >= 0).tolist():
-                inventory = self._inventories.values[self._inventories.numbers[node]]
-                known[node, [card.index for card in inventory.cards if choice(card, inventory.mode)]] = True
+            known = self._allowed[choice] = self._fleet.chosen(choice)
+            if len(self._allowed) > _MOST_ANSWERS:
+                self._allowed.popitem(last=False)
+        self._allowed.move_to_end(choice)
         return known
 
     def _taboo(self, pod: PodRecord) -> Iterator[Mask]:

@@ -41,7 +41,8 @@ _USE_TYPE, _NO_TYPE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 _USE_ID, _NO_ID = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid"
 _GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
 #: annotations of a pod that say which cards it may have
-CHOICES = (_MODE, _USE_ID, _NO_ID, _USE_TYPE, _NO_TYPE, _GROUP_POLICY)
+_CHOSEN_BY = (_MODE, _USE_ID, _NO_ID, _USE_TYPE, _NO_TYPE)
+CHOICES = (*_CHOSEN_BY, _GROUP_POLICY)
 _TYPE = "NVIDIA"
 _HAMI, _MIG = "hami-core", "mig"
 _SCORE = 100.0
@@ -63,28 +64,38 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The cards that a pod's annotations allow, by type and id."""
+class ByTypeAndId:
+    """The cards that a pod's annotations allow."""
 
     mode: str | None
-    use_type: str | None
-    no_type: str | None
-    use_id: str | None
-    no_id: str | None
+    #: parts of names of types, in capitals; where some are used, others are not avoided
+    use_types: tuple[str, ...] | None
+    no_types: tuple[str, ...]
+    use_ids: frozenset[str]
+    no_ids: frozenset[str]
 
-    def __call__(self, card: Card, mode: str) -> bool:
-        if self.mode is not None and self.mode != mode:
-            return False
-        if self.use_type is not None:
-            if not _names_type(self.use_type, card):
-                return False
-        elif self.no_type is not None and _names_type(self.no_type, card):
-            return False
-        wanted, unwanted = _listed(self.use_id), _listed(self.no_id)
-        return (not wanted or card.id in wanted) and card.id not in unwanted
+    @classmethod
+    def read(cls, annotations: Mapping[str, str]) -> ByTypeAndId | None:
+        """What annotations say; None when they allow all cards."""
+        if annotations.keys().isdisjoint(_CHOSEN_BY):
+            return None
+        use_types = annotations.get(_USE_TYPE)
+        return cls(
+            annotations.get(_MODE),
+            None if use_types is None else tuple(use_types.upper().split(",")),
+            tuple(annotations[_NO_TYPE].upper().split(",")) if _NO_TYPE in annotations else (),
+            _listed(annotations.get(_USE_ID)),
+            _listed(annotations.get(_NO_ID)),
+        )
 
+    def allows_mode(self, mode: str) -> bool:
+        return self.mode is None or self.mode == mode
 
-_ALL = Choice(None, None, None, None, None)
+    def allows_type(self, type: str) -> bool:
+        type = type.upper()
+        if self.use_types is not None:
+            return any(part in type for part in self.use_types)
+        return not any(part in type for part in self.no_types)
 
 
 class Virtual:
@@ -108,7 +119,7 @@ class Virtual:
         if ":" not in written or not all(units(node.allocatable, name) for name in (NUMBER, MEMORY, CORES)):
             return None
         cards, mode = [], _HAMI
-        for index, entry in enumerate(written.split(":")):
+        for index, entry in enumerate(written.split(":", MOST_CARDS)[:MOST_CARDS]):
             if "," not in entry:
                 continue
             parts = entry.split(",")
@@ -116,7 +127,7 @@ class Virtual:
                 return None
             identity, seats, memory, type_, _health, mode = parts[:6]
             cards.append(Card(index, _number(memory), identity, type_, _number(seats), usable=_TYPE in type_))
-        return Inventory(tuple(cards[:MOST_CARDS]), _MIG if mode == _MIG else _HAMI) if cards else None
+        return Inventory(tuple(cards), _MIG if mode == _MIG else _HAMI) if cards else None
 
     def grant(self, pod: PodRecord) -> Grant | None:
         written = pod.annotations.get(IDS)
@@ -128,12 +139,11 @@ class Virtual:
             grant.append(tuple((part[0], _number(part[2]), _number(part[3])) for part in parts))
         return tuple(grant)
 
-    def choice(self, pod: PodRecord) -> Choice | None:
+    def choice(self, pod: PodRecord) -> ByTypeAndId | None:
         cache = pod.pod_class.cache
-        if Choice not in cache:
-            choice = Choice(*(pod.annotations.get(key) for key in (_MODE, _USE_TYPE, _NO_TYPE, _USE_ID, _NO_ID)))
-            cache[Choice] = None if choice == _ALL else choice
-        return cast("Choice | None", cache[Choice])
+        if ByTypeAndId not in cache:
+            cache[ByTypeAndId] = ByTypeAndId.read(pod.annotations)
+        return cast("ByTypeAndId | None", cache[ByTypeAndId])
 
     def fits(self, pod: PodRecord, cards: Cards) -> Mask:
         requests = self._requests(pod)
@@ -230,12 +240,8 @@ def _have_room(cards: Cards, memory: int | Counts, cores: int) -> Mask:
     return room
 
 
-def _names_type(listed: str, card: Card) -> bool:
-    return any(part.upper() in card.type.upper() for part in listed.split(","))
-
-
-def _listed(written: str | None) -> set[str]:
-    return {part.strip() for part in (written or "").split(",") if part.strip()}
+def _listed(written: str | None) -> frozenset[str]:
+    return frozenset(part.strip() for part in (written or "").split(",") if part.strip())
 
 
 def is_apart_from_its_group(pod: PodRecord) -> bool:

@@ -1,4 +1,4 @@
-"""extender: asks an HTTP extender of ours, which has a say in decisions."""
+"""extender: asks an HTTP extender, which takes part in decisions."""
 
 from stromboli.plugins.extender.plugin import Extender, ExtenderArguments
 

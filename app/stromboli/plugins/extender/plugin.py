@@ -1,8 +1,8 @@
-"""The plugin: each verb that the policy names is asked at its point, for pods that the extender manages.
+"""The plugin: each configured verb is called at its extension point, for pods that the extender manages.
 
-The plugin does no I/O itself: the session's environment brings a transport. What an error means depends on the point
-and on `extender.ignorable`; under the rule `extender_errors` an error is never a yes, and an ignorable one is as if
-the extender had not been asked.
+The plugin does no I/O itself: the session's environment provides a transport. What an error means depends on the
+extension point and on `extender.ignorable`; under the rule `extender_errors` an error never means yes, and an ignorable
+error counts as no answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from stromboli.api.duration import Duration
 from stromboli.api.objects import Container
-from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import Vector
 from stromboli.framework.environment import ExtenderError
 from stromboli.framework.job import Job, Queue
@@ -29,21 +29,23 @@ from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
-#: why a node is refused, and whether that may change when pods go
+#: why a node is refused, and whether evictions may help
 Refusal: TypeAlias = tuple[str, bool]
+
+_NO_ANSWER = "an extender did not answer"
 
 
 class ExtenderArguments(Arguments):
-    """Arguments of extender. A verb that is not named is not asked."""
+    """Arguments of extender. A verb without a path is not called."""
 
     url_prefix: str = Field(default="", alias="extender.urlPrefix")
-    """Where the extender is; a verb is a path below it."""
+    """URL of the extender; verbs are paths below it."""
     http_timeout: Duration = Field(default=1.0, alias="extender.httpTimeout", gt=0, le=60)
-    """How long to wait for an answer."""
+    """Timeout of a request."""
     ignorable: bool = Field(default=False, alias="extender.ignorable")
-    """Whether scheduling goes on without the extender's answer."""
+    """Whether scheduling continues without the extender's answer."""
     managed_resources: list[str] = Field(default_factory=list, alias="extender.managedResources")
-    """Only pods that name one of these are asked about; without any, all are."""
+    """The extender is asked only about pods that request one of these; by default about all."""
     on_session_open: str = Field(default="", alias="extender.onSessionOpenVerb")
     on_session_close: str = Field(default="", alias="extender.onSessionCloseVerb")
     predicate: str = Field(default="", alias="extender.predicateVerb")
@@ -60,9 +62,9 @@ class ExtenderArguments(Arguments):
 
 class Extender(Plugin):
     name = "extender"
-    #: whom a policy has asked, it wants to be heard
+    #: enabled: a configured extender must take part
     protects = True
-    #: what is sent of a pod; for those that it varies for it is sent the pod itself
+    #: encoded pods by class; pods that vary are encoded individually
     reads = Reads(kept=("volcano.sh/", "scheduling.k8s.io/", "scheduling.volcano.sh/", "nvidia.com/"))
     Arguments: ClassVar[type[BaseModel]] = ExtenderArguments
 
@@ -72,9 +74,9 @@ class Extender(Plugin):
         self._managed = frozenset(self.arguments.managed_resources)
         self._ignorable = bool(self.arguments.ignorable)
         self._strict = view.rules.extender_errors
-        #: why a node is refused, by node and pod; those of a node are dropped when it changes
+        #: node -> pod -> why it is refused; dropped when the node changes
         self._refusals: dict[int, dict[int, Refusal | None]] = {}
-        #: the last answer about each job, and the numbers of its pods by state that it was about
+        #: the last answer about each job, and its number of pods by state at that time
         self._ready: dict[str, tuple[list[int], bool]] = {}
         verb = self._verbs.on_session_open
         if verb and not self._tell(verb, wire.everything(view)) and not self._ignorable:
@@ -95,7 +97,7 @@ class Extender(Plugin):
             return None if self._ignorable else _no_answer(Stage.QueueShare, error)
         if not answer.overused:
             return None
-        message = f"an extender says that queue {queue.name} holds all that it may"
+        message = f"an extender reports that queue {queue.name} is overused"
         return Reason(Stage.QueueShare, "QueueOverused", message, Actionable.Wait)
 
     def job_enqueueable(self, job: Job) -> Verdict:
@@ -131,7 +133,7 @@ class Extender(Plugin):
             payload = {"job": wire.job(self._view, job)}
             return self._ask(wire.ReadyAnswer, self._verbs.job_ready, payload).status
         except ExtenderError:
-            # Volcano has it the other way round: an error that must not be ignored makes the job ready.
+            # Volcano does the reverse: an error that must not be ignored makes the job ready.
             return self._ignorable is self._strict
 
     # -- victims -------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class Extender(Plugin):
         return self._victims(self._verbs.reclaimable, pod, candidates)
 
     def _victims(self, verb: str, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
-        """Those of the candidates that the extender lets go; None when it has no opinion."""
+        """The candidates that the extender permits as victims; None if it has no opinion."""
         if not verb or not self._manages(pod.pod_class):
             return None
         tasks = [wire.task(self._view, candidate) for candidate in candidates]
@@ -173,15 +175,15 @@ class Extender(Plugin):
             yield Passing(cause) if passing else cause, np.array([each != refusal for each in refusals])
 
     def _refusal_of(self, pod: PodRecord, row: int) -> Refusal | None:
-        """Why the extender refuses a node, None when it does not."""
+        """Why the extender refuses a node, None if it does not."""
         known = self._refusals.setdefault(row, {})
         if pod.row not in known:
             payload = {"task": wire.task(self._view, pod), "node": wire.node(self._view, row)}
             try:
                 answer = self._ask(wire.PredicateAnswer, self._verbs.predicate, payload)
                 known[pod.row] = (answer.status, answer.code == wire.UNSCHEDULABLE) if answer.status else None
-            except ExtenderError as error:
-                known[pod.row] = None if self._ignorable else (str(error), False)
+            except ExtenderError:
+                known[pod.row] = None if self._ignorable else (_NO_ANSWER, False)
         return known[pod.row]
 
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
@@ -201,13 +203,13 @@ class Extender(Plugin):
         return np.array([answer.scores.get(self._view.nodes.name(row), 0.0) for row in rows], np.float64)
 
     def _unscored(self, count: int) -> Vector | None:
-        """No score: nothing by our rules; Volcano then chooses no node at all."""
+        """An error means no scores under our rules; Volcano then chooses no node at all."""
         return None if self._strict else np.full(count, -np.inf)
 
     # -- placements ----------------------------------------------------------------------------------------------
 
     def refusal(self, pod: PodRecord, node: int) -> Reason | None:
-        """Why a pod does not get the node that was chosen for it."""
+        """Why a pod must not use the node that was chosen."""
         if not self._verbs.allocate or not self._manages(pod.pod_class):
             return None
         try:
@@ -217,9 +219,7 @@ class Extender(Plugin):
             return None if self._ignorable else _no_answer(Stage.Placement, error)
         if not message:
             return None
-        return Reason(
-            Stage.Placement, "RefusedByExtender", f"an extender refused the place: {message}", Actionable.Wait
-        )
+        return Reason(Stage.Placement, "RefusedByExtender", f"an extender refused the node: {message}", Actionable.Wait)
 
     def on_allocate(self, operation: Operation) -> None:
         self._forget(operation)
@@ -250,11 +250,11 @@ class Extender(Plugin):
         return not self._managed.isdisjoint((resources.requests or {}).keys() | (resources.limits or {}).keys())
 
     def _ask(self, model: type[wire.AnyAnswer], verb: str, payload: Mapping[str, Any]) -> wire.AnyAnswer:
-        """The answer to a verb. Raises ExtenderError."""
+        """The response to a verb. Raises ExtenderError."""
         return wire.parse(model, self._post(verb, payload))
 
     def _tell(self, verb: str, payload: Mapping[str, Any]) -> bool:
-        """Send what needs no answer; says whether it arrived."""
+        """Send a request without response; returns whether it arrived."""
         try:
             self._post(verb, payload)
         except ExtenderError:
@@ -264,10 +264,12 @@ class Extender(Plugin):
     def _post(self, verb: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         transport = self._view.extender()
         if transport is None:
-            raise ExtenderError("there is no way to reach an extender from here")
+            raise ExtenderError("extenders cannot be reached from here")
         url = f"{self.arguments.url_prefix.rstrip('/')}/{verb}"
         return transport.post(url, payload, self.arguments.http_timeout)
 
 
 def _no_answer(stage: Stage, error: ExtenderError) -> Reason:
-    return Reason(stage, "ExtenderFailed", f"an extender was asked and did not answer: {error}", Actionable.Admin)
+    # What a server says may name anything, as may the address at which it was asked.
+    said = (Passage(("",), str(error), ""),)
+    return Reason(stage, "ExtenderFailed", _NO_ANSWER, Actionable.Admin, passages=said)

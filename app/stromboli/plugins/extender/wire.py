@@ -1,4 +1,4 @@
-"""What is sent to an extender and what comes back, with the field names of Volcano's own structures."""
+"""Requests and responses of extenders, with the field names of Volcano's structures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stromboli.framework.job import Job, Queue
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
-#: each state has a bit of its own
+#: each state is a bit
 _BIT = {
     PodState.Pending: 1,
     PodState.Allocated: 2,
@@ -31,10 +31,10 @@ _BIT = {
     PodState.Failed: 256,
     PodState.Unknown: 512,
 }
-#: the phase of a pod in a state, where it is not Pending
+#: phase of a pod by state, if it is not Pending
 _PHASE = {PodState.Running: "Running", PodState.Releasing: "Running", PodState.Succeeded: "Succeeded"}
 _READY = 1
-#: the code of a refusal that evictions may lift
+#: code of a refusal that evictions may lift
 UNSCHEDULABLE = 2
 
 
@@ -42,7 +42,7 @@ UNSCHEDULABLE = 2
 
 
 def task(view: View, pod: PodRecord, node: int | None = None) -> dict[str, Any]:
-    """A pod; `node` is the one that it is about to get."""
+    """A pod; `node` is the node that it is about to get."""
     state = PodState(int(view.pods.state[pod.row]))
     at = int(view.pods.node[pod.row]) if node is None else node
     where = view.nodes.name(at) if at >= 0 else pod.node_name
@@ -124,7 +124,7 @@ def queue(subject: Queue) -> dict[str, Any]:
 
 
 def everything(view: View) -> dict[str, Any]:
-    """All that the session knows."""
+    """The whole session."""
     return {
         "Jobs": {key: job(view, each) for key, each in view.jobs.items()},
         "Nodes": {view.nodes.name(row): node(view, row) for row in view.nodes.rows.tolist()},
@@ -136,7 +136,7 @@ def everything(view: View) -> dict[str, Any]:
 
 
 def resource(view: View, amounts: Vector) -> dict[str, Any]:
-    """Amounts: milli-cpu, bytes, everything else in thousandths except the number of pods."""
+    """Amounts: milli-cpu, bytes, all others in thousandths except the number of pods."""
     others = {name: value for name, value in zip(view.dimensions, amounts.tolist(), strict=True) if value}
     return {
         "MilliCPU": float(amounts[CPU]),
@@ -170,21 +170,21 @@ def _time(seconds: float) -> str | None:
 
 
 def _caseless(value: object) -> object:
-    """A mapping with its keys in small letters; what is no mapping stays, for the model to refuse."""
+    """A mapping with lower-case keys; other values are left for the model to reject."""
     if not isinstance(value, Mapping):
         return value
     return {str(key).casefold(): item for key, item in value.items() if item is not None}
 
 
 class Answer(BaseModel):
-    """Base of the answers: keys are compared without regard to case, unknown ones are skipped."""
+    """Base of the responses: keys are case-insensitive, unknown ones are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class PredicateAnswer(Answer):
     status: str = ""
-    """Why the node is refused; empty when it is not."""
+    """Why the node is refused; empty if it is not."""
     code: int = 0
 
 
@@ -195,7 +195,7 @@ class PrioritizeAnswer(Answer):
 
 class VoteAnswer(Answer):
     status: int = 0
-    """Above 0 permits, below rejects."""
+    """Above 0 permits, below 0 rejects."""
 
 
 class Victim(Answer):
@@ -204,7 +204,7 @@ class Victim(Answer):
 
 class VictimsAnswer(Answer):
     status: int = 0
-    """0 is no opinion."""
+    """0 means no opinion."""
     victims: list[Annotated[Victim, BeforeValidator(_caseless)]] = Field(default_factory=list)
 
 
@@ -224,9 +224,9 @@ AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
 def parse(model: type[AnyAnswer], answer: Mapping[str, Any]) -> AnyAnswer:
-    """An answer as its model. Raises ExtenderError."""
+    """A response as its model. Raises ExtenderError."""
     try:
         return model.model_validate(_caseless(answer))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ExtenderError(f"the answer's {'.'.join(map(str, first['loc']))} is wrong: {first['msg']}") from None
+        raise ExtenderError(f"the response's {'.'.join(map(str, first['loc']))} is invalid: {first['msg']}") from None

@@ -11,10 +11,11 @@ from stromboli.api.reasons import Reason
 from stromboli.api.resources import PODS, Mask, Matrix, Rows, Vector
 from stromboli.fairness import obstacles
 from stromboli.fairness.obstacles import ROOT
+from stromboli.fairness.queue_tree import linked
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.view import View
 from stromboli.plugins.fairshare.spec import Amounts
-from stromboli.plugins.fairshare.tree import TOP, QueueTree
+from stromboli.plugins.fairshare.tree import DivisionTree
 
 #: dimensions that are counted in units of their own; all others in thousandths
 _UNITS = frozenset(("cpu", "memory", "pods"))
@@ -46,7 +47,7 @@ class Accounts:
         quota = amounts.quota()
         quota[:, self.width :] = np.inf
         allocated = self._by_queue(view, view.job_allocated, np.ones(len(view.jobs), np.bool_))
-        self.bounds = QueueTree(
+        self.bounds = DivisionTree(
             names=[queue.name for queue in queues],
             parent=parent,
             priority=np.array([queue.spec.priority for queue in queues], np.float64),
@@ -119,18 +120,12 @@ class Accounts:
 
     def _parents(self, view: View, queues: Sequence[Queue]) -> Rows:
         """The row of each queue's parent; those below the root are at the top, as are broken ones."""
-        parent = np.full(len(queues), TOP, np.intp)
+        tree, broken = linked(view.queues, [queue.name for queue in queues], with_root=False)
+        self.broken |= broken
         for row, queue in enumerate(queues):
-            why = obstacles.detached(queue, view.queues)
-            if why is not None:
-                self.broken[queue.name] = why
-            elif queue.parent not in ("", ROOT):
-                parent[row] = self.row[queue.parent]
-        above = set(parent.tolist())
-        for row, queue in enumerate(queues):
-            if row in above or (queue.name == ROOT and len(queues) > 1):
+            if tree.children(row) or (queue.name == ROOT and len(queues) > 1):
                 self.broken.setdefault(queue.name, obstacles.not_a_leaf(queue))
-        return parent
+        return tree.parent
 
     def _schedulable(self, view: View) -> Mask:
         """Whether jobs can get anything: what waits in a broken queue has no claim to a share."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stromboli.api.resources import Mask, Matrix, Rows, Vector
-from stromboli.plugins.fairshare.tree import QueueTree
+from stromboli.plugins.fairshare.tree import DivisionTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class Violation:
     is_quota: bool
 
 
-def over_limit(tree: QueueTree, path: Rows, requested: Vector) -> Violation | None:
+def over_limit(tree: DivisionTree, path: Rows, requested: Vector) -> Violation | None:
     """The first queue on a path that would go above its limit."""
     return _first(path, tree.allocated[path], tree.limit[path], requested, is_quota=False)
 
 
-def over_quota(tree: QueueTree, path: Rows, requested: Vector) -> Violation | None:
+def over_quota(tree: DivisionTree, path: Rows, requested: Vector) -> Violation | None:
     """The first queue on a path whose non-preemptible jobs would go above its quota."""
     return _first(path, tree.non_preemptible[path], tree.quota[path], requested, is_quota=True)
 
 
 def over_capacity(
-    tree: QueueTree,
+    tree: DivisionTree,
     path: Rows,
     requested: Vector,
     *,
@@ -58,14 +58,14 @@ def over_capacity(
     return violation
 
 
-def is_bounded(tree: QueueTree, path: Rows, *, preemptible: bool) -> bool:
+def is_bounded(tree: DivisionTree, path: Rows, *, preemptible: bool) -> bool:
     """Whether anything on a path limits a job."""
     limited = bool(np.isfinite(tree.limit[path]).any())
     return limited or (not preemptible and bool(np.isfinite(tree.quota[path]).any()))
 
 
 def copies(
-    tree: QueueTree,
+    tree: DivisionTree,
     path: Rows,
     request: Vector,
     count: int,
@@ -84,7 +84,7 @@ def copies(
     return int(np.clip(np.floor(room[:, asked] / request[asked]).min(), 0, count))
 
 
-def _now(tree: QueueTree, path: Rows, terminating: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
+def _now(tree: DivisionTree, path: Rows, terminating: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
     """What the queues on a path hold, and what of that is never evicted, shape (queues, resources)."""
     held, fixed = tree.allocated[path], tree.non_preemptible[path]
     if terminating is None:

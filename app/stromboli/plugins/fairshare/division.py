@@ -20,7 +20,8 @@ from typing import TypeAlias
 import numpy as np
 
 from stromboli.api.resources import Rows, Vector
-from stromboli.plugins.fairshare.tree import TOP, QueueTree
+from stromboli.fairness.queue_tree import TOP
+from stromboli.plugins.fairshare.tree import DivisionTree
 
 #: a round that satisfies nobody is the last; the cap only guards against rounding errors
 _ROUNDS = 10_000
@@ -135,7 +136,7 @@ def _give_remainders(claims: Claims, division: Division, cut_short: Vector) -> N
 class History:
     """How the queues of a tree came to their fair shares, level by level."""
 
-    tree: QueueTree
+    tree: DivisionTree
     #: the rows of each level, and how it was divided
     levels: list[tuple[Rows, Division]]
 
@@ -173,7 +174,7 @@ def _gained(step: Step, claims: Rows) -> Vector:
     return out
 
 
-def divide_tree(tree: QueueTree, total: Vector, k: float) -> History:
+def divide_tree(tree: DivisionTree, total: Vector, k: float) -> History:
     """Set the fair share of every queue; `total`, of shape (resources,), is divided at the top."""
     resources = len(tree.unit)
     seniority = np.empty(len(tree), np.intp)
@@ -190,7 +191,7 @@ def divide_tree(tree: QueueTree, total: Vector, k: float) -> History:
     return History(tree, levels)
 
 
-def claims_of(tree: QueueTree, rows: Rows, pool: Rows, seniority: Rows) -> Claims:
+def claims_of(tree: DivisionTree, rows: Rows, pool: Rows, seniority: Rows) -> Claims:
     """The claims of some queues, all resources of one after the other; `pool` has shape (queues, resources)."""
     resources = len(tree.unit)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stromboli.api.resources import Vector
-from stromboli.plugins.fairshare.tree import QueueTree, parting
+from stromboli.plugins.fairshare.tree import DivisionTree, parting
 
 #: what an amount counts where a queue may hold nothing
 _FORBIDDEN = 1000.0
@@ -55,7 +55,7 @@ Key: TypeAlias = tuple[bool, bool, float, bool, float, float, Smaller]
 
 
 def key(
-    tree: QueueTree,
+    tree: DivisionTree,
     row: int,
     total: Vector,
     job: Vector,
@@ -94,7 +94,7 @@ class PlaceInTree:
 
     __slots__ = ("_place", "_row", "_tree")
 
-    def __init__(self, tree: QueueTree, row: int, place: Callable[[int], tuple[Any, ...]]) -> None:
+    def __init__(self, tree: DivisionTree, row: int, place: Callable[[int], tuple[Any, ...]]) -> None:
         """`place` says where a queue stands among its siblings."""
         self._tree = tree
         self._row = row

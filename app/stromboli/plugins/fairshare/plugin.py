@@ -16,7 +16,7 @@ from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.fairness.limits import Excess, Limit, tried
-from stromboli.fairness.obstacles import ROOT
+from stromboli.fairness.obstacles import ROOT, report_misconfigured
 from stromboli.framework import reasons
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.operation import Kind, Operation
@@ -388,6 +388,7 @@ class FairShare(Plugin):
             )
             gauges.plugin, gauges.limit = self.name, gauges.amounts["capacity"]
             gauges.steps = partial(self._steps, row)
+            report_misconfigured(report, queue, accounts.broken.get(queue.name))
 
     # -- usage over time -------------------------------------------------------------------------------------------
 

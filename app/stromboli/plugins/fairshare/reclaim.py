@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from stromboli.api.resources import Mask, Vector
-from stromboli.plugins.fairshare.tree import QueueTree, parting, saturation
+from stromboli.plugins.fairshare.tree import DivisionTree, parting, saturation
 
 
-def can_reclaim(tree: QueueTree, leaf: int, required: Vector, *, preemptible: bool) -> bool:
+def can_reclaim(tree: DivisionTree, leaf: int, required: Vector, *, preemptible: bool) -> bool:
     """Whether a queue may take back what a job requires: it stays within its fair share with it.
 
     A job that is never evicted must stay within the quota as well.
@@ -23,12 +23,14 @@ def can_reclaim(tree: QueueTree, leaf: int, required: Vector, *, preemptible: bo
     return preemptible or bool((tree.non_preemptible[leaf] + required <= tree.quota[leaf]).all())
 
 
-def exceeds_fair_share(tree: QueueTree, giver: int, remaining: Vector) -> bool:
+def exceeds_fair_share(tree: DivisionTree, giver: int, remaining: Vector) -> bool:
     """Whether a queue holds more than it may keep: then it gives, to keep shares fair."""
     return not bool((remaining <= tree.allocatable(giver)).all())
 
 
-def exceeds_quota_of_the_deprived(tree: QueueTree, taker: int, giver: int, required: Vector, remaining: Vector) -> bool:
+def exceeds_quota_of_the_deprived(
+    tree: DivisionTree, taker: int, giver: int, required: Vector, remaining: Vector
+) -> bool:
     """Whether a queue holds more than its quota while the other one, with what it requires, is within its own."""
     entitled = (tree.allocated[taker] + required <= tree.quota[taker]).all()
     return bool(entitled) and not bool((remaining <= tree.quota[giver]).all())
@@ -38,7 +40,7 @@ class Reclaim:
     """What one job takes from other queues. Amounts have shape (resources,)."""
 
     def __init__(
-        self, tree: QueueTree, leaf: int, required: Vector, *, preemptible: bool, multiplier: float = 1.0
+        self, tree: DivisionTree, leaf: int, required: Vector, *, preemptible: bool, multiplier: float = 1.0
     ) -> None:
         """`required` is for the queue in row `leaf`; a larger `multiplier`, of at least 1, makes it harder to take."""
         self._tree = tree

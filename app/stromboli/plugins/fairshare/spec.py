@@ -18,10 +18,10 @@ from stromboli.api import resources
 from stromboli.api.crds import PodGroup, Quantity
 from stromboli.api.resources import Mask, Matrix, ResourceAmounts, Vector
 from stromboli.api.validation import field_path, problem
+from stromboli.eviction.eligibility import agreeing
 from stromboli.framework.job import Queue
 from stromboli.framework.jobs import Jobs
 from stromboli.state.pods import PREEMPTABLE
-from stromboli.tactics.candidates import agreeing
 
 ANNOTATION = "stromboli.io/fair-share"
 

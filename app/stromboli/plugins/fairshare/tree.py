@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stromboli.api.resources import Matrix, Rows, Vector
+from stromboli.api.resources import Matrix, Vector
+from stromboli.fairness.queue_tree import QueueTree
 
-#: in `parent`, a queue at the top
-TOP = -1
 _MATRICES = ("quota", "limit", "weight", "usage", "request", "allocated", "non_preemptible")
 
 
 @dataclass(slots=True, eq=False)
-class QueueTree:
+class DivisionTree(QueueTree):
     """Vectors have shape (queues,), matrices shape (queues, resources). What has no bound is infinite.
 
     Rows are sorted by name, so that sums do not depend on the order in which queues came. A queue without children is a
     leaf; what a leaf requests and holds counts for its ancestors as well.
     """
 
-    names: Sequence[str]
-    #: row of the parent, TOP for none
-    parent: Rows
     #: a larger one goes first
     priority: Vector
     #: seconds since the epoch
@@ -46,39 +41,11 @@ class QueueTree:
     #: what of each resource is divided as a whole: a milli-CPU, a byte, a card; shape (resources,)
     unit: Vector
     fair_share: Matrix = field(init=False)
-    _paths: dict[int, Rows] = field(init=False, default_factory=dict)
-    _children: dict[int, list[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        # A class with slots is made anew, which `super()` without arguments does not know.
+        QueueTree.__post_init__(self)
         self.fair_share = np.zeros_like(self.quota)
-        for row in np.flatnonzero(self.parent != TOP).tolist():
-            self._children.setdefault(int(self.parent[row]), []).append(row)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def path(self, row: int) -> Rows:
-        """The rows of a queue and its ancestors, upwards."""
-        found = self._paths.get(row)
-        if found is None:
-            rows = []
-            above = row
-            while above != TOP:
-                rows.append(above)
-                above = int(self.parent[above])
-            found = self._paths[row] = np.array(rows, np.intp)
-        return found
-
-    def children(self, row: int) -> list[int]:
-        """The rows of a queue's children; none for a leaf."""
-        return self._children.get(row, [])
-
-    def levels(self) -> Iterator[Rows]:
-        """The rows of each level, the top first; rows that hang in a cycle are in none."""
-        level = np.flatnonzero(self.parent == TOP)
-        while len(level):
-            yield level
-            level = np.flatnonzero(np.isin(self.parent, level))
 
     def requestable(self) -> Matrix:
         """What queues could use."""
@@ -89,7 +56,7 @@ class QueueTree:
         allocatable: Vector = np.minimum(self.limit[row], np.maximum(self.quota[row], self.fair_share[row]))
         return allocatable
 
-    def first(self, resources: int) -> QueueTree:
+    def first(self, resources: int) -> DivisionTree:
         """The same queues with the first resources only. Matrices are views: what changes in one changes in both."""
         narrow = {name: getattr(self, name)[:, :resources] for name in _MATRICES}
         return replace(self, unit=self.unit[:resources], **narrow)
@@ -104,7 +71,7 @@ def saturation(held: Matrix, fair_share: Matrix) -> Matrix:
     return out
 
 
-def parting(tree: QueueTree, left: int, right: int) -> tuple[int, int]:
+def parting(tree: DivisionTree, left: int, right: int) -> tuple[int, int]:
     """The first rows in which the paths of two queues differ, from the top; the last common ones when none do."""
     mine, theirs = tree.path(left)[::-1], tree.path(right)[::-1]
     both = min(len(mine), len(theirs))

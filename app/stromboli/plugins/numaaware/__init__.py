@@ -1,4 +1,4 @@
-"""numa-aware: pods with whole cores go where their cores can be aligned with the memory next to them."""
+"""numa-aware: places pods with whole cores where the cores can be aligned with NUMA nodes."""
 
 from stromboli.plugins.numaaware.plugin import NumaAware, NumaAwareArguments
 

@@ -1,7 +1,7 @@
-"""Nodes that answer alike: whether a pod's processors can be aligned follows from numbers of free ones.
+"""Kinds of nodes: whether a pod's CPUs can be aligned follows from the numbers of free CPUs.
 
-A kind is the kubelet's policy with the processors of each NUMA node, all of them and those that are free. There are few
-kinds, however many nodes: each is asked once what becomes of a pod.
+A kind is the kubelet's policy with the CPUs of each NUMA node, in total and free. There are few kinds, however many
+nodes, and each is evaluated once per pod class.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import numpy as np
 from stromboli.api.resources import Mask, Rows
 from stromboli.plugins.numaaware.topology import RESTRICTED, SINGLE, Cpus, Topology
 
-#: how many processors each container of a pod gets for itself, where it gets any
+#: number of exclusive CPUs of each container that gets any
 Wanted: TypeAlias = tuple[int, ...]
 
-#: instead of a number of NUMA nodes: the pod is refused, or what it gets depends on which processors are free
+#: instead of a number of NUMA nodes: the pod is refused, or the result depends on which CPUs are free
 REFUSED, UNCLEAR = -1, -2
 
 
 class Kind(NamedTuple):
-    """See the module's docstring."""
+    """The properties of a node that decide whether a pod's CPUs can be aligned."""
 
     policy: str
-    #: processors by NUMA node, in ascending order, and those of them that pods can get
+    #: CPUs by NUMA node, ascending, and those that pods can get
     capacity: tuple[int, ...]
     free: tuple[int, ...]
-    #: whether any processor is free, be it one for the system
+    #: whether any CPU is free, including CPUs reserved for the system
     any_free: bool
 
     def spread(self, wanted: Wanted) -> int:
-        """On how many NUMA nodes the processors of a pod are; REFUSED or UNCLEAR.
+        """The number of NUMA nodes of a pod's CPUs; REFUSED or UNCLEAR.
 
-        The smallest set of NUMA nodes is taken as a whole, for a smaller one would not do. So what is left is known
-        when the set has one member; beyond, it matters which processors of each go.
+        Each container gets CPUs of the smallest sufficient set of NUMA nodes. With one NUMA node the remaining free
+        CPUs are known; with several they depend on which CPUs of each are taken.
         """
         free, used = list(self.free), set[int]()
         for at, count in enumerate(wanted):
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
             if self.policy == RESTRICTED and not preferred:
                 return REFUSED
             if best is None:
-                # It gets none of those that are there.
+                # The container gets none of the free CPUs.
                 continue
             used.update(best)
             if len(best) == 1:
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
         return len(used)
 
     def _best(self, count: int, free: list[int]) -> tuple[int, ...] | None:
-        """The smallest set of NUMA nodes with so many free processors, of equals the one with the lowest numbers."""
+        """The smallest set of NUMA nodes with so many free CPUs; among equals the one with the lowest numbers."""
         size = self._smallest(count, tuple(free))
         if not size:
             return None
@@ -66,7 +66,7 @@ class Kind(NamedTuple):
 
     @staticmethod
     def _smallest(count: int, of: tuple[int, ...]) -> int:
-        """How many NUMA nodes it takes at least to have so many processors; 0 when all are not enough."""
+        """The minimum number of NUMA nodes with so many CPUs; 0 if all are not enough."""
         have = 0
         for size, most in enumerate(sorted(of, reverse=True), 1):
             have += most
@@ -75,12 +75,12 @@ class Kind(NamedTuple):
         return 0
 
 
-#: nodes that pin no processors, or care not where they are
+#: nodes that do not pin CPUs, or do not align them
 INDIFFERENT = Kind("", (), (), False)
 
 
 def kind_of(topology: Topology, free: Cpus) -> Kind:
-    """The kind of a node of which these processors are free."""
+    """The kind of a node with these free CPUs."""
     if not topology.aligns:
         return INDIFFERENT
     numbers = {numa: at for at, numa in enumerate(sorted({cpu.numa for cpu in topology.cpus.values()}))}
@@ -93,7 +93,7 @@ def kind_of(topology: Topology, free: Cpus) -> Kind:
 
 
 class Kinds:
-    """The kinds that there are in a session, numbered."""
+    """The kinds in a session, numbered."""
 
     def __init__(self) -> None:
         self._listed: list[Kind] = []
@@ -109,11 +109,11 @@ class Kinds:
         return known
 
     def spreads(self, wanted: Wanted) -> Rows:
-        """What becomes of a pod on each kind, see `Kind.spread`; shape (kinds,)."""
+        """The result for a pod on each kind, as in `Kind.spread`; shape (kinds,)."""
         known = self._spreads.setdefault(wanted, [])
         known += [0 if kind is INDIFFERENT else kind.spread(wanted) for kind in self._listed[len(known) :]]
         return np.array(known, np.intp)
 
     def with_policy(self, policy: str) -> Mask:
-        """The kinds that align by a policy and have processors left, shape (kinds,)."""
+        """The kinds that align by a policy and have CPUs left, shape (kinds,)."""
         return np.array([kind.any_free and kind.policy == policy for kind in self._listed], np.bool_)

@@ -1,4 +1,4 @@
-"""The plugin: which nodes can align a pod's processors, which of them do it best, and who has taken which."""
+"""The plugin: which nodes can align a pod's CPUs, which do it best, and which pods use which CPUs."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class NumaAware(Plugin):
         self._view = view
         self._topologies: dict[int, Topology] = {}
         self._kinds = Kinds()
-        #: the number of each node's kind, shape (nodes,)
+        #: number of each node's kind, shape (nodes,)
         self._kind_of: Rows = np.full(len(view.nodes), self._kinds.number(INDIFFERENT))
         for name, report in _reports(view.snapshot).items():
             node = view.nodes.facts.index.get(name)
             if node is not None and report.topology is not None:
                 self._topologies[node] = report.topology
                 self._kind_of[node] = self._kinds.number(report.kind)
-        #: processors that are free now, by node, where it is others than the report says
+        #: CPUs that are free now, by node, if they differ from the report
         self._free: dict[int, Cpus] = {}
-        #: node and processors of the pods that got some in this session, by row
+        #: node and CPUs of the pods placed in this session, by row
         self._taken: dict[int, tuple[int, Cpus]] = {}
-        #: by class of pods: what their containers want, None when they share processors
+        #: by pod class: the exclusive CPUs of containers, None if they share CPUs
         self._wants: dict[int, Wanted | None] = {}
         self._count_unreported()
 
@@ -76,7 +76,7 @@ class NumaAware(Plugin):
         yield "node(s) couldn't align the pod's cpus", self._spreads(pod, nodes.rows) >= 0
 
     def batch_node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
-        """Fewer NUMA nodes are better, relative to the worst of the nodes to choose from."""
+        """Fewer NUMA nodes are better, relative to the worst candidate node."""
         if not _policy(pod) or self._wanted(pod) is None:
             return None
         counts = np.maximum(self._spreads(pod, nodes.rows), 0)
@@ -114,7 +114,7 @@ class NumaAware(Plugin):
         self._kind_of[node] = self._kinds.number(kind_of(self._topologies[node], free))
 
     def _count_unreported(self) -> None:
-        """Give processors to pods that are on their way to a node whose report does not know them yet."""
+        """Assign CPUs to pods that are on their way to a node whose report does not include them yet."""
         pods = self._view.pods
         for row in np.flatnonzero(pods.state == PodState.Binding).tolist():
             pod, node = self._view.record(row), int(pods.node[row])
@@ -125,7 +125,7 @@ class NumaAware(Plugin):
     # -- answers -------------------------------------------------------------------------------------------------
 
     def _wanted(self, pod: PodRecord) -> Wanted | None:
-        """How many processors the containers of a pod get for themselves; None when it shares those of others."""
+        """The number of exclusive CPUs of each container; None if the pod shares CPUs."""
         pod_class = pod.pod_class
         if pod_class.id not in self._wants:
             counts = map(_whole_cpus, pod_class.spec.containers or ())
@@ -133,7 +133,7 @@ class NumaAware(Plugin):
         return self._wants[pod_class.id]
 
     def _spreads(self, pod: PodRecord, nodes: Rows) -> Rows:
-        """On how many NUMA nodes the pod's processors would be, negative where it is refused; shape (nodes,)."""
+        """The number of NUMA nodes of the pod's CPUs, negative where it is refused; shape (nodes,)."""
         spreads = self._kinds.spreads(self._wanted(pod) or ())[self._kind_of[nodes]]
         for at in np.flatnonzero(spreads == UNCLEAR).tolist():
             node = int(nodes[at])
@@ -142,7 +142,7 @@ class NumaAware(Plugin):
         return spreads
 
     def _assignment(self, pod: PodRecord, node: int) -> Cpus | None:
-        """The processors that a pod would get on a node, none where they are not pinned; None when it is refused."""
+        """The CPUs that a pod would get on a node, none where they are not pinned; None if it is refused."""
         known = self._topologies.get(node)
         if known is None or not known.aligns:
             return frozenset()
@@ -156,14 +156,14 @@ class NumaAware(Plugin):
 
 
 class _Report(NamedTuple):
-    """What a node reports."""
+    """The report of a node."""
 
     topology: Topology | None
     kind: NodeKind
 
 
 def _reports(snapshot: Snapshot) -> dict[str, _Report]:
-    """What the nodes report by name; what was read for the last snapshot is taken over."""
+    """The reports of nodes by name; unchanged ones are taken over from the last snapshot."""
     plain = snapshot.objects.get("Numatopology", NO_OBJECTS)
     before, reports = cast("tuple[PlainObjects, dict[str, _Report]]", snapshot.derived.get(NumaAware, (NO_OBJECTS, {})))
     changed = plain.changed_since(before)
@@ -183,15 +183,15 @@ def _read(manifest: Mapping[str, Any]) -> _Report:
 
 
 def _policy(pod: PodRecord) -> str:
-    """The policy that a pod asks for, empty for none."""
+    """The topology policy that a pod requires, empty for none."""
     policy = pod.annotations.get(_POLICY, "")
     return "" if policy == "none" else policy
 
 
 def _is_guaranteed(pod_class: PodClass) -> bool:
-    """Whether every container requests all of its limits of cpu and memory: only then are processors pinned.
+    """Whether every container's requests equal its limits of cpu and memory, which pinning requires.
 
-    They are not for a pod that asks for something as a whole.
+    CPUs of pods with pod-level resources are not pinned.
     """
     spec = pod_class.spec
     containers = [*(spec.containers or ()), *(spec.init_containers or ())]
@@ -211,7 +211,7 @@ def _requests_its_limits(container: Container) -> bool:
 
 
 def _whole_cpus(container: Container) -> int:
-    """The number of processors that a container gets for itself: none when it wants a part of one."""
+    """The number of exclusive CPUs of a container: none for a fractional request."""
     requests: Any = (container.resources and container.resources.requests) or {}
     cpus = quantity.parse(requests.get("cpu", 0))
     return int(cpus) if cpus.denominator == 1 else 0

@@ -1,7 +1,7 @@
-"""The processors of a node, and which of them a container would get: a model of the kubelet's static CPU manager.
+"""The CPUs of a node, and which of them a container would get: a model of the kubelet's static CPU manager.
 
-A hint is a set of NUMA nodes on which a container's cores are free. It is preferred when no smaller set would do, were
-all cores free. The node's topology policy takes the best hint, or refuses the container when none is preferred.
+A hint is a set of NUMA nodes on which a container's cores are free. It is preferred if no smaller set would suffice
+with all cores free. The node's topology policy chooses the best hint, or refuses the container if none is preferred.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 from stromboli.api import quantity, readers
 from stromboli.api.validation import shown
 
-#: numbers of processors
+#: numbers of CPUs
 Cpus: TypeAlias = frozenset[int]
 
-#: more processors, or more NUMA nodes, than any machine has: sets of NUMA nodes are tried one after the other
+#: limits on CPUs, and on NUMA nodes, whose subsets are enumerated
 _HIGHEST = 2**16 - 1
 _MOST_NUMA_NODES = 8
 
@@ -28,42 +28,42 @@ BEST_EFFORT, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Where a processor is."""
+    """The location of a CPU."""
 
     numa: int
     socket: int
-    #: counted within the socket or over the whole machine
+    #: numbered within the socket or the machine
     core: int
 
     @property
     def physical(self) -> tuple[int, int]:
-        """The core that it is a thread of."""
+        """The core that the CPU is a thread of."""
         return self.socket, self.core
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A node's processors and how its kubelet hands them out."""
+    """A node's CPUs and how its kubelet assigns them."""
 
     cpu_policy: str
     topology_policy: str
     cpus: Mapping[int, Cpu]
-    #: processors that nobody has, as the node reported
+    #: free CPUs, as the node reported
     free: Cpus
-    #: pods that the node's report takes into account, as `NAMESPACE/NAME`
+    #: pods that the report includes, as `NAMESPACE/NAME`
     reported: Set[str]
-    #: processors that the kubelet keeps for the system
+    #: CPUs reserved for the system
     reserved: Cpus = frozenset()
 
     @property
     def aligns(self) -> bool:
-        """Whether the kubelet pins processors, and cares on which NUMA nodes they are."""
+        """Whether the kubelet pins CPUs and aligns them with NUMA nodes."""
         return self.cpu_policy == "static" and self.topology_policy not in ("", "none")
 
     def assign(self, count: int, free: Cpus) -> Cpus | None:
-        """The processors for a container that wants `count` of them for itself; None when it is refused.
+        """The exclusive CPUs of a container that requests `count`; None if it is refused.
 
-        0 is a container that shares processors: it fits everywhere and gets none.
+        With 0 the container shares CPUs: it fits everywhere and gets none.
         """
         usable = free - self.reserved
         if count == 0:
@@ -77,15 +77,15 @@ class Topology:
         aligned = self._on(best.numa, usable) if best else usable
         taken = self.take(aligned, min(count, len(aligned)))
         rest = count - len(taken)
-        # What is short is found when the container starts; a set that is too small is not handed out.
+        # The kubelet detects the shortage when the container starts; a set that is too small is not assigned.
         return taken | self.take(usable - taken, rest) if rest <= len(usable - taken) else frozenset()
 
     def numa_nodes(self, cpus: Iterable[int]) -> int:
-        """On how many NUMA nodes processors are."""
+        """The number of NUMA nodes of some CPUs."""
         return len({self.cpus[cpu].numa for cpu in cpus if cpu in self.cpus})
 
     def take(self, cpus: Cpus, count: int) -> Cpus:
-        """The `count` processors of a set that leave the others least torn apart: sockets, then cores, then threads."""
+        """The `count` CPUs of a set that fragment the rest least: sockets, then cores, then threads."""
         taken: set[int] = set()
         for groups in (self._sockets, self._cores):
             left = cpus - taken
@@ -121,14 +121,14 @@ class Topology:
         return self._groups(lambda cpu: cpu.physical).values()
 
     def _groups(self, of: Callable[[Cpu], Any]) -> Mapping[Any, Cpus]:
-        """The processors of the machine by what they are part of, in order."""
+        """The CPUs of the machine by socket, core or thread, in order."""
         groups: dict[Any, set[int]] = {}
         for number, cpu in self.cpus.items():
             groups.setdefault(of(cpu), set()).add(number)
         return {key: frozenset(groups[key]) for key in sorted(groups)}
 
     def _loneliness(self, cpu: int, left: Set[int], taken: Set[int]) -> tuple[int, int, int, tuple[int, int], int]:
-        """Threads next to what was taken come first, then those of the sockets and cores with the fewest left."""
+        """Threads next to assigned ones come first, then those of the sockets and cores with the fewest free."""
         where = self.cpus[cpu]
         return (
             -sum(self.cpus[other].socket == where.socket for other in taken),
@@ -141,19 +141,19 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """NUMA nodes, ascending, that have enough free processors together."""
+    """Sets of NUMA nodes, ascending, with enough free CPUs together."""
 
     numa: tuple[int, ...]
     preferred: bool
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """The best first: preferred, few, low numbers."""
+        """Sort key, best first: preferred, few, low numbers."""
         return not self.preferred, len(self.numa), sum(1 << number for number in self.numa)
 
 
 def read(manifest: Mapping[str, Any]) -> Topology | None:
-    """The topology that a Numatopology object reports; None when it has no processors or cannot be read."""
+    """The topology of a Numatopology object; None without CPUs or if it is invalid."""
     spec = manifest.get("spec") or {}
     try:
         cpus = {
@@ -183,7 +183,7 @@ def read(manifest: Mapping[str, Any]) -> Topology | None:
 
 
 def parse_cpus(written: str) -> Cpus:
-    """A list of processors such as `0-3,8`. Raises ValueError."""
+    """A CPU list such as `0-3,8`. Raises ValueError."""
     out: set[int] = set()
     for part in written.split(","):
         if part.strip():
@@ -193,8 +193,8 @@ def parse_cpus(written: str) -> Cpus:
 
 
 def _number(written: object, least: int = 0) -> int:
-    """The number of a processor, core, socket or NUMA node; of cores and sockets it may be -1. Raises ValueError."""
+    """The number of a CPU, core, socket or NUMA node; cores and sockets may be -1. Raises ValueError."""
     found = readers.integer(str(written).strip(), least, _HIGHEST)
     if found is None:
-        raise ValueError(f"{shown(written)} is not the number of a processor")
+        raise ValueError(f"{shown(written)} is not a CPU number")
     return found

@@ -1,9 +1,10 @@
-"""Selectors of devices: CEL, as far as they are written in it, at a bounded cost.
+"""CEL device selectors, in a subset of the language and with bounded cost.
 
-There are literals, lists, maps, `device.driver`, `device.attributes["DOMAIN"].NAME`, `device.capacity["DOMAIN"].NAME`,
-the operators `! - + * / % == != < <= > >= in && || ?:`, `has`, `cel.bind`, the macros `all exists exists_one filter
-map`, and the functions of strings, lists, quantities and versions that `functions` lists. What else there is in CEL is
-refused by name. Patterns are RE2's. An expression is understood once and then asked about one device after the other.
+Supported are literals, lists, maps, `device.driver`, `device.attributes["DOMAIN"].NAME`,
+`device.capacity["DOMAIN"].NAME`, the operators `! - + * / % == != < <= > >= in && || ?:`, `has`, `cel.bind`, the macros
+`all exists exists_one filter map`, and the functions of strings, lists, quantities and versions in `functions`.
+Everything else is rejected by name. Patterns have RE2's syntax. An expression is compiled once and then evaluated for
+one device after another.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from stromboli.kube.dra.cel.parser import parse
 from stromboli.kube.dra.cel.run import Evaluate, Run, Variables
 from stromboli.kube.dra.cel.values import CelError, CostError
 
-#: characters of an expression, by the API (CELSelectorExpressionMaxLength)
+#: the API's limit on the length of an expression (CELSelectorExpressionMaxLength)
 _LONGEST = 10 * 1024
 
 __all__ = ["CelError", "CostError", "Program", "Run", "Variables", "compiled"]
@@ -24,13 +25,13 @@ __all__ = ["CelError", "CostError", "Program", "Run", "Variables", "compiled"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """An expression that was understood."""
+    """A compiled expression."""
 
     text: str
     _evaluate: Evaluate
 
     def evaluate(self, run: Run) -> Any:
-        """The value. Raises CelError when there is none, and CostError when that takes more than the run may cost."""
+        """The value. Raises CelError if there is none, and CostError if the evaluation exceeds the run's budget."""
         try:
             return self._evaluate(run)
         except RecursionError:
@@ -38,7 +39,7 @@ class Program:
 
 
 def compiled(text: str) -> Program:
-    """Understand an expression. Raises CelError, which says what in it is not supported."""
+    """Compile an expression. Raises CelError, which names the unsupported part."""
     program = _known(text)
     if isinstance(program, CelError):
         raise program
@@ -47,7 +48,7 @@ def compiled(text: str) -> Program:
 
 @lru_cache(maxsize=256)
 def _known(text: str) -> Program | CelError:
-    # What cannot be understood is kept, too: it is asked for as often.
+    # Errors are cached too: invalid expressions are compiled as often as valid ones.
     if len(text) > _LONGEST:
         return CelError(f"it has {len(text)} characters, more than {_LONGEST}")
     try:

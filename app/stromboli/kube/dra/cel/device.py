@@ -1,11 +1,12 @@
-"""A device as expressions read it, noting what they read: devices that agree in that get the same answer."""
+"""A device as expressions read it. Reads are recorded: devices with equal values of what was read get the same
+result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-#: the keys that lead to a value of a device; one that leads to a map stands for all that is in it
+#: the keys that lead to a value of a device; a path to a map stands for its whole content
 Path: TypeAlias = tuple[str, ...]
 
 _ABSENT = "absent"
@@ -47,7 +48,7 @@ class DeviceView:
 
 
 def value_at(device: Any, path: Path) -> Any:
-    """What a path leads to in a device, as a key: values of different types are different."""
+    """The value at a path of a device, as a hashable key; values of different types differ."""
     for key in path:
         if not isinstance(device, dict) or key not in device:
             return _ABSENT

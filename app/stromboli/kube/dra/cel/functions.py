@@ -1,4 +1,4 @@
-"""The functions and methods that expressions may call: their types, their costs, and what they do."""
+"""The functions and methods of expressions: their types, costs and implementations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stromboli.kube.dra.cel.run import Evaluate, Run, characters
 from stromboli.kube.dra.cel.values import CelError, Quantity, Version, kind, shown
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-#: what a call costs besides what its function does
+#: cost of a call beyond that of its implementation
 _CALL = 2
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -22,17 +22,17 @@ _TO_UPPER = {lower: upper for upper, lower in _TO_LOWER.items()}
 
 
 class Function(NamedTuple):
-    """A function for arguments of some types; the first argument of a method is what it is called on."""
+    """A function for some argument types; a method's first argument is its receiver."""
 
-    #: names as `kind` gives them, separated by blanks
+    #: type names as `kind` returns them, separated by blanks
     types: str
     do: Callable[..., Any]
-    #: from the arguments
+    #: computed from the arguments
     cost: Callable[..., int] = lambda *_: 1
 
 
 def call(name: str, overloads: Iterable[Function], arguments: list[Evaluate]) -> Evaluate:
-    """A call of the function for the types that the arguments turn out to have. Raises CelError."""
+    """Call the overload for the types of the arguments. Raises CelError."""
     by_types = {each.types: each for each in overloads if len(each.types.split()) == len(arguments)}
     if not by_types:
         raise CelError(f"{name} with {len(arguments)} arguments is not supported")
@@ -53,7 +53,7 @@ def call(name: str, overloads: Iterable[Function], arguments: list[Evaluate]) ->
 
 
 def integer(value: int) -> int:
-    """A number of 64 bits. Raises CelError."""
+    """A 64-bit integer. Raises CelError."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise CelError("integer overflow")
@@ -75,7 +75,7 @@ def _double_of(value: str) -> float:
 
 
 def _read(text: str) -> int:
-    """What it costs to understand a text that is a number, a quantity or a version."""
+    """The cost of parsing a text as a number, a quantity or a version."""
     return 5 + characters(text)
 
 
@@ -138,7 +138,7 @@ def _joined(values: list[Any], separator: str = "") -> int:
 def _in_order(values: list[Any]) -> Iterator[tuple[Any, Any]]:
     for left, right in pairwise(values):
         if not ordered(left, right):
-            raise CelError(f"there is no order between {kind(left)} and {kind(right)}")
+            raise CelError(f"{kind(left)} and {kind(right)} cannot be compared")
         yield left, right
 
 
@@ -160,7 +160,7 @@ def _total(values: list[Any]) -> int | float:
 
 
 def _length(values: list[Any]) -> int:
-    # Texts among them are compared.
+    # Comparing strings costs by their length.
     return len(values) + sum(characters(value) for value in values if type(value) is str)
 
 

@@ -1,4 +1,4 @@
-"""What expressions are made of besides functions: operators, macros, selections, each a function of the run."""
+"""The nodes of compiled expressions besides functions: operators, macros and selections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stromboli.kube.dra.cel.values import CelError, kind, shown
 
 
 class Constant:
-    """A value that was written down, which costs nothing."""
+    """A literal, which costs nothing."""
 
     __slots__ = ("value",)
 
@@ -30,9 +30,9 @@ class Constant:
 
 
 def truth(value: Any) -> bool:
-    """A value that must be true or false."""
+    """A value that must be a bool."""
     if type(value) is not bool:
-        raise CelError(f"{kind(value)} is neither true nor false")
+        raise CelError(f"{kind(value)} is not a bool")
     return value
 
 
@@ -68,7 +68,7 @@ def combined(terms: Sequence[Evaluate], *, decisive: bool) -> Evaluate:
 
 
 def _settled(run: Run, answers: Iterable[Callable[[], Any]], decisive: bool) -> bool:
-    """What decides outweighs errors in the other terms."""
+    """A decisive term takes precedence over errors in other terms."""
     failed: CelError | None = None
     for answer in answers:
         run.spend(1)
@@ -94,7 +94,7 @@ RELATIONS = ("==", "!=", "in", *_COMPARE)
 
 
 def relation(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
-    """The answer of a relation between two values."""
+    """The result of a relation between two values."""
     relate: Callable[[Run, Any, Any], bool] = {"==": equal, "!=": _different, "in": _is_in}.get(
         operator, partial(_compared, operator)
     )
@@ -102,7 +102,7 @@ def relation(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def equal(run: Run, left: Any, right: Any) -> bool:
-    """Whether two values are equal; those of different types are not, but for numbers."""
+    """Whether two values are equal; values of different types are not, except for numbers."""
     if type(left) is str and type(right) is str:
         run.spend(min(len(left), len(right)) // 10 + 1)
         return left == right
@@ -123,7 +123,7 @@ def _is_in(run: Run, value: Any, container: Any) -> bool:
     if kind(container) == "list":
         return any(equal(run, value, each) for each in container)
     if kind(container) != "map":
-        raise CelError(f"in does not look into {kind(container)}")
+        raise CelError(f"in does not support {kind(container)}")
     run.spend(1)
     return kind(value) == "string" and value in container
 
@@ -156,7 +156,7 @@ def _remainder(left: Any, right: Any) -> Any:
 
 
 _NUMBERS = ("int", "double")
-#: what operators do, and with which types
+#: the operators by type
 _ARITHMETIC: dict[str, tuple[Callable[[Any, Any], Any], tuple[str, ...]]] = {
     "+": (lambda left, right: left + right, (*_NUMBERS, "string", "list")),
     "-": (lambda left, right: left - right, _NUMBERS),
@@ -167,7 +167,7 @@ _ARITHMETIC: dict[str, tuple[Callable[[Any, Any], Any], tuple[str, ...]]] = {
 
 
 def arithmetic(first: Evaluate, rest: Sequence[tuple[str, Evaluate]]) -> Evaluate:
-    """Operators of one precedence, from the left."""
+    """Operators of one precedence, evaluated from the left."""
 
     def evaluate(run: Run) -> Any:
         value = first(run)
@@ -194,7 +194,7 @@ def _computed(run: Run, operator: str, left: Any, right: Any) -> Any:
 
 
 def minus(of: Evaluate) -> Evaluate:
-    """`-` in front of something."""
+    """Unary `-`."""
     return lambda run: _computed(run, "*", value := of(run), -1 if type(value) is int else -1.0)
 
 
@@ -202,7 +202,7 @@ def minus(of: Evaluate) -> Evaluate:
 
 
 def matches(text: Evaluate, pattern: Evaluate) -> Evaluate:
-    """`matches`; a pattern that is written down is compiled once. Raises CelError when that one is not valid."""
+    """`matches`; a literal pattern is compiled once. Raises CelError if it is invalid."""
     if isinstance(pattern, Constant):
         known = Pattern(_text(pattern.value))
         return lambda run: _found(run, known, text(run))
@@ -230,12 +230,12 @@ def _text(value: Any) -> str:
 
 
 def variable(name: str) -> Evaluate:
-    """What a name stands for."""
+    """The value of a name."""
 
     def evaluate(run: Run) -> Any:
         run.spend(1)
         if name not in run.variables:
-            raise CelError(f"there is no {name}")
+            raise CelError(f"undeclared reference to {name}")
         return run.variables[name]
 
     return evaluate
@@ -285,7 +285,7 @@ def has(of: Evaluate, name: str) -> Evaluate:
 
 
 def listed(items: Sequence[Evaluate]) -> Evaluate:
-    """A list of what expressions are."""
+    """A list of expressions."""
     if all(isinstance(item, Constant) for item in items):
         known = [item.value for item in items if isinstance(item, Constant)]
         return _made(lambda run: known, 10)
@@ -293,7 +293,7 @@ def listed(items: Sequence[Evaluate]) -> Evaluate:
 
 
 def mapped(entries: Sequence[tuple[Evaluate, Evaluate]]) -> Evaluate:
-    """A map with keys of strings."""
+    """A map with string keys."""
 
     def make(run: Run) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -319,7 +319,7 @@ def _made(make: Evaluate, cost: int) -> Evaluate:
 
 
 def bind(name: str, value: Evaluate, body: Evaluate) -> Evaluate:
-    """`cel.bind(NAME, VALUE, EXPRESSION)`: the expression may use the value by name."""
+    """`cel.bind(NAME, VALUE, EXPRESSION)`: the value of EXPRESSION with NAME bound to VALUE."""
     return lambda run: run.bound(name, value(run), body)
 
 
@@ -353,12 +353,12 @@ def filtered(of: Evaluate, name: str, body: Evaluate) -> Evaluate:
 
 
 def transformed(of: Evaluate, name: str, *bodies: Evaluate) -> Evaluate:
-    """`map`, of the elements that the first of two expressions selects."""
+    """`map`, over the elements that satisfy the first of two expressions if there are two."""
     chosen = filtered(of, name, bodies[0]) if len(bodies) > 1 else of
     return lambda run: [run.bound(name, each, bodies[-1]) for each in _items(run, chosen)]
 
 
-#: macros by name: what they make, and how many expressions they may have
+#: macros by name: their nodes, and the allowed numbers of expressions
 MACROS: dict[str, tuple[Callable[..., Evaluate], tuple[int, ...]]] = {
     "all": (every, (1,)),
     "exists": (exists, (1,)),

@@ -1,4 +1,4 @@
-"""The grammar: an expression becomes nested functions."""
+"""The parser: compiles an expression into nested functions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"\\": "\\", '"': '"', "'": "'", "n": "\n", "r": "\r", "t": "\t", "`": "`", "?": "?"}
 _CONSTANTS = {"true": True, "false": False, "null": None}
-#: how deep expressions may be nested, and how many steps may follow each other in `a.b.c`
+#: limits on nesting, and on the length of a chain `a.b.c`
 _DEEPEST, _LONGEST_CHAIN = 20, 12
-#: how many patterns an expression may have: each takes milliseconds to compile
+#: limit on patterns in an expression, since each takes milliseconds to compile
 _MOST_PATTERNS = 16
 
 
 def parse(text: str) -> Evaluate:
-    """Understand an expression. Raises CelError, which says what in it is not supported."""
+    """Compile an expression. Raises CelError, which names the unsupported part."""
     return _Parser(text).parse()
 
 
@@ -139,7 +139,7 @@ class _Parser:
             return self._steps(operand)
         apply = operations.negated if sign == "!" else operations.minus
         operand = self._member()
-        # An odd number of signs is one, an even number two: they check the type of the operand.
+        # An odd number of signs is one sign, an even number two, which still check the operand's type.
         return apply(operand) if times % 2 else apply(apply(operand))
 
     # -- members -------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class _Parser:
         return call(name, GLOBALS[name], self._arguments(")"))
 
     def _presence(self) -> Evaluate:
-        """`has(VALUE.NAME)`: the last step is asked for instead of taken."""
+        """`has(VALUE.NAME)`: tests the last selection instead of evaluating it."""
         of = self._primary()
         for _ in range(_LONGEST_CHAIN):
             if self._accept("["):

@@ -1,4 +1,4 @@
-"""Regular expressions as RE2 matches them: in time that is linear in the text, by programs of bounded size."""
+"""Regular expressions in RE2: matching takes time linear in the text, and programs have bounded size."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from stromboli.api import patterns
 from stromboli.kube.dra.cel.run import characters
 from stromboli.kube.dra.cel.values import CelError
 
-#: what it costs to compile a pattern that was not written down but computed
+#: cost of compiling a pattern that is not a literal
 COMPILING = 40_000
 
 
 class Pattern:
-    """A pattern that was compiled. Raises CelError when it is not valid or too large."""
+    """A compiled pattern. Raises CelError if it is invalid or too large."""
 
     __slots__ = ("_regexp", "_step")
 
@@ -20,11 +20,11 @@ class Pattern:
             self._regexp = patterns.compiled(text)
         except ValueError as error:
             raise CelError(str(error)) from None
-        # Kubernetes takes every four characters for an instruction, and does not see what {1000} makes of them.
+        # Kubernetes estimates one instruction per four characters, and ignores repetitions such as {1000}.
         self._step: int = max(-(-len(text) // 4), self._regexp.programsize)
 
     def cost(self, text: str) -> int:
-        """What it costs to look for it."""
+        """The cost of matching a text."""
         return characters(text) * self._step
 
     def found(self, text: str) -> bool:

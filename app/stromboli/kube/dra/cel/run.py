@@ -1,9 +1,9 @@
-"""One evaluation of an expression, and what it costs.
+"""The evaluation of an expression, and its cost.
 
-Costs are counted much as Kubernetes counts them: 1 for a step, a tenth for each character that is looked at, the
-product of text and pattern for a match. What is free or cheap there and takes time here costs more: logical operators,
-calls, elements of lists, turns of macros. All is paid for before it is done, so that the cost bounds time (less than a
-microsecond for 1) and memory.
+Costs resemble Kubernetes': 1 for a step, a tenth for each character that is read, the product of text and pattern for a
+match. Operations that are free or cheap there but take time here cost more: logical operators, calls, elements of
+lists, iterations of macros. Every cost is charged in advance, so that it bounds time (less than a microsecond per unit)
+and memory.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from stromboli.kube.dra.cel.values import CostError
 
-#: What an expression may cost for all devices of a session together. Kubernetes gives it 1,000,000 for each device
-#: (CELSelectorExpressionMaxCost), of which those in use cost 5 to 50.
+#: Budget for all devices of a session. Kubernetes allows 1,000,000 per device (CELSelectorExpressionMaxCost), of which
+#: common selectors use 5 to 50.
 MAX_COST = 250_000
 
 #: variables by name
@@ -22,7 +22,7 @@ Variables: TypeAlias = Mapping[str, Any]
 
 
 class Run:
-    """The variables of an evaluation, and what it may still cost."""
+    """The variables of an evaluation, and its remaining budget."""
 
     __slots__ = ("left", "variables")
 
@@ -31,13 +31,13 @@ class Run:
         self.left = most
 
     def spend(self, cost: int) -> None:
-        """Pay for a step. Raises CostError."""
+        """Charge for a step. Raises CostError."""
         self.left -= cost
         if self.left < 0:
-            raise CostError("it costs too much")
+            raise CostError("it exceeds the cost limit")
 
     def bound(self, name: str, value: Any, body: Evaluate) -> Any:
-        """What an expression is while a name stands for a value."""
+        """The value of an expression with a variable bound."""
         self.spend(1)
         outer = self.variables
         self.variables = {**outer, name: value}
@@ -47,10 +47,10 @@ class Run:
             self.variables = outer
 
 
-#: an expression that was understood; raises CelError when it has no answer and CostError
+#: a compiled expression; raises CelError if it has no value, and CostError
 Evaluate: TypeAlias = Callable[[Run], Any]
 
 
 def characters(*texts: str) -> int:
-    """What it costs to look at texts."""
+    """The cost of reading texts."""
     return sum(map(len, texts)) // 10 + 1

@@ -1,4 +1,4 @@
-"""What expressions compute with: Python's own values, quantities, versions, and the maps of a device."""
+"""The values of expressions: Python's own, quantities, versions, and the maps of a device."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from stromboli.api.errors import StromboliError
 
-#: characters of a version, as the API has it
+#: the API's limit on the length of a version
 _LONGEST_VERSION = 64
-#: characters of a value in a message
+#: length to which values are cut in messages
 _SHOWN = 60
 
 
 class CelError(StromboliError):
-    """An expression that cannot be understood, or has no answer for a device."""
+    """An invalid expression, or one that has no value for a device."""
 
 
 class CostError(StromboliError):
-    """An expression that costs more than it may."""
+    """An expression that exceeds its cost budget."""
 
 
 @total_ordering
@@ -45,7 +45,7 @@ class Quantity:
 
 @total_ordering
 class Version:
-    """A semantic version, 2.0.0; what follows a `+` does not count."""
+    """A semantic version, 2.0.0; build metadata after `+` is ignored."""
 
     __slots__ = ("_key", "release")
     _PATTERN = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
@@ -59,7 +59,7 @@ class Version:
         )
         #: major, minor and patch
         self.release = (int(match[1]), int(match[2]), int(match[3]))
-        # A version comes after all that lead up to it.
+        # A release follows all of its pre-releases.
         self._key = (self.release, match[4] is None, before)
 
     def __eq__(self, other: object) -> bool:
@@ -73,7 +73,7 @@ class Version:
 
 
 class Domains(dict[str, Mapping[str, Any]]):
-    """Attributes by domain. A domain that a device does not use is empty."""
+    """Attributes by domain. A domain without attributes is empty."""
 
     def __missing__(self, domain: str) -> Mapping[str, Any]:
         return {}
@@ -92,11 +92,11 @@ _NAMES: dict[type, str] = {
 
 
 def kind(value: Any) -> str:
-    """What CEL calls the type of a value."""
+    """CEL's name for the type of a value."""
     return _NAMES.get(type(value), "map")
 
 
 def shown(value: Any) -> str:
-    """A value as messages have it."""
+    """A value as shown in messages."""
     text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

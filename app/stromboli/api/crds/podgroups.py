@@ -1,0 +1,119 @@
+"""The PodGroup: pods that start together or not at all."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    Field,
+)
+
+from stromboli.api.crds.base import (
+    SCHEDULING,
+    Condition,
+    Count,
+    DNSName,
+    Int32,
+    KubeModel,
+    KubeObject,
+    LabelSelector,
+    Name,
+    ResourceList,
+    crd,
+)
+
+
+class PodGroupPhase(StrEnum):
+    """Phases of a PodGroup; a new PodGroup has none."""
+
+    Pending = "Pending"
+    Running = "Running"
+    Unknown = "Unknown"
+    Inqueue = "Inqueue"
+    Completed = "Completed"
+
+
+class NetworkTopology(KubeModel):
+    """How close together pods are placed, in tiers of HyperNodes. Without a tier, nothing is required."""
+
+    mode: Annotated[Literal["hard", "soft"], crd(default="hard")] = "hard"
+    """hard: the pods stay within the tier or wait. soft: lower tiers are preferred."""
+    highest_tier_allowed: Annotated[Int32, crd(minimum=0)] | None = None
+    """Number of the highest tier that the pods may span."""
+    highest_tier_name: Name = ""
+    """Name of that tier, instead of its number."""
+
+
+class SubGroupPolicy(KubeModel):
+    """Divides a PodGroup into sub groups, each of which is a gang and placed together."""
+
+    name: Name = ""
+    """Name of the policy."""
+    label_selector: LabelSelector | None = None
+    """Selects the pods that the policy applies to."""
+    match_label_keys: Annotated[list[str], crd(**{"x-kubernetes-list-type": "atomic"})] = Field(default_factory=list)
+    """Pods with equal values of these labels form a sub group. Without keys there are no sub groups."""
+    network_topology: NetworkTopology | None = None
+    """How close together the pods of a sub group are placed."""
+    sub_group_size: Annotated[Int32, crd(default=1, minimum=1)] = 1
+    """Number of pods that a sub group needs to start."""
+    min_sub_groups: Annotated[Int32, crd(default=0, minimum=0)] = 0
+    """Number of sub groups that the PodGroup needs to start."""
+
+
+class PodGroupSpec(KubeModel):
+    """What a gang needs to start."""
+
+    min_member: Count = 0
+    """Number of pods that start together or not at all."""
+    min_task_member: dict[str, Count] = Field(default_factory=dict)
+    """Number of pods of each role (`volcano.sh/task-spec`) that start together or not at all."""
+    queue: Annotated[DNSName, crd(default="default")] = "default"
+    """Name of the queue that the PodGroup runs in."""
+    priority_class_name: Name = ""
+    """Name of the PriorityClass; absent means the global default."""
+    min_resources: ResourceList | None = None
+    """Resources that must be available before the PodGroup is admitted to its queue; absent, it is always admitted."""
+    network_topology: NetworkTopology | None = None
+    """How close together the pods are placed."""
+    sub_group_policy: Annotated[list[SubGroupPolicy], crd(maxItems=10_000)] = Field(default_factory=list)
+    """Policies that divide the PodGroup into sub groups; a pod belongs to the first policy that selects it."""
+
+
+class PodGroupCondition(Condition):
+    """One aspect of a PodGroup's state."""
+
+    transition_id: str = Field(default="", alias="transitionID")
+    """ID of the session in which the condition was last written."""
+
+
+class PodGroupStatus(KubeModel):
+    """How far a gang has come."""
+
+    phase: Annotated[str, crd(enum=list(PodGroupPhase))] = ""
+    """Pending, Inqueue (admitted), Running, Completed, or Unknown: some pods run and others cannot."""
+    conditions: list[PodGroupCondition] = Field(default_factory=list)
+    """Among other things, why the PodGroup does not run."""
+    running: Count = 0
+    """Number of pods that are running."""
+    succeeded: Count = 0
+    """Number of pods that have succeeded."""
+    failed: Count = 0
+    """Number of pods that have failed."""
+
+
+class PodGroup(KubeObject):
+    """A gang: pods that start together or not at all."""
+
+    plural: ClassVar[str] = "podgroups"
+
+    api_version: Literal["scheduling.volcano.sh/v1beta1"] = SCHEDULING
+    kind: Literal["PodGroup"] = "PodGroup"
+    spec: Annotated[PodGroupSpec, crd(default={})] = Field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = Field(default_factory=PodGroupStatus)
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.spec.queue or "default"

@@ -1,0 +1,148 @@
+"""The Queue: what part of the cluster a group of jobs gets."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import (
+    Field,
+    StrictBool,
+)
+
+from stromboli.api.crds.base import (
+    SCHEDULING,
+    Condition,
+    Count,
+    DNSName,
+    Int32,
+    KubeModel,
+    KubeObject,
+    Name,
+    ResourceList,
+    crd,
+)
+
+#: annotation of a queue that was closed together with its parent, and reopens with it
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
+
+
+class QueueState(StrEnum):
+    """States of a Queue. Only an Open queue accepts new work."""
+
+    Open = "Open"
+    Closed = "Closed"
+    Closing = "Closing"
+    Unknown = "Unknown"
+
+
+class NodeGroupTerms(KubeModel):
+    """Names of node groups: the value of the node label `volcano.sh/nodegroup-name`."""
+
+    required: list[str] = Field(default_factory=list, alias="requiredDuringSchedulingIgnoredDuringExecution")
+    """Groups that are required; in an anti-affinity, groups that are ruled out."""
+    preferred: list[str] = Field(default_factory=list, alias="preferredDuringSchedulingIgnoredDuringExecution")
+    """Groups that are preferred; in an anti-affinity, groups that are used last."""
+
+
+class QueueAffinity(KubeModel):
+    """The node groups that the pods of a queue run on."""
+
+    node_group_affinity: NodeGroupTerms | None = None
+    """Groups that the pods run on."""
+    node_group_anti_affinity: NodeGroupTerms | None = None
+    """Groups that the pods avoid."""
+
+
+class Guarantee(KubeModel):
+    """Resources that are reserved for a queue even while it does not use them."""
+
+    resource: ResourceList = Field(default_factory=dict)
+    """Amounts that no other queue can use."""
+
+
+class ClusterShare(KubeModel):
+    """A cluster to which jobs of the queue may be forwarded. The scheduler does not read it."""
+
+    name: str = ""
+    """Name of the cluster."""
+    weight: Int32 = 0
+    """Share of the forwarded jobs, relative to the other clusters."""
+    capacity: ResourceList = Field(default_factory=dict)
+    """Amounts that the queue may use in that cluster."""
+
+
+class QueueSpec(KubeModel):
+    """What a queue is entitled to, and how it is served."""
+
+    weight: Annotated[Int32, crd(default=1, minimum=1, maximum=65535)] = 0
+    """Share of the cluster beyond all guarantees, relative to the other queues."""
+    capability: ResourceList | None = None
+    """Hard upper limit. A resource that is not listed is unlimited."""
+    deserved: ResourceList | None = None
+    """Amounts that the queue is entitled to; what it uses beyond them, other queues can reclaim."""
+    guarantee: Guarantee = Field(default_factory=Guarantee)
+    """Resources that are reserved for the queue even while it does not use them."""
+    reclaimable: StrictBool | None = None
+    """Whether other queues may reclaim what this queue uses beyond its share. Absent means yes."""
+    parent: DNSName = ""
+    """Name of the parent queue; absent means root."""
+    priority: Count = 0
+    """A queue of higher priority is served earlier and reclaimed from later."""
+    affinity: QueueAffinity = Field(default_factory=QueueAffinity)
+    """The node groups that the pods of the queue run on."""
+    type: Name = ""
+    """Free text. The scheduler does not read it."""
+    dequeue_strategy: Annotated[Literal["fifo", "traverse"], crd(default="traverse")] = "traverse"
+    """Whether a job that does not fit blocks the jobs behind it (fifo) or is passed over (traverse)."""
+    extend_clusters: list[ClusterShare] = Field(default_factory=list)
+    """Clusters to which jobs of the queue may be forwarded. The scheduler does not read it."""
+
+
+class Reservation(KubeModel):
+    """Nodes and amounts set aside for a queue. The scheduler does not write it."""
+
+    nodes: list[str] = Field(default_factory=list)
+    """Names of nodes."""
+    resource: ResourceList = Field(default_factory=dict)
+    """Amounts."""
+
+
+class QueueStatus(KubeModel):
+    """What the pods of a queue use, and how many PodGroups it has."""
+
+    state: Annotated[str, crd(enum=list(QueueState))] = ""
+    """Open accepts work, Closed and Closing do not."""
+    allocated: ResourceList = Field(default_factory=dict)
+    """Sum of the requests of pods that are placed, of the queue and of its descendants."""
+    pending: Count = 0
+    """Number of PodGroups that are Pending."""
+    inqueue: Count = 0
+    """Number of PodGroups that are Inqueue."""
+    running: Count = 0
+    """Number of PodGroups that are Running."""
+    completed: Count = 0
+    """Number of PodGroups that are Completed."""
+    unknown: Count = 0
+    """Number of PodGroups that are Unknown."""
+    reservation: Reservation | None = None
+    """Nodes and amounts set aside. The scheduler does not write it."""
+    conditions: list[Condition] = Field(default_factory=list)
+    """Ready: whether the queue accepts new work. Overused: whether it gets nothing more. Others say why the queue does
+    not behave as its spec says."""
+
+
+class Queue(KubeObject):
+    """A queue: its share of the cluster, and what its pods use."""
+
+    plural: ClassVar[str] = "queues"
+
+    api_version: Literal["scheduling.volcano.sh/v1beta1"] = SCHEDULING
+    kind: Literal["Queue"] = "Queue"
+    spec: Annotated[QueueSpec, crd(default={})] = Field(default_factory=QueueSpec)
+    status: QueueStatus = Field(default_factory=QueueStatus)
+
+    @property
+    def closed_by_parent(self) -> bool:
+        """Whether the queue was closed together with its parent, and reopens with it."""
+        return self.metadata.annotations.get(CLOSED_BY_PARENT) == "true"

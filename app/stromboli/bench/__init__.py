@@ -1,0 +1,6 @@
+"""One trial for each feature that a session can be about: what it costs on a large cluster."""
+
+from stromboli.bench.features import FEATURES
+from stromboli.bench.trial import Cluster, Figures, Trial, measure
+
+__all__ = ["FEATURES", "Cluster", "Figures", "Trial", "measure"]

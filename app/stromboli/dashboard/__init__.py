@@ -1,0 +1,1 @@
+"""The dashboard's data over HTTP: the last session at a glance, and the history of sessions."""

@@ -1,0 +1,1 @@
+"""Whom to evict so that others find places; for actions."""

@@ -1,0 +1,108 @@
+"""What the searches of one action share: the candidates, how important they are, and what earlier searches found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+from stromboli.api.resources import Mask, Vector
+from stromboli.eviction.cost_bounds import CostBounds
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.node_candidates import NodeCandidates
+from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
+from stromboli.eviction.preemptors import kind
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.state.pods import PodRecord
+
+T = TypeVar("T")
+
+#: of how many kinds of pods it is kept what they were offered
+_MOST_KINDS = 8
+
+
+class PreemptionContext:
+    """What pods hold that others may get, for one action and session; what was worked out for earlier searches."""
+
+    def __init__(self, session: Session, pod_index: PodIndex, action: str, point: str) -> None:
+        self.session = session
+        self.pod_index = pod_index
+        self.action = action
+        #: the extension point that says which pods may be evicted
+        self.point = point
+        #: whether other queues give pods up, and not other jobs of the queue
+        self.reclaiming = point == "reclaimable"
+        #: what was looked for in vain since places were kept: how many were found at most
+        self._in_vain: dict[Any, int] = {}
+        #: what is kept of the last searches, by what they looked for
+        self._held_amounts: dict[Hashable, HeldAmounts] = {}
+        self._bounds: dict[Hashable, CostBounds] = {}
+        self._node_candidates: dict[Hashable, NodeCandidates] = {}
+
+    def candidates(self, job: Job, pod: PodRecord) -> Mask:
+        """The indexed pods that may be evicted for a pod of a job, as far as queues and priorities of jobs say."""
+        pod_index = self.pod_index
+        if self.reclaiming:
+            queues, others = pod_index.giving(pod), pod_index.outside(job.queue)
+            return others if queues is None else others & queues[pod_index.queue]
+        mask: Mask = (
+            (pod_index.queue == job.queue.index) & (pod_index.job != job.index) & pod_index.may_go_for(job.queue)
+        )
+        allowed = self.session.ask.preemptable_jobs(pod, len(self.session.view.jobs), pod_index.least_of_jobs)
+        if allowed is not None:
+            mask &= allowed[pod_index.job]
+        return mask
+
+    def ranks(self, queue: Queue) -> Ranks:
+        """How important pods are as victims for a queue: see `Cost`."""
+        return queue_ranks(self.session, self.pod_index, queue) if self.reclaiming else self.pod_index.ranks
+
+    def held_amounts(self, job: Job, candidates: Mask) -> HeldAmounts:
+        """What those candidates for a job hold that agree to be evicted, as things stand."""
+        ranks, candidates = self.ranks(job.queue), candidates & self.pod_index.willing
+        key = candidates.tobytes(), ranks
+        found = _recent(self._held_amounts, key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))
+        found.refresh()
+        return found
+
+    def bounds(self, held_amounts: HeldAmounts, request: Vector) -> CostBounds:
+        """Lower bounds of what places cost on nodes, as things stand."""
+        key = held_amounts, request.tobytes()
+        found = _recent(self._bounds, key, lambda: CostBounds(self.session, held_amounts, request))
+        found.refresh()
+        return found
+
+    def node_candidates(self, held_amounts: HeldAmounts, job: Job, pod: PodRecord) -> NodeCandidates:
+        """The candidates of nodes for a pod of a job."""
+        return _recent(
+            self._node_candidates,
+            (held_amounts, self.kind(job, pod)),
+            lambda: NodeCandidates(self.session, held_amounts, self.session.view.request(pod), self.point),
+        )
+
+    def kind(self, job: Job, pod: PodRecord) -> Any:
+        """What decides, beside the session, how many places can be found for pods."""
+        return kind(self.session, job, pod, self.point)
+
+    def is_hopeless(self, kind: Any, count: int) -> bool:
+        """Whether so many places were looked for in vain."""
+        return self._in_vain.get(kind, count) < count
+
+    def in_vain(self, kind: Any, found: int) -> None:
+        """Remember that no more places were found."""
+        self._in_vain[kind] = min(found, self._in_vain.get(kind, found))
+
+    def promise(self, job: Job, statements: Sequence[Statement]) -> None:
+        """Keep what was found for a job."""
+        self._in_vain.clear()
+        self.session.promise(job, statements)
+
+
+def _recent(kept: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
+    """What is kept for a key, or made for it; what was not asked for lately is dropped."""
+    found = kept.pop(key, None)
+    kept[key] = found = make() if found is None else found
+    if len(kept) > _MOST_KINDS:
+        del kept[next(iter(kept))]
+    return found

@@ -1,0 +1,178 @@
+"""Why no pod is evicted for a job that waits, by action: asked after a session, to explain it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stromboli.api.keys import namespace_of
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Actionable, Passage, Reason, Stage
+from stromboli.api.resources import PODS, TOLERANCE, copies_that_fit, told
+from stromboli.eviction.eligibility import HELD, agrees
+from stromboli.framework.explain import why_job
+from stromboli.framework.job import Job, Queue
+from stromboli.framework.reasons import column_name
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: actions that evict for other jobs of the same queue, and for other queues
+PREEMPTING = ("preempt", "gangpreempt")
+RECLAIMING = ("reclaim", "gangreclaim")
+#: stages after which places are looked for: a job that is stopped earlier evicts nothing
+_STAGES = (Stage.QueueShare, Stage.Gang, Stage.Placement)
+#: queues whose shares a detail compares
+_MOST_QUEUES = 4
+
+
+def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
+    """For each action of the policy that evicts, why it evicts no pod for a job, by the action's name."""
+    waiting = [pod for pod in session.view.pending(job) if not pod.pod_class.gated]
+    blocked = why_job(session, job)
+    if not waiting or blocked is None or blocked.stage not in _STAGES or session.ask.job_valid(job) is not None:
+        return
+    pod = session.ask.in_task_order(waiting)[0]
+    for action in session.policy.actions:
+        if action in PREEMPTING or action in RECLAIMING:
+            yield action, _prospect(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
+
+
+def _prospect(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
+    """Why no pod is evicted for one pod of a job; `point` is where plugins are asked about victims."""
+    may_not = _may_not_evict(session, job, pod, point)
+    if may_not is not None:
+        return may_not
+    possible = session.kernel.feasible(pod, hopeful=True)
+    if not possible.any():
+        message = "every node is ruled out for a cause that no eviction removes"
+        return _reason("EvictionsDoNotHelp", message, actionable=Actionable.User)
+    where = f"in queue {job.queue.name}" if point == "preemptable" else "in other queues"
+    running = candidates(session, job, point)
+    nodes = session.view.pods.node
+    there = [each for each in running if possible[nodes[each.row]]]
+    agreeing = [each for each in there if may_be_asked(session, each, point)]
+    if not agreeing:
+        return _no_victims(session, job, pod, point, f"no pod {where} can be evicted", _unasked(running, there))
+    refused = session.view.snapshot.refused
+    alone = Counter((each.job, refused[each.uid].why) for each in agreeing if each.uid in refused)
+    if alone.total() == len(agreeing):
+        said = (
+            Passage((namespace_of(of),), f"{count} of {of or '(none)'}: {why.rstrip('.')}", "some of other namespaces")
+            for (of, why), count in sorted(alone.items())
+        )
+        message = f"evictions {where} were refused a moment ago, and those pods are not tried again yet"
+        return _reason("EvictionRefused", message).saying(job.namespace, said)
+    victims = session.ask.victims(point, pod, agreeing)
+    if not victims:
+        detail = f"of {len(agreeing)} that run: {_verdicts(session, point, pod, agreeing)}"
+        return _no_victims(session, job, pod, point, f"plugins allow no pod {where} to be evicted", detail)
+    return _not_enough(session, job, pod, victims, where)
+
+
+def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Reason | None:
+    """Why nothing may be evicted for a pod, whatever runs; None if something may."""
+    if pod.pod_class.spec.preemption_policy == "Never":
+        return _reason("NeverPreempts", "the pod's preemptionPolicy is Never", actionable=Actionable.User)
+    by_share = point == "reclaimable" and session.ask.takes_back_by_share
+    if not (by_share or session.ask.job_starving(job)):
+        return _reason("NotStarving", f"PodGroup {job.key} has what it starts with, and nothing is evicted for more")
+    if point == "reclaimable":
+        why = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
+        if why is not None:
+            return _reason("MayNotReclaim", f"queue {job.queue.name} may not take from others", why.told)
+    return None
+
+
+def _unasked(running: Sequence[PodRecord], there: Sequence[PodRecord]) -> str:
+    """How many pods run, and why not one of them is asked about."""
+    if not running:
+        return "none runs"
+    if not there:
+        return f"{len(running)} run, none on a node that would take the pod"
+    return f"{len(there)} run, and they, their PodGroups or their queues forbid it"
+
+
+def _no_victims(session: Session, job: Job, pod: PodRecord, point: str, message: str, detail: str) -> Reason:
+    """A reason with what would have to be different for a pod to be evicted: priorities within a queue, or shares."""
+    if point == "preemptable":
+        priorities = [session.view.jobs[each.job].priority for each in candidates(session, job, point)]
+        if priorities and min(priorities) >= job.priority:
+            detail += f"; no job has a lower priority than its {job.priority}"
+        return _reason("NoVictims", message, detail)
+    others = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.has_jobs]
+    giving = [queue for queue in others if queue.spec.reclaimable is not False]
+    kept = [queue.name for queue in others if queue.spec.reclaimable is False]
+    shares = [_share(session, queue, pod) for queue in giving[:_MOST_QUEUES]]
+    shares += [f"not reclaimable: {', '.join(kept[:_MOST_QUEUES])}"] if kept else []
+    return _reason("NoVictims", message, "; ".join([detail, *shares]))
+
+
+def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
+    """What a queue holds beside what it deserves, in what a pod asks for."""
+    gauges = session.report.gauges.get(queue.name)
+    if gauges is None or "deserved" not in gauges.amounts:
+        return f"queue {queue.name} has no share to be above"
+    held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
+    columns = [c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if c != PODS]
+    named = ((c, column_name(session.view.dimensions, c)) for c in columns)
+    pairs = ", ".join(f"{told(name, held[c])} {name} and deserves {told(name, deserved[c])}" for c, name in named)
+    above = bool((held[columns] > deserved[columns] + TOLERANCE).any())
+    return f"queue {queue.name} holds {pairs}" + (", and what it holds above is protected" if above else "")
+
+
+def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str) -> Reason:
+    """Why evicting all pods that plugins allow does not help: they leave too little room, or the rules keep them."""
+    view = session.view
+    room = view.nodes.future_idle().copy()
+    for victim in victims:
+        if (node := int(view.pods.node[victim.row])) >= 0:
+            room[:, node] += view.request(victim)
+    copies = copies_that_fit(view.request(pod), room, view.nodes.always)
+    copies[~session.kernel.feasible(pod, hopeful=True)] = 0
+    places, needed = float(copies.sum()), max(1, session.ask.job_missing(job))
+    by_job = sorted(Counter(victim.job for victim in victims).items())
+    who = ", ".join(f"{count} of {key}" for key, count in by_job[:3])
+    who += f" and of {len(by_job) - 3} more PodGroups" if len(by_job) > 3 else ""
+    named = tuple(sorted({namespace_of(key) for key, _ in by_job}))
+
+    def saying(word: str, message: str, rest: str) -> Reason:
+        passage = Passage(named, f"{who} could be evicted, {rest}", f"pods of other namespaces among them, {rest}")
+        return _reason(word, message).saying(job.namespace, [passage])
+
+    if places < needed:
+        message = f"evicting all pods {where} that plugins allow would not make room"
+        return saying("VictimsDoNotSuffice", message, f"which leaves room for {places:.0f} of {needed} pods")
+    message = f"pods {where} could be evicted, and limits of queues, gangs or budgets keep them"
+    return saying("VictimsKept", message, f"with room for {min(places, 1e6):.0f} pods, {needed} needed")
+
+
+def candidates(session: Session, job: Job, point: str) -> list[PodRecord]:
+    """The pods that hold a node and are asked about for a job: of its queue's other jobs, or of other queues."""
+    view, same_queue = session.view, point == "preemptable"
+    held = view.records(np.flatnonzero(np.isin(view.pods.state, HELD) & (view.pods.node >= 0)))
+    jobs = ((pod, view.jobs.get(pod.job)) for pod in held)
+    return [pod for pod, of in jobs if of is not None and of is not job and (of.queue is job.queue) == same_queue]
+
+
+def may_be_asked(session: Session, pod: PodRecord, point: str) -> bool:
+    """Whether a pod may be evicted as far as it, its PodGroup and its queue say."""
+    if not agrees(session, pod):
+        return False
+    if point == "preemptable":
+        return True
+    running = session.view.pods.state[pod.row] == PodState.Running
+    return bool(running) and session.view.jobs[pod.job].queue.spec.reclaimable is not False
+
+
+def _verdicts(session: Session, point: str, pod: PodRecord, candidates: Sequence[PodRecord]) -> str:
+    """`priority allows 0, gang allows 3`."""
+    said = []
+    for plugin, named in session.points.named(point, pod, candidates):
+        said.append(f"plugin {plugin} failed" if named is None else f"{plugin} allows {named}")
+    return ", ".join(said) or "no plugin allows one"
+
+
+def _reason(word: str, message: str, detail: str = "", actionable: Actionable = Actionable.Wait) -> Reason:
+    return Reason(Stage.Preemption, word, message, actionable, detail)

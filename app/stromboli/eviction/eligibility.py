@@ -1,0 +1,40 @@
+"""Which pods may be evicted at all."""
+
+from __future__ import annotations
+
+from stromboli.api import crds
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask
+from stromboli.framework.jobs import Jobs
+from stromboli.framework.session import Session
+from stromboli.state.pods import PREEMPTABLE, PodRecord
+
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+#: states in which a pod can be evicted
+HELD = (PodState.Running, PodState.Bound)
+#: the priority of the class system-cluster-critical
+_CRITICAL = 2_000_000_000
+
+
+def preemptable(of: PodRecord | crds.Metadata) -> bool:
+    """Whether a pod, or a PodGroup by its metadata, agrees to be evicted. Without a word it does."""
+    said = of.annotations.get(PREEMPTABLE, of.labels.get(PREEMPTABLE))
+    return said is None or said in _TRUE
+
+
+def agreeing(jobs: Jobs) -> Mask:
+    """Which jobs agree to be evicted as their PodGroups say, shape (jobs,)."""
+    return jobs.holds("preemptable", lambda group: preemptable(group.metadata))
+
+
+def agrees(session: Session, pod: PodRecord) -> bool:
+    """Whether a pod agrees to be evicted; under Volcano's rules its PodGroup has no say, unless gangs are asked."""
+    if not preemptable(pod) or pod.job in session.aside:
+        return False
+    job = session.view.jobs.get(pod.job) if session.rules.veto else None
+    return job is None or preemptable(job.pod_group.metadata)
+
+
+def critical(pod: PodRecord) -> bool:
+    """Whether the cluster itself needs a pod; only the system's own priority classes reach such a priority."""
+    return pod.namespace == "kube-system" or (pod.spec_priority or 0) >= _CRITICAL

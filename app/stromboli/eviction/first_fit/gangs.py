@@ -1,0 +1,179 @@
+"""Volcano's search for victims for all pods of a gang at once: the first HyperNode that works.
+
+Bundles of other gangs are evicted as they are, one after the other, until all pods of the gang find places there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Vector, fits
+from stromboli.eviction.first_fit.bundles import Bundle, bundles, permitted
+from stromboli.eviction.gang_policy import GangEvictionArguments, group_domains, may_evict, search_domains
+from stromboli.eviction.pod_index import PodIndex
+from stromboli.framework import shard
+from stromboli.framework.job import NOWHERE, Job
+from stromboli.framework.operation import Operation
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.placement.pending import PendingGroup, in_turn, pending_job
+from stromboli.state.pods import PodRecord
+
+#: the places of a job's pods, and the HyperNode of each of its groups that got places, by uid
+_Placed: TypeAlias = tuple[list[Operation], dict[str, int]]
+BundleKey: TypeAlias = Callable[[Bundle, Vector], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class GangFirstFitPolicy:
+    """How an action of Volcano evicts for whole gangs."""
+
+    #: its name, for the decisions
+    action: str
+    #: the extension point that says which pods may be evicted
+    point: str
+    #: the pods among which candidates are
+    pod_index: PodIndex
+    #: sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first
+    key: BundleKey
+
+
+def evict_for_gang(session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
+    """Evict for a job and promise its pods their places, if possible; `candidates` has the shape (indexed pods,)."""
+    while GangFirstFit(session, policy, job, candidates).run():
+        pass
+
+
+class GangFirstFit:
+    """The search for all pods of a job at once."""
+
+    def __init__(self, session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
+        """`candidates` has the shape (indexed pods,)."""
+        self._session = session
+        self._policy = policy
+        self._job = job
+        self._candidates = candidates
+        self._arguments = GangEvictionArguments.of(session, policy.action)
+        lacking = session.ask.job_missing(job)
+        #: whether the job runs, and looks for places for more pods
+        self._ready = lacking <= 0
+        #: the pods that are to be placed, in order
+        self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
+        #: whether pods beyond the job's minimum take what its queue deserves, one after the other
+        self._may_grow = policy.point == "reclaimable" and session.ask.takes_back_by_share
+        if self._may_grow and self._ready:
+            self._pods = self._pods[:1]
+        self._need: Vector = session.view.requested(self._pods)
+
+    def run(self) -> bool:
+        """Evict for the job and promise its pods their places, if possible; whether there may be more to take."""
+        session, job = self._session, self._job
+        if not may_evict(session, job, self._pods, self._policy.point):
+            return False
+        for domain in search_domains(session, job, self._arguments):
+            evictions = session.statement()
+            placed = self._make_room(domain, evictions)
+            if placed is None:
+                evictions.discard()
+                continue
+            places, of_groups = placed
+            # Without victims the pods have no nominated nodes either.
+            nominated = of_groups if evictions else {}
+            evictions.recover(places)
+            session.promise(job, [evictions])
+            for uid, hyper_node in nominated.items():
+                job.sub_jobs[uid].nominated_hyper_node = hyper_node
+            return self._may_grow
+        return False
+
+    def _make_room(self, domain: int, evictions: Statement) -> _Placed | None:
+        """Evict bundle by bundle, on a statement, until the job fits in a HyperNode."""
+        states, held = self._session.view.pods.state, self._policy.pod_index.states
+        for bundle in self._bundles(self._session.view.topology.masks[domain]):
+            for pod in bundle.pods:
+                if states[pod.row] in held:
+                    evictions.evict(pod, self._policy.action, self._job.key)
+            placed = self._try(domain)
+            if placed is not None:
+                return placed
+        return None
+
+    def _bundles(self, within: Mask) -> list[Bundle]:
+        """What may be evicted on some nodes, shape (nodes,), in order."""
+        session, index = self._session, self._policy.pod_index
+        willing = self._candidates & within[index.node] & index.alive() & index.willing
+        found: list[Bundle] = []
+        for job in np.unique(index.job[willing]).tolist():
+            at = index.of_job(job)
+            found += bundles(session, session.view.jobs.at(job), session.view.records(index.rows[at[willing[at]]]))
+        found.sort(key=lambda bundle: (bundle.whole, *self._policy.key(bundle, self._need)))
+        pods = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
+        allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], pods) if pods else []
+        return [each for each in permitted(found, allowed) if self._arguments.allow_whole_bundle or not each.whole]
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def _try(self, domain: int) -> _Placed | None:
+        """The places that the job would get in a HyperNode as things stand. Leaves the session as it was."""
+        session, job, nodes = self._session, self._job, self._session.view.nodes
+        free = (nodes.idle + nodes.releasing) @ session.view.topology.masks[domain]
+        if not fits(self._need, free, nodes.always):
+            return None
+        statement, of_groups = session.statement(), dict[str, int]()
+        pending = pending_job(session, job, self._pods)
+        placed: _Placed | None = None
+        while pending:
+            group = pending.pop()
+            hyper_node = self._find_domain(statement, group, domain)
+            if hyper_node == NOWHERE:
+                break
+            of_groups[group.sub_job.uid] = hyper_node
+            if session.ask.job_pipelined(job):
+                placed = statement.save(), of_groups
+            if placed or self._ready:
+                break
+        statement.discard()
+        return placed
+
+    def _find_domain(self, statement: Statement, group: PendingGroup, domain: int) -> int:
+        """The first HyperNode that takes all pods of a group, on a statement; NOWHERE when there is none."""
+        for hyper_node in group_domains(self._session, self._job, group.sub_job, domain):
+            if self._place_group(statement, group, hyper_node):
+                return hyper_node
+        return NOWHERE
+
+    def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> bool:
+        """Promise all pods of a group places in a HyperNode, on a statement; False, and nothing done, if one fails."""
+        session, sub_job = self._session, group.sub_job
+        within = session.view.topology.masks[hyper_node]
+        trial = session.statement()
+        # Within the HyperNode nearness does not count: where victims are, there are places.
+        sub_job.anchor = NOWHERE
+        for pod in group.left():
+            node = self._node_for(pod, within)
+            if node is None:
+                trial.discard()
+                return False
+            trial.pipeline(sub_job, pod, node, after_eviction=True)
+        if session.ask.sub_job_missing(sub_job) > 0 and not session.ask.sub_job_pipelined(sub_job):
+            trial.discard()
+            return False
+        statement.merge(trial)
+        return True
+
+    def _node_for(self, pod: PodRecord, within: Mask) -> int | None:
+        """The best node that has room for a pod now, else the best that will have it."""
+        session = self._session
+        room, _ = session.ask.allocatable(self._job.queue, pod)
+        if room <= 0:
+            return None
+        limits = shard.by_preference(session.view.shard, within)
+        places = [session.kernel.best(pod, limit, hopeful=True) for limit in limits]
+        node, _ = max((place for place in places if place is not None), key=lambda place: place[1], default=(None, 0))
+        if node is None or session.ask.refusal(pod, node) is not None:
+            return None
+        return node

@@ -1,0 +1,272 @@
+"""Volcano's search for victims for single pods: the first node that works.
+
+The steps are: the nodes that would have room if all candidates were evicted (`_nodes`), the candidates of a node in
+victim order and with the plugins' consent, and evictions until the pod fits (`_plan`). With topology-aware preemption
+victims are given back from the highest, and several nodes are compared by kube-scheduler's order (`weight`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Stage
+from stromboli.api.resources import Rows, Vector, fits
+from stromboli.eviction.eligibility import HELD, agrees
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.ordering import began, victim_key
+from stromboli.eviction.reprieve import give_back, join, take_back
+from stromboli.framework.job import Job
+from stromboli.framework.operation import Operation
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.state.pods import PodRecord
+
+#: what makes priorities of pods positive, so that fewer victims weigh less whatever their priority
+_LIFT = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFitPolicy:
+    """How an action of Volcano evicts for single pods."""
+
+    #: its name, for the decisions
+    action: str
+    #: the extension point that says which pods may be evicted
+    point: str
+    #: whether the preemptor's own job is preempted, or other jobs
+    own_job: bool = False
+    #: how many nodes that work are compared, with victims given back; 0 for the first node that works
+    compared: int = 0
+
+    @property
+    def reclaiming(self) -> bool:
+        """Whether the action is reclaim: it asks neither scores nor all predicates, and passes over empty nodes."""
+        return self.point == "reclaimable"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The evictions by which a pod fits on a node."""
+
+    node: int
+    evictions: list[Operation]
+
+
+def weight(evictions: Sequence[Operation]) -> tuple[int, int, int, float]:
+    """kube-scheduler's order of nodes: the highest priority, the sum, the number, the latest start; smaller is better.
+
+    Without victims it is smaller than with any.
+    """
+    if not evictions:
+        return (-_LIFT - 1, 0, 0, 0.0)
+    victims = [placement.pods[0] for placement in evictions]
+    priorities = [pod.spec_priority or 0 for pod in victims]
+    highest = max(priorities)
+    oldest = min(began(pod) for pod in victims if (pod.spec_priority or 0) == highest)
+    return highest, sum(priorities) + _LIFT * len(victims), len(victims), -oldest
+
+
+def evict_for_pods(
+    session: Session, policy: FirstFitPolicy, job: Job, pods: Callable[[], Iterable[PodRecord]], held: HeldAmounts
+) -> None:
+    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run."""
+    #: a statement for each pod that found a place
+    found: list[Statement] = []
+    #: classes and priorities for which nothing was found since the last success: the next would fare no better
+    hopeless: set[tuple[Hashable, int]] = set()
+    by_share = policy.reclaiming and session.ask.takes_back_by_share
+    for pod in pods():
+        if not by_share and not session.ask.job_starving(job):
+            break
+        equivalence = (session.kernel.identity(pod), pod.priority)
+        if equivalence in hopeless:
+            continue
+        statement = session.statement()
+        if FirstFit(session, policy, job, pod, held).place(statement):
+            hopeless.clear()
+            found.append(statement)
+        elif not session.kernel.varies(pod):
+            hopeless.add(equivalence)
+    if found and session.ask.job_pipelined(job):
+        session.promise(job, found)
+    else:
+        take_back(found)
+
+
+class _HeapEntry:
+    """A victim in a heap, whose key is worked out when it is compared."""
+
+    __slots__ = ("_order", "pod")
+
+    def __init__(self, pod: PodRecord, order: Callable[[PodRecord], tuple[object, ...]]) -> None:
+        self.pod = pod
+        self._order = order
+
+    def __lt__(self, other: _HeapEntry) -> bool:
+        return self._order(self.pod) < self._order(other.pod)
+
+
+class FirstFit:
+    """The search for one pod."""
+
+    def __init__(self, session: Session, policy: FirstFitPolicy, job: Job, pod: PodRecord, held: HeldAmounts) -> None:
+        self._session = session
+        self._policy = policy
+        self._job = job
+        self._pod = pod
+        self._held = held
+        self._request: Vector = session.view.request(pod)
+        self._varies = session.kernel.varies(pod)
+        self._whole_gangs = session.rules.whole_gang_eviction
+
+    def place(self, statement: Statement) -> bool:
+        """Evict for the pod and promise it the place, on a statement; False when it finds none."""
+        plans = (plan for node in self._nodes() if (plan := self._plan(node)) is not None)
+        plan = min(islice(plans, max(1, self._policy.compared)), key=lambda plan: weight(plan.evictions), default=None)
+        if plan is None:
+            return False
+        statement.recover(plan.evictions)
+        sub_job = self._session.view.sub_job_of(self._job, self._pod)
+        statement.pipeline(sub_job, self._pod, plan.node, after_eviction=bool(plan.evictions))
+        return True
+
+    def _nodes(self) -> list[int]:
+        """The nodes to try, in order: those of the own shard first, of these the best scored or the first."""
+        rows = self._session.kernel.possible(self._pod)
+        self._held.refresh()
+        enough = self._held.suffices(self._request, rows)
+        if self._policy.reclaiming:
+            enough &= self._held.counts[rows] > 0
+        if not enough.any():
+            return []
+        if not self._policy.reclaiming:
+            order = np.argsort(-self._session.kernel.whole_score(self._pod, rows), kind="stable")
+            rows, enough = rows[order], enough[order]
+        own = self._session.view.shard
+        if own is not None:
+            order = np.argsort(~own.own[rows], kind="stable")
+            rows, enough = rows[order], enough[order]
+        nodes: list[int] = rows[enough].tolist()
+        return nodes
+
+    def _plan(self, node: int) -> _Plan | None:
+        """The evictions by which the pod fits on a node; None when there are none. Leaves the session as it was."""
+        nodes = self._session.view.nodes
+        candidates = self._candidates(self._held.on(node))
+        if self._policy.reclaiming and not candidates:
+            return None
+        victims = self._permitted(candidates)
+        room = nodes.future_idle(node)
+        for victim in victims:
+            room += self._session.view.request(victim)
+        if not fits(self._request, room, nodes.always):
+            return None
+        units = self._make_room(node, victims)
+        if units is None or (self._policy.compared and not units):
+            return None
+        plan = _Plan(node, [operation for unit in units for operation in unit.save()])
+        take_back(units)
+        return plan
+
+    def _candidates(self, rows: Rows) -> list[PodRecord]:
+        """The pods that could be evicted, in victim order."""
+        only_best_effort = not self._policy.reclaiming and self._pod.pod_class.best_effort
+        pods = [
+            pod
+            for pod in self._session.view.records(rows)
+            if (pod.job == self._pod.job) == self._policy.own_job
+            and (pod.pod_class.best_effort or not only_best_effort)
+            and agrees(self._session, pod)
+        ]
+        return sorted(pods, key=self._order)
+
+    def _order(self, pod: PodRecord) -> tuple[object, ...]:
+        """The victim order as things stand; shares change with every eviction."""
+        return victim_key(self._session, pod, self._job.queue)
+
+    def _permitted(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
+        return self._session.ask.victims(self._policy.point, self._pod, candidates)
+
+    def _make_room(self, node: int, victims: list[PodRecord]) -> list[Statement] | None:
+        """Evict in victim order, each unit on a statement, until the pod fits; None, undone, if it never does."""
+        units: list[Statement] = []
+        # A sorted list is a heap; keys change with every eviction, and Volcano's queue does not sort anew either.
+        heap = [_HeapEntry(pod, self._order) for pod in victims]
+        asked = not self._policy.compared
+        while not (asked and self._fits(node)):
+            asked = True
+            if not heap:
+                take_back(units)
+                return None
+            victim = heapq.heappop(heap).pod
+            if self._session.view.pods.state[victim.row] in self._held.pod_index.states:
+                self._evict(victim, units)
+        if self._policy.compared:
+            give_back(units[::-1], lambda: self._fits(node))
+        return [unit for unit in units if unit]
+
+    def _fits(self, node: int) -> bool:
+        """Whether the pod has its place, as things stand on the statements; reclaim asks for amounts alone."""
+        nodes = self._session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
+            return False
+        if self._policy.reclaiming:
+            return True
+        room, _ = self._session.ask.allocatable(self._job.queue, self._pod)
+        return room > 0 and (not self._varies or bool(self._session.kernel.feasible(self._pod)[node]))
+
+    def _evict(self, victim: PodRecord, units: list[Statement]) -> None:
+        """Evict a pod on a new unit, with its gang if that has to be evicted whole, unless the gang may not be."""
+        session = self._session
+        unit = session.statement()
+        unit.evict(victim, self._policy.action, self._job.key)
+        job = session.view.jobs[victim.job]
+        if not self._whole_gangs or session.ask.job_missing(job) <= 0:
+            units.append(unit)
+            return
+        rest = session.view.holding(job)
+        evictable = all(session.view.pods.state[pod.row] in HELD and agrees(session, pod) for pod in rest)
+        if job is self._job or not evictable or len(self._permitted(sorted(rest, key=self._order))) < len(rest):
+            unit.discard()
+            return
+        for pod in rest:
+            unit.evict(pod, self._policy.action, self._job.key)
+        join(unit, units)
+        units.append(unit)
+
+
+def may_preempt_again(session: Session, pod: PodRecord) -> bool:
+    """Whether a pod that others were evicted for may evict more, as Volcano has it.
+
+    It may when its nominated node refuses it, room aside, and none of the victims is still on its way out there. A
+    pod that no action asked the predicates about yet counts as refused.
+    """
+    node = session.view.nodes.facts.index.get(pod.nominated_node)
+    if node is None:
+        return False
+    why = session.view.trace.pods.get(pod.row)
+    asked = pod.row in session.ledger.tried or (why is not None and why.stage is Stage.Placement)
+    if (asked or not session.kernel.filters) and session.kernel.feasible(pod)[node]:
+        return False
+    return not any(_leaves_for_another(other, pod) for other in _terminating(session, node))
+
+
+def _terminating(session: Session, node: int) -> list[PodRecord]:
+    pods = session.view.pods
+    return session.view.records(((pods.node == node) & (pods.state == PodState.Releasing)).nonzero()[0])
+
+
+def _leaves_for_another(pod: PodRecord, preemptor: PodRecord) -> bool:
+    """Whether a pod was evicted by a scheduler and is less important than a preemptor."""
+    target = next((c for c in pod.conditions if c.type == "DisruptionTarget"), None)
+    return (
+        (pod.spec_priority or 0) < (preemptor.spec_priority or 0)
+        and target is not None
+        and (target.status, target.reason) == ("True", "PreemptionByScheduler")
+    )

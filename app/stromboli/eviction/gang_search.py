@@ -1,0 +1,159 @@
+"""Evicting pods so that a whole gang gets its places at once: the search of gangpreempt and gangreclaim.
+
+For a job that asks for it all places are in one HyperNode; of several the one where they cost least is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stromboli.api.resources import Mask
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.gang_policy import GangEvictionArguments, group_domains, may_evict, search_domains
+from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.ordering import Cost
+from stromboli.eviction.preemptors import identical, kind
+from stromboli.eviction.units import Unit
+from stromboli.framework.job import NOWHERE, Job
+from stromboli.framework.operation import Kind, Operation
+from stromboli.framework.statement import Statement
+from stromboli.placement import domains
+from stromboli.placement.pending import PendingGroup, in_turn, pending_job
+from stromboli.state.pods import PodRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The evictions by which a job fits in a HyperNode, and the places that its pods then get."""
+
+    operations: list[Operation]
+    cost: Cost
+    #: the HyperNode of each of its groups that got places, by uid
+    of_groups: dict[str, int]
+
+
+def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
+    """Evict for a job and promise its pods their places, if possible; `candidates` has the shape (indexed pods,)."""
+    while GangSearch(context, job, candidates).run():
+        pass
+
+
+class GangSearch:
+    """The search for all pods of a job that are to be placed at once."""
+
+    def __init__(self, context: PreemptionContext, job: Job, candidates: Mask) -> None:
+        self._context = context
+        self._session = session = context.session
+        self._job = job
+        self._candidates = candidates
+        self._arguments = GangEvictionArguments.of(session, context.action)
+        lacking = session.ask.job_missing(job) - job.waiting_count
+        #: whether the job runs or is to, and looks for places for more pods
+        self._ready = lacking <= 0
+        #: whether pods beyond the job's minimum take what its queue deserves, one after the other
+        self._may_grow = context.reclaiming and session.ask.takes_back_by_share
+        #: the pods that are to be placed, in order
+        self._pods: list[PodRecord] = in_turn(session, job, first_group=self._ready)
+        if self._may_grow and self._ready:
+            self._pods = self._pods[:1]
+        elif not (self._ready or job.divided or job.pod_group.spec.min_task_member):
+            # No pod is evicted for more than the job starts with, nor does it wait for that.
+            self._pods = self._pods[:lacking]
+
+    def run(self) -> bool:
+        """Evict for the job and promise its pods their places, if possible; whether there may be more to take."""
+        session, context, job = self._session, self._context, self._job
+        # 1. What was in vain for a job like this one is not tried again.
+        equivalence = self._equivalence()
+        if equivalence is not None and context.is_hopeless(equivalence, 1):
+            return False
+        # 2. In each HyperNode that the job may be placed in, the least cost of all its places.
+        best = None
+        if may_evict(session, job, self._pods, context.point):
+            best = min(self._plans(), key=lambda plan: plan.cost, default=None)
+        if best is None:
+            if equivalence is not None:
+                context.in_vain(equivalence, 0)
+            return False
+        # 3. Decide for the cheapest.
+        statement = session.statement()
+        statement.recover(best.operations)
+        context.promise(job, [statement])
+        # Without victims the pods have no nominated nodes either.
+        for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():
+            job.sub_jobs[uid].nominated_hyper_node = hyper_node
+        return self._may_grow
+
+    def _equivalence(self) -> Hashable | None:
+        """What decides, beside the session, whether places can be found; None when that is the job itself."""
+        session, job = self._session, self._job
+        alone = domains.is_bound(job) or job.divided or job.min_by_role
+        if alone or any(map(session.kernel.varies, self._pods)):
+            return None
+        pods: tuple[Any, ...] = tuple(kind(session, job, pod, self._context.point) for pod in self._pods)
+        return pods, job.min_available, job.ready_count, job.waiting_count
+
+    def _plans(self) -> Iterator[_Plan]:
+        """The plans to choose from; none is better than one without victims."""
+        for domain in search_domains(self._session, self._job, self._arguments):
+            plan = self._plan(domain)
+            if plan is not None:
+                yield plan
+                if plan.cost == Cost.of(()):
+                    return
+
+    def _plan(self, domain: int) -> _Plan | None:
+        """The cheapest way to make room in a HyperNode; None if none works. Leaves the session as it was."""
+        session, job = self._session, self._job
+        statement, units, of_groups = session.statement(), list[Unit](), dict[str, int]()
+        pending = pending_job(session, job, self._pods)
+        plan = None
+        while pending:
+            group = pending.pop()
+            hyper_node = self._find_domain(statement, units, group, domain)
+            if hyper_node == NOWHERE:
+                break
+            of_groups[group.sub_job.uid] = hyper_node
+            if session.ask.job_pipelined(job):
+                evictions = [each for each in statement.operations if each.kind is Kind.Evict]
+                places = [each for each in statement.operations if each.kind is not Kind.Evict]
+                plan = _Plan(evictions + places, Cost.of(units), of_groups)
+            if plan or self._ready:
+                break
+        statement.discard()
+        return plan
+
+    def _find_domain(self, statement: Statement, units: list[Unit], group: PendingGroup, domain: int) -> int:
+        """The first HyperNode where all pods of a group find places, on a statement; NOWHERE when there is none."""
+        hyper_nodes = group_domains(self._session, self._job, group.sub_job, domain) if self._job.divided else (domain,)
+        for hyper_node in hyper_nodes:
+            found = self._place_group(statement, group, hyper_node)
+            if found is not None:
+                units += found
+                return hyper_node
+        return NOWHERE
+
+    def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> list[Unit] | None:
+        """The units evicted for the places of a group in a HyperNode, on a statement; None, undone, if one fails."""
+        session, left = self._session, group.left()
+        trial, units = session.statement(), list[Unit]()
+        within = session.view.topology.masks[hyper_node]
+        while left:
+            run = identical(session, left)
+            search = MinCostSearch(
+                self._context, self._job, run, self._candidates, within, whole=self._arguments.allow_whole_bundle
+            )
+            if search.run() < len(run):
+                search.take_back()
+                trial.discard()
+                return None
+            search.apply(trial)
+            units += search.units
+            left = left[len(run) :]
+        if session.ask.sub_job_missing(group.sub_job) > 0 and not session.ask.sub_job_pipelined(group.sub_job):
+            trial.discard()
+            return None
+        statement.merge(trial)
+        return units

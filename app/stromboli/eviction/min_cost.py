@@ -1,0 +1,432 @@
+"""The search for places that cost least: which pods to evict so that identical pods of a job find places.
+
+The steps are: a lower bound for each node of what the next place there costs, in vectors (`CostBounds`), the exact
+candidates of the nodes that look cheapest (`NodeCandidates`), of these the cheapest for each place (`_find_place`),
+victims on any node where it is the queue that may take no more (`_free_share`), and in the end a reprieve for victims
+that the pods can do without, the dearest first (`_reprieve`). Where pods are in the way not by their amounts but by
+ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after all with which the
+pod fits as well (`_clear`).
+
+A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves on
+other nodes is room for the next pods. Candidates follow from amounts; evictions are tried on a statement, and every
+plugin that has a say is asked before anything is decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit, fits
+from stromboli.eviction.cheapest_first import CheapestFirst
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.node_candidates import Candidate, PotentialVictim
+from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
+from stromboli.eviction.prefilter import FailureBudget, Prefilter
+from stromboli.eviction.reprieve import give_back, take_back
+from stromboli.eviction.units import Unit
+from stromboli.framework.job import Job
+from stromboli.framework.nodes import Changes
+from stromboli.framework.statement import Statement
+from stromboli.state.pods import PodRecord
+
+#: what any place costs at least
+_NO_BOUND = Cost(NO_VICTIMS, 0, 0, -math.inf)
+#: how many nodes that look alike are compared for a place
+_COMPARED = 16
+#: how many nodes are looked at where pods are in the way
+_CLEARED = 128
+
+
+class MinCostSearch:
+    """Places for identical pods of a job, at the least cost, on statements."""
+
+    def __init__(
+        self,
+        context: PreemptionContext,
+        job: Job,
+        pods: Sequence[PodRecord],
+        candidates: Mask,
+        within: Mask | None = None,
+        *,
+        whole: bool = True,
+    ) -> None:
+        """`candidates` are of the context's pod index; `within` is where the places have to be.
+
+        `whole` says whether gangs may be evicted that then cannot run.
+        """
+        self._may_go_whole = whole
+        self._context = context
+        self._session = session = context.session
+        self._job = job
+        self._pods = pods
+        self._pod = pods[0]
+        self._request: Vector = session.view.request(pods[0])
+        self._varies = session.kernel.varies(pods[0])
+        self._candidates = candidates
+        self._within = within
+        #: by job, the nodes whose candidates have victims of it
+        self._nodes_of: dict[str, set[int]] = {}
+        #: jobs that lost pods since candidates were worked out
+        self._reduced_jobs: set[str] = set()
+        #: nodes that did not take the pods though there was room
+        self._refused: set[int] = set()
+        #: all units that may be evicted, once they were needed
+        self._cheapest_first: CheapestFirst | None = None
+        #: whether the queue may take no more, whatever is evicted
+        self._exhausted = False
+        #: the evicted units, each on a statement
+        self._evicted_units: list[tuple[Unit, Statement]] = []
+        self._placed: list[tuple[PodRecord, int]] = []
+        self._promises = session.statement()
+
+    def run(self) -> int:
+        """Find as many places as there are pods, or as can be had; how many. Keep them with `apply`."""
+        # 1. The nodes that would have room if all candidates were evicted.
+        context = self._context
+        held_amounts = context.held_amounts(self._job, self._candidates)
+        rows = self._rows()
+        rows = rows[held_amounts.suffices(self._request, rows)]
+        if not len(rows):
+            return 0
+        # 2. What places cost there at least.
+        bounds = context.bounds(held_amounts, self._request)
+        self._node_candidates = context.node_candidates(held_amounts, self._job, self._pod)
+        self._node_candidates.begin(self._pod, may_go_whole=self._may_go_whole)
+        #: which nodes come into question, shape (nodes,)
+        self._possible: Mask = np.zeros(len(self._session.view.nodes), np.bool_)
+        self._possible[rows] = True
+        self._candidates_by_node: dict[int, Candidate | None] = {}
+        self._failures = FailureBudget()
+        self._heap, self._place = bounds.heap(rows, self._scores(rows), len(self._pods))
+        self._changes = Changes(self._session.view.nodes)
+        # 3. The cheapest place for each pod.
+        for pod in self._pods:
+            if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
+                break
+        # 4. Units that the pods can do without are given back.
+        if len(self._evicted_units) > 1 and not self._varies:
+            self._reprieve(rows)
+        return len(self._placed)
+
+    def apply(self, statement: Statement) -> None:
+        """Add the evictions and the places that were found to a statement."""
+        for _, unit in self._evicted_units:
+            statement.merge(unit)
+        if any(promise.after_eviction != bool(self._evicted_units) for promise in self._promises.operations):
+            self._promises.discard()
+            for pod, node in self._placed:
+                self._promise_place(pod, node)
+        statement.merge(self._promises)
+
+    @property
+    def units(self) -> list[Unit]:
+        """The units that are evicted."""
+        return [unit for unit, _ in self._evicted_units]
+
+    def take_back(self) -> None:
+        """Leave everything as it was."""
+        self._promises.discard()
+        _undo(self._evicted_units)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _rows(self) -> Rows:
+        rows = self._session.kernel.possible(self._pod)
+        return rows if self._within is None else rows[self._within[rows]]
+
+    def _scores(self, rows: Rows) -> Vector:
+        """The place of each node among equals, smaller first: own nodes first, then the best scored."""
+        score = -self._session.kernel.whole_score(self._pod, rows)
+        place = np.empty(len(rows))
+        shard = self._session.view.shard
+        order = np.argsort(score, kind="stable")
+        if shard is not None:
+            order = order[np.argsort(~shard.own[rows][order], kind="stable")]
+        place[order] = np.arange(len(rows))
+        return place
+
+    def _find_place(self, pod: PodRecord) -> bool:
+        """Find the cheapest place for a pod; False when there is none."""
+        while not self._exhausted:
+            self._refresh()
+            candidate = self._best_candidate()
+            if candidate is None:
+                return False
+            if self._try_candidate(candidate, pod):
+                return True
+            # What looked possible in amounts is not: that node is not asked again for these pods.
+            self._candidates_by_node[candidate.node] = None
+            self._refused.add(candidate.node)
+        return False
+
+    def _refresh(self) -> None:
+        """Forget what nodes asked that changed, and those with pods of jobs that have less to give."""
+        changed = {node for node in self._changes.take() if self._possible[node]}
+        for key in self._reduced_jobs:
+            changed |= self._nodes_of.pop(key, set())
+        for node in changed:
+            if node not in self._refused:
+                self._candidates_by_node.pop(node, None)
+                self._heap.push((*_NO_BOUND, float(self._place[node]), node))
+        self._reduced_jobs.clear()
+
+    def _best_candidate(self) -> Candidate | None:
+        """The cheapest of what the nodes ask that look best."""
+        heap = self._heap
+        found: list[tuple[Cost, float, int]] = []
+        best: tuple[Cost, float, int] | None = None
+        looked: set[int] = set()
+        while heap and len(found) < _COMPARED:
+            if best is not None and (*best[0], best[1]) <= heap.first()[:5]:
+                break
+            *_, place, node = heap.pop()
+            if node in looked:
+                continue
+            looked.add(node)
+            if node not in self._candidates_by_node:
+                self._candidates_by_node[node] = self._candidate(node)
+            ask = self._candidates_by_node[node]
+            if ask is not None:
+                entry = (ask.cost, place, node)
+                found.append(entry)
+                best = entry if best is None or entry < best else best
+            elif self._failures.spent():
+                self._apply_prefilter()
+        for costs, place, node in found:
+            heap.push((*costs, place, node))
+        return None if best is None else self._candidates_by_node[best[2]]
+
+    def _apply_prefilter(self) -> None:
+        """Look no more at nodes where too few may go; what others asked before stands."""
+        prefilter = Prefilter(self._session, self._context.pod_index, self._candidates, self._pod, self._context.point)
+        possible = prefilter.nodes(self._request, whole=self._may_go_whole)
+        possible[[node for node, ask in self._candidates_by_node.items() if ask is not None]] = True
+        self._failures.renew(self._heap.keep(possible))
+
+    def _candidate(self, node: int) -> Candidate | None:
+        """What a node asks for the next places."""
+        ask, jobs = self._node_candidates.ask(node, len(self._pods) - len(self._placed), self._possible)
+        for key in jobs:
+            self._nodes_of.setdefault(key, set()).add(node)
+        return ask
+
+    # -- pods in the way -------------------------------------------------------------------------------------------
+
+    def _clear(self, pod: PodRecord, rows: Rows) -> bool:
+        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps."""
+        in_question = ~self._session.kernel.feasible(pod)
+        in_question &= np.isin(self._session.view.nodes.rows, self._context.pod_index.node[self._candidates])
+        refused = rows[in_question[rows]]
+        order = refused[np.argsort(self._place[refused], kind="stable")][:_CLEARED].tolist()
+        best: tuple[Cost, int, int, list[Unit]] | None = None
+        found = 0
+        for number, node in enumerate(order):
+            gone = self._cleared(pod, node)
+            if gone is None:
+                continue
+            found += 1
+            entry = Cost.of(unit for unit, _ in gone), number, node, [unit for unit, _ in gone]
+            _undo(gone)
+            best = entry if best is None or entry[:2] < best[:2] else best
+            if found == _COMPARED:
+                break
+        if best is None:
+            return False
+        _, _, node, units = best
+        self._evicted_units += [(unit, self._evicted(unit)) for unit in units]
+        self._join()
+        self._promise_place(pod, node)
+        self._placed.append((pod, node))
+        self._reduced_jobs |= self._node_candidates.evicted(units)
+        return True
+
+    def _cleared(self, pod: PodRecord, node: int) -> list[tuple[Unit, Statement]] | None:
+        """Evict what may go from a node, except pods with which a pod fits as well; None, and none, if it cannot."""
+        gone = [(item.unit, self._evicted(item.unit)) for item in self._node_candidates.on(node)]
+        if not gone or not self._fits(pod, node):
+            _undo(gone)
+            return None
+        dearest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
+        give_back((statement for _, statement in dearest), lambda: self._fits(pod, node))
+        return [entry for entry in gone if entry[1]]
+
+    # -- trying ----------------------------------------------------------------------------------------------------
+
+    def _try_candidate(self, candidate: Candidate, pod: PodRecord) -> bool:
+        """Evict the units of a candidate and promise a pod the place; False, and nothing done, when that fails."""
+        if not self._node_candidates.consent(candidate.units):
+            return False
+        gone = [(unit, self._evicted(unit)) for unit in candidate.units]
+        if not self._context.reclaiming and not self._has_share(pod):
+            gone += self._free_share(pod)
+        if self._fits(pod, candidate.node):
+            self._evicted_units += gone
+            self._join()
+            self._promise_place(pod, candidate.node)
+            self._placed.append((pod, candidate.node))
+            self._reduced_jobs |= self._node_candidates.evicted([unit for unit, _ in gone])
+            return True
+        _undo(gone)
+        return False
+
+    def _free_share(self, pod: PodRecord) -> list[tuple[Unit, Statement]]:
+        """Evict units on any node, the cheapest first, until the queue may take a pod; none if it never may.
+
+        Plugins do not say how much of its share a queue lacks, so they are asked after each eviction.
+        """
+        gone = list[tuple[Unit, Statement]]()
+        for item in self._victims_in_order():
+            gone.append((item.unit, self._evicted(item.unit)))
+            if self._has_share(pod):
+                return gone
+        _undo(gone)
+        self._exhausted = True
+        return []
+
+    def _victims_in_order(self) -> Iterable[PotentialVictim]:
+        """The units that may be evicted on any node, the cheapest first."""
+        session, context = self._session, self._context
+        if not session.ask.judges_steadily(context.point):
+            return self._node_candidates.everything()
+        if self._cheapest_first is None:
+            prefilter = Prefilter(session, context.pod_index, self._candidates, self._pod, context.point)
+            candidates = prefilter.pods(whole=self._may_go_whole)
+            self._cheapest_first = CheapestFirst(session, context.pod_index, candidates, self._node_candidates)
+        return self._cheapest_first
+
+    def _evicted(self, unit: Unit) -> Statement:
+        statement = self._session.statement()
+        for pod in unit.pods:
+            if self._session.view.pods.state[pod.row] in self._context.pod_index.states:
+                statement.evict(pod, self._context.action, self._job.key)
+        return statement
+
+    def _join(self) -> None:
+        """Pods of a gang that were evicted before the whole gang was are given back together with it or not at all."""
+        whole = {unit.job.key: (unit, statement) for unit, statement in self._evicted_units if unit.whole}
+        if not whole:
+            return
+        kept: list[tuple[Unit, Statement]] = []
+        for unit, statement in self._evicted_units:
+            of = whole.get(unit.job.key)
+            if of is None or of[0] is unit:
+                kept.append((unit, statement))
+            else:
+                of[1].merge(statement)
+        self._evicted_units = kept
+
+    def _fits(self, pod: PodRecord, node: int) -> bool:
+        """Whether a pod has its place, as things stand on the statements."""
+        session = self._session
+        nodes = session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
+            return False
+        if not self._has_share(pod) or session.ask.refusal(pod, node) is not None:
+            return False
+        return not self._varies or bool(session.kernel.feasible(pod)[node])
+
+    def _has_share(self, pod: PodRecord) -> bool:
+        """Whether the queue may take one more pod, as things stand on the statements."""
+        return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
+
+    # -- giving back -----------------------------------------------------------------------------------------------
+
+    def _reprieve(self, rows: Rows) -> None:
+        """Give back, the dearest first, what the pods can do without, and place them anew."""
+        self._promises.discard()
+        before, gone, nodes = self._placed, self._evicted_units, self._session.view.nodes
+        most = self._most_places()[rows]
+        place = np.full(len(self._possible), -1)
+        place[rows] = np.arange(len(rows))
+        room = nodes.future_idle(rows)
+        copies = copies_that_fit(self._request, room, nodes.always).clip(0, most)
+
+        def spare() -> Iterator[Statement]:
+            """The units without which there is still room for all pods, by amounts."""
+            for _, statement in sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True):
+                at, less = _without(statement, place, room)
+                fewer = copies_that_fit(self._request, less, nodes.always).clip(0, most[at])
+                if copies.sum() - copies[at].sum() + fewer.sum() >= len(before):
+                    yield statement
+                    if not statement:
+                        room[:, at], copies[at] = less, fewer
+
+        given = give_back(spare(), self._within_share)
+        self._evicted_units = [entry for entry in gone if entry[1]]
+        if not self._place_anew(rows, copies):
+            for statement, evictions in reversed(given):
+                statement.recover(evictions)
+            self._evicted_units = gone
+            self._promise(before)
+
+    def _most_places(self) -> Vector:
+        """How many of the pods each node takes at most, shape (nodes,): one that refused some, those that it took."""
+        most = np.full(len(self._possible), float(len(self._placed)))
+        for refused in self._refused:
+            most[refused] = sum(node == refused for _, node in self._placed)
+        return most
+
+    def _within_share(self) -> bool:
+        """Whether the queue may take all the pods that found places, as things stand on the statements."""
+        session, left, trial = self._session, self._placed, self._session.statement()
+        room = 1
+        while left and room > 0:
+            room, _ = session.ask.allocatable(self._job.queue, left[0][0], len(left))
+            # Who limits what pods bring along, as devices, speaks for fewer than he may grant in the end.
+            for pod, node in left[:room] if room < len(left) else ():
+                trial.pipeline(session.view.sub_job_of(self._job, pod), pod, node)
+            left = left[room:]
+        trial.discard()
+        return not left
+
+    def _place_anew(self, rows: Rows, copies: Vector) -> bool:
+        """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one.
+
+        `copies` says for how many of them each of the nodes has room.
+        """
+        before = [node for _, node in self._placed]
+        places = np.zeros(len(self._possible), np.intp)
+        places[rows] = copies
+        nodes = [node for node in dict.fromkeys(before) for _ in range(places[node])]
+        if len(nodes) < len(before):
+            places[before] = 0
+            for node in rows[np.argsort(self._place[rows], kind="stable")].tolist():
+                nodes += [node] * int(places[node])
+                if len(nodes) >= len(before):
+                    break
+        pods = [pod for pod, _ in self._placed]
+        return self._promise(list(zip(pods, nodes[: len(pods)], strict=True)))
+
+    def _promise(self, places: list[tuple[PodRecord, int]]) -> bool:
+        """Promise pods places; False, and none is promised, if a plugin refuses one."""
+        self._placed, self._promises = places, self._session.statement()
+        for pod, node in places:
+            if self._session.ask.refusal(pod, node) is not None:
+                self._promises.discard()
+                return False
+            self._promise_place(pod, node)
+        return True
+
+    def _promise_place(self, pod: PodRecord, node: int) -> None:
+        sub_job = self._session.view.sub_job_of(self._job, pod)
+        self._promises.pipeline(sub_job, pod, node, after_eviction=bool(self._evicted_units))
+
+
+def _undo(evicted: Sequence[tuple[Unit, Statement]]) -> None:
+    """Undo evictions, the last first."""
+    take_back(statement for _, statement in reversed(evicted))
+
+
+def _without(statement: Statement, place: Rows, room: Matrix) -> tuple[Rows, Matrix]:
+    """Of the nodes in `place` those where a statement evicts, and what room they have without that."""
+    lost: dict[int, Vector] = {}
+    for operation in statement.operations:
+        node = operation.nodes[0]
+        at = int(place[node]) if node >= 0 else -1
+        if at >= 0:
+            lost[at] = lost.get(at, 0) + operation.request
+    rows = np.array(list(lost), np.intp)
+    return rows, room[:, rows] - np.array(list(lost.values())).reshape(len(rows), len(room)).T

@@ -1,0 +1,370 @@
+"""The candidate of each node for the next places there, by amounts: which units would be evicted, and at what cost.
+
+A node's candidate is computed when it is first looked at, and kept: while jobs give up one pod after the other, most
+stay the same. It is computed again when the node changed, when its pods come in another order, or when a job can no
+longer spare what was counted on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import TOLERANCE, Mask, Rows, Vector, compared, copies_that_fit
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.ordering import Cost, began, unit_cost
+from stromboli.eviction.units import Surplus, Unit, whole_gang
+from stromboli.framework.job import Job
+from stromboli.framework.nodes import Changes
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node, the units to evict for its next places, none where there is room, and the cost of each place."""
+
+    node: int
+    units: Sequence[Unit]
+    cost: Cost
+
+
+@dataclass(slots=True)
+class PotentialVictim:
+    """A unit in a calculation: what a node gains by its eviction."""
+
+    unit: Unit
+    gain: list[float]
+    #: its place in victim order among those of the node
+    order: int
+    taken: bool = True
+
+    @property
+    def cheapness(self) -> tuple[float, ...]:
+        """Smaller is evicted first."""
+        return *unit_cost(self.unit), self.order
+
+
+@dataclass(frozen=True, slots=True)
+class _VictimSet:
+    """Units that are evicted on a node, and for how many more pods there is room then."""
+
+    units: Sequence[Unit]
+    places: float
+
+    def candidate(self, node: int, left: int) -> Candidate:
+        """What each of the places costs that `left` pods would take."""
+        return Candidate(node, self.units, Cost.of(self.units, 1 if left == 1 else max(1, int(min(self.places, left)))))
+
+
+@dataclass(slots=True)
+class _CacheEntry:
+    """What was found for a node where no whole gang would be evicted."""
+
+    #: by the key of each job that has pods there: the job, its place among the others, and how many it could give
+    jobs: Mapping[str, tuple[Job, Any, int]]
+    #: the pods that may go, by row
+    allowed: list[int]
+    victims: _VictimSet | None
+    #: when jobs were last found to be in their places
+    turn: int
+
+
+class NodeCandidates:
+    """The candidates of all nodes for identical pods of equal jobs; `begin` starts the turn of each of these jobs."""
+
+    def __init__(self, session: Session, held_amounts: HeldAmounts, request: Vector, point: str) -> None:
+        """`point` is where plugins are asked about victims."""
+        self._session = session
+        self._pod_index = held_amounts.pod_index
+        self._ranks = held_amounts.ranks
+        self._held_amounts = held_amounts
+        self._point = point
+        self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
+        self._wants: Vector = request[self._columns]
+        self._wanted: list[float] = self._wants.tolist()
+        #: whether what is said about a victim stays so
+        self._steady = session.ask.judges_steadily(point)
+        self._known: dict[int, _CacheEntry] = {}
+        #: what pods of a class hold of what is wanted
+        self._amounts: dict[int, list[float]] = {}
+        #: the places of pods in their jobs, by row
+        self._tasks: dict[int, tuple[Any, ...]] = {}
+        self._changes = Changes(session.view.nodes)
+        self._turn = 0
+        self.begin(None, may_go_whole=True)
+
+    def begin(self, pod: PodRecord | None, *, may_go_whole: bool) -> None:
+        """Begin a job's turn; `pod` is the first of its pods. `may_go_whole` says whether gangs may be broken."""
+        self._turn += 1
+        self._pod = pod
+        self.may_go_whole = may_go_whole
+        self._places: dict[str, tuple[tuple[Any, ...], int]] = {}
+        self._allowed: dict[str, list[PodRecord]] = {}
+        #: by node the pods that plugins first let go, where they judge a victim independently of the others
+        self._permitted: dict[int, list[PodRecord]] = {}
+
+    def ask(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
+        """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
+
+        `elsewhere` says at which nodes pods may be, besides, shape (nodes,).
+        """
+        self._refresh()
+        known = self._known.get(node)
+        if known is not None and self._holds(known, node):
+            return None if known.victims is None else known.victims.candidate(node, left), known.jobs
+        room = self._session.view.nodes.future_idle(node)[self._columns].tolist()
+        short = [want - TOLERANCE - have for want, have in zip(self._wanted, room, strict=True)]
+        if max(short) < 0:
+            return Candidate(node, (), Cost.of(())), ()
+        pods = self._permitted_on(node)
+        found, rest = self.sparable(pods)
+        jobs = {pod.job: self._session.view.jobs[pod.job] for pod in pods}
+        victims = self._victims(node, found, rest, short, left, elsewhere)
+        more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(node, pods)
+        if more:
+            others = self._victims(node, *self.sparable(more), short, left, elsewhere)
+            sets = [each.candidate(node, left) for each in (victims, others) if each is not None]
+            return min(sets, key=lambda each: each.cost, default=None), {pod.job for pod in (*pods, *more)}
+        if not rest and not any(job.divided or job.min_by_role for job in jobs.values()):
+            count = Counter(pod.job for pod in pods)
+            of_jobs = {key: (job, self._place(job), count[key]) for key, job in jobs.items()}
+            self._known[node] = _CacheEntry(of_jobs, [pod.row for pod in pods], victims, self._turn)
+        return None if victims is None else victims.candidate(node, left), jobs
+
+    def _victims(
+        self,
+        node: int,
+        found: list[PotentialVictim],
+        rest: Mapping[str, Sequence[PodRecord]],
+        short: Sequence[float],
+        left: int,
+        elsewhere: Mask,
+    ) -> _VictimSet | None:
+        """The cheapest victims by which a node is `short` of nothing; None when all together do not suffice."""
+        items = self._items(found, rest, short)
+        whole = {item.unit.job.key for item in items if item.taken and item.unit.whole}
+        # What a gang gives whole is not given again pod by pod.
+        units = [item.unit for item in items if item.taken and (item.unit.whole or item.unit.job.key not in whole)]
+        if not units:
+            return None
+        return _VictimSet(units, self._gained(node, units, elsewhere) if left > 1 or not rest else 1.0)
+
+    def evicted(self, units: Iterable[Unit]) -> set[str]:
+        """Take note of evicted units; the keys of their jobs, which can spare less now."""
+        keys = {unit.job.key for unit in units}
+        for key in keys:
+            self._allowed.pop(key, None)
+        return keys
+
+    def everything(self) -> list[PotentialVictim]:
+        """All that may be evicted, as single pods and as gangs, the cheapest first."""
+        return self._in_cost_order(self.permitted(self._held_amounts.left()))
+
+    def on(self, node: int) -> list[PotentialVictim]:
+        """All that may be evicted with pods of a node, as single pods and as gangs, the cheapest first."""
+        return self._in_cost_order(self._permitted_on(node))
+
+    def _in_cost_order(self, pods: Iterable[PodRecord]) -> list[PotentialVictim]:
+        found, rest = self.sparable(pods)
+        return sorted(found + self.gangs(rest), key=lambda item: item.cheapness)
+
+    # -- what is kept ----------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Forget the nodes that changed."""
+        for node in self._changes.take():
+            self._known.pop(node, None)
+
+    def _holds(self, known: _CacheEntry, node: int) -> bool:
+        """Whether what is known of a node that did not change would be found again."""
+        for job, _, count in known.jobs.values():
+            if job.ready_count - job.min_available < count:
+                return False
+        if known.turn != self._turn:
+            if any(self._place(job) != place for job, place, _ in known.jobs.values()):
+                return False
+            known.turn = self._turn
+        return self._steady or [pod.row for pod in self.permitted(self._held_amounts.on(node))] == known.allowed
+
+    def _place(self, job: Job) -> tuple[tuple[Any, ...], int]:
+        """What the order of a job's pods among others follows from."""
+        found = self._places.get(job.key)
+        if found is None:
+            found = self._places[job.key] = self._session.ask.job_order(job), job.counts[PodState.Pending]
+        return found
+
+    def _gained(self, node: int, units: Sequence[Unit], elsewhere: Mask) -> float:
+        """For how many more pods there is room when units go."""
+        gains: dict[int, list[float]] = {}
+        node_of = self._session.view.pods.node
+        for unit in units:
+            for pod in unit.pods:
+                at = node_of.item(pod.row)
+                if at == node or elsewhere[at]:
+                    held, others = self._held(pod), gains.get(at)
+                    gains[at] = held if others is None else [a + b for a, b in zip(others, held, strict=True)]
+        nodes = self._session.view.nodes
+        before = nodes.future_idle(np.array(list(gains), np.intp))[self._columns]
+        rooms = np.concatenate([before, before + np.array(list(gains.values())).T], axis=1)
+        copies = copies_that_fit(self._wants, rooms, nodes.always)
+        gained: float = (copies[len(gains) :] - copies[: len(gains)].clip(min=0)).sum().item()
+        return gained
+
+    # -- which units -----------------------------------------------------------------------------------------------
+
+    def _items(
+        self, found: list[PotentialVictim], rest: Mapping[str, Sequence[PodRecord]], short: Sequence[float]
+    ) -> list[PotentialVictim]:
+        """The units that were considered on a node, marked where taken: single pods, and gangs that can spare none.
+
+        A gang is evicted before a more important pod that could be spared.
+        """
+        enough = self._sufficient(found, short)
+        highest = max((item.unit.rank for item in enough if item.taken), default=None)
+        if highest is not None and all(self._rank(pod) >= highest for pods in rest.values() for pod in pods):
+            return enough
+        for item in found:
+            item.taken = True
+        return self._sufficient(found + self.gangs(rest), short)
+
+    def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
+        """Of some pods, in order, those that may go alone, and by job those that their gangs cannot do without."""
+        view = self._session.view
+        found: list[PotentialVictim] = []
+        rest: dict[str, list[PodRecord]] = {}
+        surplus: dict[str, Surplus] = {}
+        for order, pod in enumerate(pods):
+            job = view.jobs[pod.job]
+            if pod.job not in surplus:
+                surplus[pod.job] = Surplus(self._session, job)
+            if surplus[pod.job].spend(pod):
+                unit = Unit(job, (pod,), self._rank(pod), False, began(pod))
+                found.append(PotentialVictim(unit, self._held(pod), order))
+            else:
+                rest.setdefault(pod.job, []).append(pod)
+        return found, rest
+
+    def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[PotentialVictim]:
+        """Gangs that go whole, for pods that they cannot do without."""
+        items = list[PotentialVictim]()
+        for key, pods in rest.items():
+            job = self._session.view.jobs[key]
+            whole = self._whole(job)
+            if whole:
+                gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
+                unit = Unit(job, whole, max(map(self._rank, whole)), True, min(map(began, whole)))
+                items.append(PotentialVictim(unit, gain, len(self._held_amounts.rows) + len(items)))
+        return items
+
+    def _sufficient(self, items: list[PotentialVictim], short: Sequence[float]) -> list[PotentialVictim]:
+        """Enough items, of which those are taken that cannot be done without, the dearest given back first; else none.
+
+        More important ones are not looked at while the others suffice.
+        """
+        lacking, taken = list(short), list[PotentialVictim]()
+        items.sort(key=lambda item: (item.unit.rank, item.unit.whole))
+        for at, item in enumerate(items):
+            taken.append(item)
+            lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
+            after = items[at + 1] if at + 1 < len(items) else None
+            alike = after is not None and unit_cost(after.unit)[:2] == unit_cost(item.unit)[:2]
+            if not alike and max(lacking) < 0:
+                break
+        if max(lacking) >= 0:
+            return []
+        for item in sorted(taken, key=self._dearness, reverse=True):
+            without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
+            if max(without) < 0:
+                item.taken, lacking = False, without
+        return taken
+
+    def _dearness(self, item: PotentialVictim) -> tuple[float, ...]:
+        """Larger is given back first; one that releases less of the request counts as more pods."""
+        rank, gangs, pods, age = unit_cost(item.unit)
+        part = sum(gain / want for gain, want in zip(item.gain, self._wanted, strict=True) if want > 0)
+        return rank, gangs, pods, -part, age, item.order
+
+    def _permitted_on(self, node: int) -> list[PodRecord]:
+        """The candidates on a node that every plugin lets go, in victim order."""
+        known = self._permitted.get(node)
+        if known is not None:
+            held, states = self._pod_index.states, self._session.view.pods.state
+            return [pod for pod in known if states.item(pod.row) in held]
+        found = self.permitted(self._held_amounts.on(node))
+        if self._steady:
+            self._permitted[node] = found
+        return found
+
+    def _permitted_by_size(self, node: int, permitted: Sequence[PodRecord]) -> list[PodRecord]:
+        """The potential victims on a node if the largest are asked about first; none if that makes no difference.
+
+        Victims that come first use up what their queue may give: one large pod may be cheaper than several small ones.
+        """
+        pods = self._willing(self._held_amounts.on(node))
+        if not permitted or len(pods) == len(permitted):
+            return []
+        pods.sort(key=self._held, reverse=True)
+        found = self._ask(pods)
+        return [] if {pod.row for pod in found} == {pod.row for pod in permitted} else self._in_order(found)
+
+    def permitted(self, rows: Rows) -> list[PodRecord]:
+        """The potential victims among some pods, in victim order, with the plugins' consent."""
+        pods = self._willing(rows)
+        return self._ask(self._in_order(pods)) if pods else []
+
+    def consent(self, units: Iterable[Unit]) -> bool:
+        """Whether plugins let units be evicted together, as things stand."""
+        pods = self._in_order([pod for unit in units for pod in unit.pods])
+        return self._steady or not pods or len(self._ask(pods)) == len(pods)
+
+    def _willing(self, rows: Rows) -> list[PodRecord]:
+        """The pods in some rows that agree to be evicted; a pod that requests nothing takes only from its like."""
+        assert self._pod is not None
+        only_like = self._pod.pod_class.best_effort
+        pods = self._session.view.records(rows[self._pod_index.willing_of[rows]])
+        return [pod for pod in pods if pod.pod_class.best_effort or not only_like]
+
+    def _ask(self, pods: Sequence[PodRecord]) -> list[PodRecord]:
+        assert self._pod is not None
+        return self._session.ask.victims(self._point, self._pod, pods)
+
+    def _in_order(self, pods: list[PodRecord]) -> list[PodRecord]:
+        """In victim order: the less important first, among equals the last pod of the last job."""
+        return sorted(pods, key=self.place_of, reverse=True)
+
+    def place_of(self, pod: PodRecord) -> tuple[Any, ...]:
+        """A pod's place in that order, larger goes first."""
+        task = self._tasks.get(pod.row)
+        if task is None:
+            task = self._tasks[pod.row] = self._session.ask.task_key(pod)
+        place = self._places.get(pod.job) or self._place(self._session.view.jobs[pod.job])
+        return -max(self._rank(pod), 0), place[0], task
+
+    def place(self, job: Job) -> tuple[Any, ...]:
+        """The place of a job's pods among those of others, as it is when it is first asked for in a turn."""
+        return self._place(job)[0]
+
+    def _rank(self, pod: PodRecord) -> int:
+        return int(self._ranks.of_row.item(pod.row))
+
+    def _whole(self, job: Job) -> list[PodRecord]:
+        """All pods of a gang, when it may go whole; else none."""
+        if not self.may_go_whole:
+            return []
+        found = self._allowed.get(job.key)
+        if found is None:
+            pods = whole_gang(self._session, job)
+            found = self._allowed[job.key] = pods if pods and len(self._ask(self._in_order(pods))) == len(pods) else []
+        return found
+
+    def _held(self, pod: PodRecord) -> list[float]:
+        held = self._amounts.get(pod.pod_class.id)
+        if held is None:
+            held = self._amounts[pod.pod_class.id] = self._session.view.request(pod)[self._columns].tolist()
+        return held

@@ -1,0 +1,123 @@
+"""The order in which pods are evicted: what a set of victims costs, and the keys and columns that it follows from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import total_ordering
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stromboli.api.resources import Rows, Vector
+from stromboli.eviction.units import Unit
+from stromboli.framework.job import Queue
+from stromboli.framework.session import Session
+from stromboli.state.pod_facts import PodFacts
+from stromboli.state.pods import PodRecord
+
+#: the rank of a set without victims: there is room
+NO_VICTIMS = -1
+
+
+class Cost(NamedTuple):
+    """What evicting a set of pods costs; the smaller tuple is cheaper. The criteria, the most important first:
+
+    0. Pods that must not be evicted are no candidates: a disruption budget that is used up (plugin `pdb`), a pod that
+       protects itself, a plugin's veto. So no budget is broken, whatever it would save.
+    1. The lowest highest rank. Ranks are priorities: of the PodGroup, then of the pod. When a queue reclaims, the
+       order of queues that a plugin asks for comes before (`victim_queue_order`, `gives_back_in_order`).
+    2. The fewest gangs broken, for each place that is gained.
+    3. The fewest pods evicted, for each place that is gained.
+    4. The latest start: of the pods of the highest rank, the one that has run longest started last.
+    """
+
+    rank: int
+    gangs: float
+    pods: float
+    age: float
+
+    @classmethod
+    def of(cls, units: Iterable[Unit], places: float = 1) -> Cost:
+        """The cost of each of some places that are gained by evicting units."""
+        rank, gangs, pods, oldest = NO_VICTIMS, 0, 0, 0.0
+        for unit in units:
+            gangs += unit.whole
+            pods += len(unit.pods)
+            if unit.rank > rank:
+                rank, oldest = unit.rank, unit.began
+            elif unit.rank == rank:
+                oldest = min(oldest, unit.began)
+        return cls(rank, gangs / places, pods / places, -oldest)
+
+
+def unit_cost(unit: Unit) -> Cost:
+    """The cost of a unit alone."""
+    return Cost(unit.rank, unit.whole, len(unit.pods), -unit.began)
+
+
+@total_ordering
+class Reversed:
+    """A key that sorts the other way round."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def __lt__(self, other: Reversed) -> bool:
+        return bool(other._key < self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reversed) and bool(self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def began(pod: PodRecord) -> float:
+    """When a pod began to run, infinite where that is not known: it counts as the last."""
+    return pod.started or math.inf
+
+
+def beginnings(facts: PodFacts) -> Vector:
+    """The same of all pods, by row."""
+    column = facts.column("started", lambda pod: pod.started)
+    found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
+    found[found == 0] = math.inf
+    return found
+
+
+def priorities(facts: PodFacts) -> Rows:
+    """The priority in the specs of all pods, by row."""
+    column = facts.column("spec priority", lambda pod: pod.spec_priority)
+    found: Rows = np.array([*column.values[:], 0], np.intp)[column.numbers]
+    return found
+
+
+def priority_places(facts: PodFacts) -> Rows:
+    """The place of each pod's priority among all that there are, by row."""
+    column = facts.column("spec priority", lambda pod: pod.spec_priority)
+    places: Rows = np.unique([*column.values[:], 0], return_inverse=True)[1].astype(np.intp)
+    return places[column.numbers]
+
+
+def distinct(numbers: Rows, below: int) -> tuple[Rows, Rows]:
+    """The different ones of some numbers that are all less than something, in order, and the place of each of them."""
+    if below > 4 * len(numbers):
+        found, places = np.unique(numbers, return_inverse=True)
+        return found, places.astype(np.intp)
+    there = np.bincount(numbers, minlength=below) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+
+
+def victim_queue_key(session: Session, queue: Queue, beneficiary: Queue) -> tuple[object, ...]:
+    """Smaller gives way first: the queue served last, unless a plugin knows better."""
+    return *session.ask.victim_queue_order(queue, beneficiary), Reversed(session.ask.queue_key(queue))
+
+
+def victim_key(session: Session, pod: PodRecord, beneficiary: Queue) -> tuple[object, ...]:
+    """Smaller is evicted first: of the queue that gives way first its last job, of which the last pod goes first."""
+    job, ask = session.view.jobs[pod.job], session.ask
+    of_queue = victim_queue_key(session, job.queue, beneficiary)
+    return *of_queue, Reversed(ask.job_order(job)), Reversed(ask.task_key(pod))

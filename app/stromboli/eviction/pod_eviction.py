@@ -1,0 +1,59 @@
+"""Evicting pods for the pods of a job one by one, or for as many as it needs to start: preempt and reclaim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.min_cost import MinCostSearch
+from stromboli.eviction.preemptors import identical
+from stromboli.eviction.reprieve import take_back
+from stromboli.framework.job import Job
+from stromboli.framework.statement import Statement
+from stromboli.state.pods import PodRecord
+
+
+def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+    """Find places for a job's pods, in order, until it starves no longer; keep them if it may then run.
+
+    Where the queue's share says how much it may take back, a job that runs goes on, pod by pod.
+    """
+    session, left = context.session, list(pods)
+    by_share = context.reclaiming and session.ask.takes_back_by_share
+    one_by_one = context.reclaiming and session.ask.gives_back_in_order
+    statements: list[Statement] = []
+    while left and (by_share or session.ask.job_starving(job)):
+        # 1. The next pods that are alike, as many as the job needs to start; one where each eviction changes the order.
+        alike = identical(session, left)
+        needed = 1 if one_by_one else session.ask.job_missing(job) - job.waiting_count
+        run = alike[: max(1, needed)]
+        # 2. Places for them, unless that was in vain before or the queue may not take them back.
+        equivalence, found = context.kind(job, run[0]), 0
+        in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and statements)
+        if not in_vain and (not context.reclaiming or session.ask.preemptive(job.queue, run) is None):
+            search = MinCostSearch(context, job, run, context.candidates(job, run[0]))
+            found = search.run()
+            if found:
+                statements.append(session.statement())
+                search.apply(statements[-1])
+            if found < len(run) and len(left) == len(pods):
+                context.in_vain(equivalence, found)
+        # 3. If there are none, pods that are alike would fare no better.
+        left = left[len(run if found == len(run) else alike) :]
+    if statements and session.ask.job_pipelined(job):
+        context.promise(job, statements)
+    else:
+        take_back(reversed(statements))
+
+
+def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:
+    """Find places for a job's pods at the cost of its less important ones, pod by pod until one finds none."""
+    pod_index = context.pod_index
+    own = (pod_index.job == job.index) & pod_index.may_go_for(job.queue)
+    for pod in pods:
+        search = MinCostSearch(context, job, [pod], own, whole=False)
+        if not search.run():
+            return
+        statement = context.session.statement()
+        search.apply(statement)
+        context.promise(job, [statement])

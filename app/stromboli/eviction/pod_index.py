@@ -1,0 +1,255 @@
+"""The pods that hold nodes, in columns: where they are, how important, and which of them agree to be evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stromboli.api.pod_state import STATES, PodState
+from stromboli.api.resources import Mask, Matrix, Rows, Vector
+from stromboli.eviction.eligibility import agreeing, preemptable
+from stromboli.eviction.ordering import Reversed, beginnings, distinct, priority_places, victim_queue_key
+from stromboli.framework.job import Queue
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: from so many pods on it pays to find the places of all once
+_MANY = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """How important indexed pods are as victims, as numbers: a lower one is evicted first, equals have the same."""
+
+    #: shape (indexed pods,)
+    rank: Rows
+    #: the order that brings the pods of each node together, the lowest rank first, shape (indexed pods,)
+    by_node: Rows
+    #: by row of all pods, -1 for pods that are not indexed
+    of_row: Rows
+
+
+class PodIndex:
+    """The pods of jobs that hold a node when an action begins, by node. Arrays have shape (indexed pods,)."""
+
+    def __init__(self, session: Session, states: Sequence[PodState]) -> None:
+        self._session = session
+        pods = session.view.pods
+        job_of = session.view.membership.index_of
+        self.states = frozenset(states)
+        #: by state, whether who is in it holds a node
+        self.held: Mask = np.isin(np.arange(STATES), states)
+        rows = np.flatnonzero(self.held[pods.state] & (pods.node >= 0) & (job_of[pods.job] >= 0))
+        rows = rows[_sorted(pods.node[rows].astype(np.intp))]
+        self.rows: Rows = rows
+        self.node: Rows = pods.node[rows].astype(np.intp)
+        self.job: Rows = job_of[pods.job[rows]]
+        self.queue: Rows = session.view.jobs.queue[self.job]
+        #: the ranks by the last places that came before them
+        self._ranks: dict[bytes, Ranks] = {}
+
+    @cached_property
+    def by_job(self) -> Rows:
+        """The order that brings those of each job together."""
+        return _sorted(self.job)
+
+    def of_job(self, job: int) -> Rows:
+        """Which of them are of a job."""
+        return self.by_job[self._ends[job] : self._ends[job + 1]]
+
+    @cached_property
+    def _ends(self) -> Rows:
+        """Where those of each job begin in that order, and the last ones end."""
+        counts = np.bincount(self.job, minlength=len(self._session.view.jobs))
+        return np.concatenate([[0], np.cumsum(counts)])
+
+    @cached_property
+    def first_tasks(self) -> dict[int, tuple[object, ...]]:
+        """By job that has indexed pods, the task key of the first of them: it orders jobs that are equal otherwise."""
+        session, (jobs, first) = self._session, np.unique(self.job, return_index=True)
+        pods = session.view.records(self.rows[first])
+        return {job: session.ask.task_key(pod) for job, pod in zip(jobs.tolist(), pods, strict=True)}
+
+    @cached_property
+    def willing(self) -> Mask:
+        """Which agree to go, and their jobs with them."""
+        view = self._session.view
+        said = view.snapshot.pod_facts.column("preemptable", preemptable)
+        willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
+        willing &= agreeing(view.jobs)[self.job]
+        for key in sorted(self._session.aside & view.jobs.keys()):
+            willing &= self.job != view.jobs[key].index
+        return willing
+
+    @cached_property
+    def willing_of(self) -> Mask:
+        """The same by row of all pods."""
+        willing = np.zeros(len(self._session.view.pods.state), np.bool_)
+        willing[self.rows] = self.willing
+        return willing
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """How important each is by the priority of its job, then by its own."""
+        of_jobs = np.unique(self._session.view.jobs.priority, return_inverse=True)[1].astype(np.intp)
+        of_pods = priority_places(self._session.view.snapshot.pod_facts)
+        levels = of_pods.max(initial=0) + 1
+        both = of_jobs[self.job] * levels + of_pods[self.rows]
+        return self._ranked(distinct(both, (of_jobs.max(initial=0) + 1) * levels)[1])
+
+    def ranks_after(self, places: Rows) -> Ranks:
+        """How important each is by its place among all, and of equals as in `ranks`."""
+        key = places.tobytes()
+        if key not in self._ranks:
+            levels = self.ranks.rank.max(initial=0) + 1
+            both = places * levels + self.ranks.rank
+            self._ranks = {key: self._ranked(distinct(both, (places.max() + 1) * levels)[1])}
+        return self._ranks[key]
+
+    def _ranked(self, rank: Rows) -> Ranks:
+        by_node: Rows = np.argsort(self.node * (rank.max(initial=0) + 1) + rank, kind="stable")
+        of_row = np.full(len(self._session.view.pods.state), -1, np.intp)
+        of_row[self.rows] = rank
+        return Ranks(rank, by_node, of_row)
+
+    @cached_property
+    def began(self) -> Vector:
+        """When all pods began to run, by row."""
+        return beginnings(self._session.view.snapshot.pod_facts)
+
+    def task_places(self, at: Rows) -> Rows:
+        """The places of some of them in the order in which pods are tried, to be compared with each other."""
+        if len(at) > _MANY:
+            return self._task_places[at]
+        return self._in_task_order(self.rows[at])
+
+    @cached_property
+    def _task_places(self) -> Rows:
+        return self._in_task_order(self.rows)
+
+    def _in_task_order(self, rows: Rows) -> Rows:
+        pods = self._session.view.records(rows)
+        place = {pod.row: place for place, pod in enumerate(self._session.ask.in_task_order(pods))}
+        return np.array([place[pod.row] for pod in pods])
+
+    @cached_property
+    def _takeable(self) -> Mask:
+        """Which of them other queues may take back."""
+        gives = np.zeros(len(self._session.view.snapshot.queues), np.bool_)
+        for queue in self._session.view.queues.values():
+            gives[queue.index] = queue.spec.reclaimable is not False
+        offered: Mask = gives[self.queue]
+        return offered
+
+    @cached_property
+    def holding(self) -> frozenset[int]:
+        """The queues that hold anything."""
+        return frozenset(self.queue.tolist())
+
+    @cached_property
+    def requests(self) -> Matrix:
+        """What they request, shape (dimensions, indexed pods)."""
+        return self._session.view.amounts(self.rows)
+
+    @cached_property
+    def _requests(self) -> tuple[Matrix, Matrix, Matrix]:
+        """Of each queue what every pod requests at least, and the smallest and the largest requests, shape (queues,
+        dimensions).
+        """
+        requests, starts, queues = self._distinct(self.queue)
+        shape = len(self._session.view.queues), requests.shape[1]
+        least, smallest, largest = np.zeros(shape), np.full(shape, np.inf), np.zeros(shape)
+        if len(starts):
+            least[queues] = np.minimum.reduceat(requests, starts)
+            smallest[queues] = np.minimum.reduceat(np.where(requests > 0, requests, np.inf), starts)
+            largest[queues] = np.maximum.reduceat(requests, starts)
+        return least, smallest, largest
+
+    def least_of_jobs(self) -> Matrix:
+        """What every pod of each job requests at least, shape (jobs, dimensions)."""
+        return self._least_of_jobs
+
+    @cached_property
+    def _least_of_jobs(self) -> Matrix:
+        requests, starts, jobs = self._distinct(self.job)
+        least = np.zeros((len(self._session.view.jobs), requests.shape[1]))
+        if len(starts):
+            least[jobs] = np.minimum.reduceat(requests, starts)
+        return least
+
+    def _distinct(self, of: Rows) -> tuple[Matrix, Rows, Rows]:
+        """The requests of each class that a group has, shape (classes, dimensions), group by group; where those of each
+        group begin, and which groups they are. `of` has the group of each indexed pod.
+        """
+        view = self._session.view
+        width = len(view.snapshot.requests)
+        cells, _ = distinct(of * width + view.pods.pod_class[self.rows], (of.max(initial=0) + 1) * width)
+        groups, classes = np.divmod(cells, width)
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        return view.snapshot.requests[classes, : len(view.dimensions)], starts, groups[starts]
+
+    def alive(self) -> Mask:
+        """Which of them have not been evicted since."""
+        still: Mask = self.held[self._session.view.pods.state[self.rows]]
+        return still
+
+    def may_go_for(self, queue: Queue) -> Mask:
+        """Which of them are of jobs that were not evicted for a queue too often."""
+        paused = self._session.churn.paused_for(queue)
+        return ~np.isin(self.job, paused) if paused else np.ones(len(self.rows), np.bool_)
+
+    def giving(self, pod: PodRecord) -> Mask | None:
+        """The queues that plugins let give to a pod of another one, shape (queues,); None for all."""
+        return self._session.ask.reclaimable_queues(pod, self._requests)
+
+    def outside(self, queue: Queue) -> Mask:
+        """Which of them are in other queues that can be reclaimed from."""
+        others = self._takeable
+        if queue.index in self.holding:
+            others = others & (self.queue != queue.index)
+        if self._session.churn.paused_for(queue):
+            others = others & self.may_go_for(queue)
+        return others
+
+
+def _sorted(numbers: Rows) -> Rows:
+    """The stable order of numbers that are not negative. Those of 16 bits are sorted in a pass."""
+    small = numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers
+    order: Rows = np.argsort(small, kind="stable")
+    return order
+
+
+def queue_ranks(session: Session, pod_index: PodIndex, queue: Queue) -> Ranks:
+    """How important pods are as victims for a queue that takes back what others hold.
+
+    Queues come before priorities as far as a plugin orders them. If a plugin has its order followed, though more pods
+    are evicted, the queue that is served last gives up its last job first.
+    """
+    ask, jobs = session.ask, session.view.jobs
+    queues = {each.index: each for each in session.view.queues.values()}
+    if ask.gives_back_in_order:
+        keys: dict[int, Any] = {
+            index: (
+                victim_queue_key(session, jobs.at(index).queue, queue),
+                Reversed(ask.job_order(jobs.at(index))),
+                Reversed(first_task),
+            )
+            for index, first_task in pod_index.first_tasks.items()
+        }
+        of = pod_index.job
+    else:
+        keys = {index: ask.victim_queue_order(queues[index], queue) for index in sorted(pod_index.holding)}
+        of = pod_index.queue
+    in_order = sorted(keys, key=keys.__getitem__)
+    if not keys or keys[in_order[0]] == keys[in_order[-1]]:
+        return pod_index.ranks
+    places = np.zeros(max(keys) + 1, np.intp)
+    place, before = 0, None
+    for index in in_order:
+        place += before is not None and keys[index] != before
+        places[index], before = place, keys[index]
+    return pod_index.ranks_after(places[of])

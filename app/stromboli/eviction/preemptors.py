@@ -1,0 +1,85 @@
+"""Which jobs may evict others, and which of their pods fare alike."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from itertools import takewhile
+
+from stromboli.api.pod_state import PodState
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: how often a search for victims looks at each node
+_SEARCH = 20
+
+
+def kind(session: Session, job: Job, pod: PodRecord, point: str) -> Hashable:
+    """What decides, beside the session, which places can be found for a pod; `point` is where plugins are asked."""
+    own = job.key if session.ask.by_share(point) else ""
+    return own, job.queue.index, job.priority, pod.priority, pod.role, session.kernel.identity(pod)
+
+
+def identical(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
+    """The first pods that are placed alike; one whose places depend on other pods stands alone."""
+    first = pods[0]
+    if session.kernel.varies(first):
+        return [first]
+    identity = session.kernel.identity(first)
+    alike = takewhile(lambda pod: pod.role == first.role and session.kernel.identity(pod) == identity, pods[1:])
+    return [first, *alike]
+
+
+def search_steps(session: Session) -> int:
+    """What the search for victims takes beside what the kernel does, in steps, see `Turns`."""
+    return _SEARCH * len(session.view.nodes)
+
+
+def starving(session: Session, *, among_others: bool = False, by_share: bool = False) -> dict[str, list[Job]]:
+    """The jobs that may evict others, by queue; `among_others` adds the queues whose jobs all have what they need.
+
+    With `by_share` every job whose pods wait starves: its queue's share says how much it may take.
+    """
+    found: dict[str, list[Job]] = {}
+    jobs, behind = session.view.jobs, session.behind | session.view.trace.not_reached
+    for job in jobs.where(jobs.count(PodState.Pending) > 0):
+        if job.key in behind or not job.counts[PodState.Pending]:
+            continue
+        if session.attempt(job, partial(_starves, session, job, by_share), False):
+            found.setdefault(job.queue.name, []).append(job)
+    if among_others:
+        for queue in session.view.queues.values():
+            if queue.name not in found and any(_competes(session, jobs.at(index)) for index in queue.indices.tolist()):
+                found[queue.name] = []
+    return found
+
+
+def preempting(session: Session) -> dict[str, list[Job]]:
+    """The jobs that may evict less important ones, by queue.
+
+    For pods that kube-scheduler binds it evicts others itself: if sessions did so, too, each such pod would cost two.
+    """
+    found = starving(session)
+    if not session.view.snapshot.bound_elsewhere:
+        return found
+    own = {name: [job for job in jobs if not _is_bound_elsewhere(session, job)] for name, jobs in found.items()}
+    return {name: jobs for name, jobs in own.items() if jobs}
+
+
+def _is_bound_elsewhere(session: Session, job: Job) -> bool:
+    """Whether kube-scheduler binds the pods of a job that wait."""
+    names = session.view.snapshot.bound_elsewhere
+    return any(pod.scheduler_name in names for pod in session.view.pending(job))
+
+
+def _starves(session: Session, job: Job, by_share: bool) -> bool:
+    """Whether a job whose pods wait may evict others."""
+    return _competes(session, job) and (by_share or session.ask.job_starving(job))
+
+
+def _competes(session: Session, job: Job) -> bool:
+    """Whether a job is admitted and can be scheduled."""
+    if job.pending_phase or session.ask.closed(job.queue) is not None:
+        return False
+    return session.attempt(job, lambda: session.ask.job_valid(job) is None, otherwise=False)

@@ -1,0 +1,87 @@
+"""The pods that may be evicted at most, by columns of pods, gangs and plugins, before single pods are judged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stromboli.api.pod_state import READY_STATES
+from stromboli.api.resources import TOLERANCE, Mask, Vector, compared
+from stromboli.eviction.pod_index import PodIndex
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: after how many that were asked in vain it pays to find out whom to ask at all
+_FAILURES = 8
+
+
+class Prefilter:
+    """Which indexed pods may go at most for pods of a job, as things stand whenever that is asked.
+
+    Evictions for that job never make an ineligible pod eligible.
+    """
+
+    def __init__(self, session: Session, pod_index: PodIndex, candidates: Mask, pod: PodRecord, point: str) -> None:
+        """`pod` is the one that plugins are asked for at a `point`."""
+        self._session = session
+        self._pod_index = pod_index
+        self._candidates = candidates
+        self._pod = pod
+        self._point = point
+
+    def pods(self, *, whole: bool = True) -> Mask:
+        """Which pods may be evicted, shape (indexed pods,). `whole` says whether gangs may fall below their minimum."""
+        pod_index, ask = self._pod_index, self._session.ask
+        alive = pod_index.alive()
+        willing = alive & pod_index.willing
+        known, jobs = len(self._session.view.jobs), None
+        if self._point == "preemptable":
+            jobs = ask.preemptable_jobs(self._pod, known, pod_index.least_of_jobs)
+        if jobs is not None:
+            willing &= jobs[pod_index.job]
+        queues = pod_index.giving(self._pod) if self._point == "reclaimable" else None
+        if queues is not None:
+            willing &= queues[pod_index.queue]
+        pods = ask.evictable_pods(self._point, pod_index.rows)
+        if pods is not None:
+            willing &= pods
+        return willing & self._candidates & self._can_give(alive, willing, whole=whole)[pod_index.job]
+
+    def nodes(self, request: Vector, *, whole: bool = True) -> Mask:
+        """Which nodes would have room for a request if all of them were evicted, shape (nodes,)."""
+        pod_index, nodes = self._pod_index, self._session.view.nodes
+        at = np.flatnonzero(self.pods(whole=whole))
+        node, room = pod_index.node[at], nodes.future_idle()
+        enough = np.ones(len(nodes), np.bool_)
+        for column in np.flatnonzero(compared(request, nodes.always)).tolist():
+            gain = np.bincount(node, weights=pod_index.requests[column][at], minlength=len(nodes))
+            enough &= room[column] + gain > request[column] - TOLERANCE
+        return enough
+
+    def _can_give(self, alive: Mask, willing: Mask, *, whole: bool) -> Mask:
+        """Which jobs have more than they start with, or may go whole as far as their pods are concerned."""
+        jobs, of = self._session.view.jobs, self._pod_index.job
+        held = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count)
+        able: Mask = held > jobs.min_available
+        if whole:
+            able |= ~np.bincount(of[alive & ~willing], minlength=len(jobs)).astype(np.bool_)
+        return able
+
+
+class FailureBudget:
+    """Says when enough were asked in vain to find out whom to ask at all; later each time that this did not help."""
+
+    __slots__ = ("_left", "_size")
+
+    def __init__(self) -> None:
+        self._size = self._left = _FAILURES
+
+    def spent(self) -> bool:
+        """Another node was asked in vain: whether that was one too many."""
+        self._left -= 1
+        return self._left <= 0
+
+    def renew(self, spared: int) -> None:
+        """It was found out whom to ask, which spared so many questions."""
+        if spared < self._size:
+            self._size *= 2
+        self._left = self._size

@@ -1,0 +1,230 @@
+"""Moving running pods so that a job fits that otherwise fits nowhere: no pod is evicted without another place for it.
+
+A `Relocation` acts for one job. For each of its pods that no node has room for the steps are: the nodes that would
+have room if all pods left that may, in vectors, first those that lack least (`_nodes`), on each the pods that may move,
+the least important first (`_candidates`), and these one by one to another place (`_move`) until the pod fits. A pod
+that its gang can spare moves alone, any other with its whole gang. What turns out not to be needed stays. All of it is
+on one statement, which is kept when the job may then run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stromboli.api.resources import Mask, fits
+from stromboli.eviction.eligibility import HELD, preemptable
+from stromboli.eviction.held_amounts import HeldAmounts
+from stromboli.eviction.ordering import victim_key
+from stromboli.eviction.reprieve import give_back, join, take_back
+from stromboli.framework.job import Job
+from stromboli.framework.operation import Kind
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.framework.topology import has_topology
+from stromboli.placement.pending import in_turn
+from stromboli.state.pods import PodRecord
+
+#: how many nodes are tried for a pod
+_NODES_TRIED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MovePolicy:
+    """How far an action goes in moving pods."""
+
+    #: its name, for the decisions
+    action: str
+    #: how many pods may move for one job
+    most: int
+    #: whether a gang that cannot spare a pod moves whole
+    whole_gangs: bool
+    #: for how many seconds their places are kept
+    keeping: float
+
+
+class Relocation:
+    """Looks for pods to move for one job; see the module's docstring."""
+
+    def __init__(self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts) -> None:
+        self._session = session
+        self._policy = policy
+        self._job = job
+        self._held_amounts = held_amounts
+        self._statement = session.statement()
+        self._moved = 0
+        #: what kind of pod found no place before any pod had moved: no job with one like it would fare better
+        self.hopeless: Hashable | None = None
+
+    def run(self) -> bool:
+        """Move pods and promise the job its places; False, and nothing done, when that is impossible or needless."""
+        pods = in_turn(self._session, self._job)
+        if self._could_fit(pods) and self._place_all(pods) and self._moved:
+            self._keep()
+            self._statement.commit()
+            return True
+        self._statement.discard()
+        return False
+
+    def _could_fit(self, pods: Sequence[PodRecord]) -> bool:
+        """Whether the cluster has what the job asks for at all."""
+        session = self._session
+        if not pods or any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods):
+            return False
+        missing = max(1, session.ask.job_missing(self._job))
+        least = np.sort([session.view.request(pod) for pod in pods], axis=0)[:missing].sum(axis=0)
+        free = np.maximum(session.view.nodes.future_idle(), 0).sum(axis=1)
+        return bool(fits(least, free, session.view.nodes.always))
+
+    def _place_all(self, pods: Sequence[PodRecord]) -> bool:
+        """Promise places to the pods until the job starves no longer; whether it may then run."""
+        session, job = self._session, self._job
+        for pod in pods:
+            if not session.ask.job_starving(job):
+                break
+            if not self._place(pod):
+                return False
+        return not session.ask.job_starving(job) and session.ask.job_pipelined(job)
+
+    def _place(self, pod: PodRecord) -> bool:
+        """Promise a pod a place, where others have to leave for it if need be."""
+        session = self._session
+        room, _ = session.ask.allocatable(self._job.queue, pod)
+        if room <= 0:
+            return False
+        found = session.kernel.best(pod)
+        if found is not None and session.ask.refusal(pod, found[0]) is None:
+            self._statement.pipeline(session.view.sub_job_of(self._job, pod), pod, found[0])
+            return True
+        if any(self._make_room(pod, node) for node in self._nodes(pod)):
+            return True
+        if not self._statement and not session.kernel.varies(pod):
+            self.hopeless = kind(session, self._job, pod)
+        return False
+
+    def _keep(self) -> None:
+        """Have the places kept until the pods have come, of the job and of those that move."""
+        placed = [operation for operation in self._statement.operations if operation.kind is Kind.Pipeline]
+        until = self._session.view.time() + self._policy.keeping
+        by_job: dict[str, tuple[Job, list[tuple[PodRecord, int]]]] = {}
+        for operation in placed:
+            if operation.job is not None:
+                _, places = by_job.setdefault(operation.job.key, (operation.job, []))
+                places.append((operation.pods[0], operation.nodes[0]))
+        for job, places in by_job.values():
+            self._session.keeper.keep(job, places, until)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def _nodes(self, pod: PodRecord) -> list[int]:
+        """The nodes to try, the one that lacks least first."""
+        session, request = self._session, self._session.view.request(pod)
+        rows = np.flatnonzero(session.kernel.feasible(pod))
+        self._held_amounts.refresh()
+        rows = rows[self._held_amounts.suffices(request, rows)]
+        room = session.view.nodes.future_idle(rows)
+        lacks = (np.maximum(request[:, None] - room, 0) / np.maximum(request, 1)[:, None]).sum(axis=0)
+        nodes: list[int] = rows[np.argsort(lacks, kind="stable")[:_NODES_TRIED]].tolist()
+        return nodes
+
+    def _make_room(self, pod: PodRecord, node: int) -> bool:
+        """Move others away from a node until a pod fits there, and promise it the place."""
+        units: list[Statement] = []
+        for candidate in self._candidates(node):
+            if self._fits(pod, node):
+                break
+            self._move(candidate, node, units)
+        if not self._fits(pod, node):
+            take_back(reversed(units))
+            return False
+        give_back(reversed(units), lambda: self._fits(pod, node))
+        self._moved += _moves(units)
+        self._statement.merge(*units)
+        sub_job = self._session.view.sub_job_of(self._job, pod)
+        self._statement.pipeline(sub_job, pod, node, after_eviction=True)
+        return True
+
+    def _fits(self, pod: PodRecord, node: int) -> bool:
+        """Whether a pod has its place, as things stand on the statements."""
+        session = self._session
+        nodes = session.view.nodes
+        if not fits(session.view.request(pod), nodes.future_idle(node), nodes.always):
+            return False
+        return not session.kernel.varies(pod) or bool(session.kernel.feasible(pod)[node])
+
+    # -- pods that move ----------------------------------------------------------------------------------------------
+
+    def _candidates(self, node: int) -> list[PodRecord]:
+        """The pods on a node that could go, in the order in which they would."""
+        session = self._session
+        pods = session.view.records(self._held_amounts.on(node))
+        movable = session.ask.evictable([pod for pod in pods if self._may_move(pod)])
+        return sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
+
+    def _may_move(self, pod: PodRecord) -> bool:
+        """Whether a pod may go, as far as it and its job say, and where it can go depends on room alone."""
+        session, job = self._session, self._session.view.jobs[pod.job]
+        return (
+            job is not self._job
+            and not has_topology(job)
+            and job.key not in session.keeper.kept
+            and preemptable(pod)
+            and preemptable(job.pod_group.metadata)
+            and session.ask.closed(job.queue) is None
+            and not session.kernel.varies(pod)
+        )
+
+    def _move(self, pod: PodRecord, node: int, units: list[Statement]) -> None:
+        """Move a pod away from a node, on a new unit, with its gang if that cannot spare it, where that is possible."""
+        session, most = self._session, self._policy.most - self._moved - _moves(units)
+        if session.view.pods.state[pod.row] not in HELD:
+            return
+        job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
+        unit.evict(pod, self._policy.action, self._job.key)
+        whole = self._policy.whole_gangs and session.ask.job_missing(job) > 0
+        rest = session.view.holding(job) if whole else []
+        if not self._may_all_move(rest):
+            unit.discard()
+            return
+        for other in rest:
+            unit.evict(other, self._policy.action, self._job.key)
+        if 1 + len(rest) > most or not all(self._find(unit, each, elsewhere) for each in (pod, *rest)):
+            unit.discard()
+            return
+        if whole:
+            join(unit, units)
+        units.append(unit)
+
+    def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:
+        states = self._session.view.pods.state
+        movable = [pod for pod in pods if states[pod.row] in HELD and self._may_move(pod)]
+        return len(self._session.ask.evictable(movable)) == len(pods)
+
+    def _find(self, unit: Statement, pod: PodRecord, elsewhere: Mask) -> bool:
+        """Promise a pod that is evicted another place, if its queue would let it have one."""
+        session, queue = self._session, self._session.view.jobs[pod.job].queue
+        if session.ask.overused(queue) is not None or session.ask.allocatable(queue, pod)[0] <= 0:
+            return False
+        found = session.kernel.best(pod, elsewhere)
+        if found is None:
+            return False
+        unit.move(pod, found[0], self._job.key)
+        return True
+
+
+def kind(session: Session, job: Job, pod: PodRecord) -> Hashable:
+    """Pods of one kind find places in the same way, as long as nothing changes."""
+    return job.queue.name, session.kernel.identity(pod)
+
+
+def _moves(units: Sequence[Statement]) -> int:
+    """How many pods move."""
+    return sum(operation.origin >= 0 for unit in units for operation in unit.operations)
+
+
+def _all_but(node: int, session: Session) -> Mask:
+    mask = np.ones(len(session.view.nodes), np.bool_)
+    mask[node] = False
+    return mask

@@ -1,0 +1,89 @@
+"""Units: pods that are evicted together, which is a pod that its gang can spare, or the whole gang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stromboli.api.pod_state import STATES
+from stromboli.eviction.eligibility import HELD, preemptable
+from stromboli.framework.job import Job, SubJob
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+#: by state, whether a pod can be evicted
+_HELD = np.isin(np.arange(STATES), HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Victims that are evicted together: a pod that its gang can spare, or a gang."""
+
+    job: Job
+    pods: Sequence[PodRecord]
+    #: how important the most important of them is, see `Ranks`
+    rank: int
+    #: whether the gang is broken
+    whole: bool
+    #: when the first of them started, infinite where that is not known
+    began: float
+
+
+class Surplus:
+    """What a gang has above its minimum: in all, by role, and in ready groups by policy."""
+
+    def __init__(self, session: Session, job: Job) -> None:
+        self._session = session
+        self._job = job
+        #: whether pending best-effort pods count as if they had a place
+        self._generous = not session.rules.readiness
+        self._pods = job.ready_count - job.min_available
+        self._roles: dict[str, int] = {}
+        #: uids of the groups that are ready, and how many of each policy are beyond its minimum
+        self._ready: set[str] = set()
+        self._groups: dict[str, int] = {}
+        if job.min_by_role:
+            held = job.held_by_role(best_effort=self._generous)
+            self._roles = {role: held.get(role, 0) - least for role, least in job.min_by_role.items()}
+        if job.divided:
+            self._count_groups()
+
+    def _count_groups(self) -> None:
+        policies = self._job.pod_group.spec.sub_group_policy
+        self._groups = {"": 0} | {policy.name: -policy.min_sub_groups for policy in policies}
+        for sub_job in self._job.sub_jobs.values():
+            if self._is_ready(sub_job):
+                self._ready.add(sub_job.uid)
+                self._groups[sub_job.policy] += 1
+
+    def _is_ready(self, sub_job: SubJob) -> bool:
+        held = sub_job.ready_count + (sub_job.pending_best_effort if self._generous else 0)
+        return held >= sub_job.min_available
+
+    def spend(self, pod: PodRecord) -> bool:
+        """Whether the gang can do without one more pod; if so, it has to from now on."""
+        if self._pods <= 0 or self._roles.get(pod.role, 1) <= 0:
+            return False
+        if self._job.divided:
+            sub_job = self._session.view.sub_job_of(self._job, pod)
+            if sub_job.uid in self._ready:
+                if self._groups[sub_job.policy] <= 0:
+                    return False
+                # What is left of the group is of no more use as a group.
+                self._ready.remove(sub_job.uid)
+                self._groups[sub_job.policy] -= 1
+        self._pods -= 1
+        if pod.role in self._roles:
+            self._roles[pod.role] -= 1
+        return True
+
+
+def whole_gang(session: Session, job: Job) -> list[PodRecord]:
+    """All pods of a job that hold a place; none when one of them must not or cannot be evicted."""
+    rows = session.view.rows_holding(job)
+    if not _HELD[session.view.pods.state[rows]].all():
+        return []
+    holding = session.view.records(rows)
+    return holding if all(map(preemptable, holding)) else []

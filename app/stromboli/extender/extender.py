@@ -1,0 +1,161 @@
+"""Answers to kube-scheduler from the last session, which must be as recent as what is known.
+
+Answers have no side effects: kube-scheduler asks about the same pod repeatedly, also about hypothetical situations, and
+does not report the outcome.
+
+When a pod is refused, kube-scheduler preempts at once. So no refusal may rest on outdated knowledge: while a session is
+about to consider a change, or kube-scheduler has seen a pod end before we have, the answer waits. A refused node comes
+with a reason. Nodes in `FailedNodes` only lack resources, which evictions may free; all others are in
+`FailedAndUnresolvableNodes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from msgspec import Raw
+
+from stromboli.api.errors import StromboliError
+from stromboli.api.objects import Pod
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.extender.evictions import Grants, spared
+from stromboli.extender.published import Published
+from stromboli.extender.sources import NO_SESSION, Source
+from stromboli.extender.verdicts import Judgement, Placed, Refused, Verdict, verdict
+from stromboli.extender.wire import (
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    MetaVictims,
+    Offer,
+    PreemptionArgs,
+    PreemptionResult,
+    json,
+    unchanged,
+)
+from stromboli.state.cluster import object_key
+from stromboli.state.pods import MANAGED_ANNOTATIONS, PodRecord
+
+#: how long an answer may wait for expected changes, in seconds; kube-scheduler is blocked meanwhile
+_PATIENCE = 1.0
+
+T = TypeVar("T")
+
+
+class NoAnswerError(StromboliError):
+    """This replica cannot answer now."""
+
+
+class Extender:
+    """Answers for pods that are ours, and leaves all others alone.
+
+    Ours are the pods that name a PodGroup or a queue, and all pods with one of `scheduler_names`. Pods whose
+    schedulerName is in `decided_names` are decided by our sessions and bound by kube-scheduler.
+    """
+
+    def __init__(self, source: Source, scheduler_names: Collection[str], decided_names: Collection[str] = ()) -> None:
+        self._source = source
+        self._scheduler_names = frozenset(scheduler_names)
+        self._decided_names = self._scheduler_names | frozenset(decided_names)
+        self._grants = Grants()
+
+    async def filter(self, args: ExtenderArgs) -> FilterResult:
+        """The nodes where the pod may run. Raises msgspec.DecodeError and NoAnswerError."""
+        if not self._is_ours(args.pod):
+            return unchanged(args)
+        offer = Offer.read(args)
+        judgement = await self._settled(
+            args.pod,
+            offer.names,
+            lambda: self._verdict(args.pod, offer.names).judge(offer.names),
+            Judgement.refuses_all,
+        )
+        resolvable: dict[str, Raw] = {}
+        unresolvable: dict[str, Raw] = {}
+        for number, cause in enumerate(judgement.causes):
+            failed = resolvable if cause.resolvable else unresolvable
+            # Encoded once, since thousands of nodes have the same message.
+            failed.update(dict.fromkeys(judgement.refused(offer.names, number), Raw(json(cause.message))))
+        return offer.result(judgement.passing, resolvable, unresolvable)
+
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """The score of each node. Raises msgspec.DecodeError and NoAnswerError."""
+        names = Offer.read(args).names
+        scores = self._verdict(args.pod, names).scores(names) if self._is_ours(args.pod) else [0] * len(names)
+        return list(map(HostPriority, names, scores))
+
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        """The nodes on which kube-scheduler may evict its victims. Raises NoAnswerError."""
+        victims = args.victims
+        if not victims:
+            return PreemptionResult({})
+        published = await self._settled(args.pod, (), self._published, lambda _: self._is_ours(args.pod))
+        beneficiary: PodRecord | None = None
+        if self._is_ours(args.pod):
+            beneficiary = self._known(published, args.pod)
+            if beneficiary is None or not published.may_evict(beneficiary):
+                return PreemptionResult({})
+        allowed = spared(published, beneficiary, victims, self._grants)
+        return PreemptionResult({node: MetaVictims.of(victims[node]) for node in allowed})
+
+    async def _settled(
+        self, pod: Pod, names: Sequence[str], answer: Callable[[], T], refuses: Callable[[T], bool]
+    ) -> T:
+        """A verdict that does not refuse, or refuses with complete knowledge."""
+        found = answer()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while refuses(found) and self._source.behind(pod, names):
+                    await self._source.news()
+                    found = answer()
+        except TimeoutError:
+            pass
+        return found
+
+    def _is_ours(self, pod: Pod) -> bool:
+        named = not MANAGED_ANNOTATIONS.isdisjoint(pod.metadata.annotations or ())
+        return named or pod.spec.scheduler_name in self._scheduler_names
+
+    def _published(self) -> Published:
+        trouble, published = self._source.trouble(), self._source.published()
+        if trouble or published is None:
+            raise NoAnswerError(trouble or NO_SESSION)
+        return published
+
+    def _known(self, published: Published, pod: Pod) -> PodRecord | None:
+        if pod.spec.scheduler_name not in self._decided_names:
+            return None
+        return published.pod(object_key(pod), pod.metadata.uid or "")
+
+    def _verdict(self, pod: Pod, names: Sequence[str]) -> Verdict:
+        if pod.spec.scheduler_name not in self._decided_names:
+            return Refused(_not_decided(pod, self._decided_names))
+        published = self._published()
+        record = self._known(published, pod)
+        if record is None:
+            return Refused(_not_known(pod))
+        nominated = pod.status.nominated_node_name or ""
+        if nominated in names and self._may_move(published, record, nominated, names):
+            return Placed(nominated)
+        return verdict(published, record)
+
+    def _may_move(self, published: Published, pod: PodRecord, nominated: str, names: Sequence[str]) -> bool:
+        """Whether a decided pod may go to the node that kube-scheduler has made room on instead."""
+        decided = published.place(pod)
+        elsewhere = decided is not None and decided not in names
+        return elsewhere and published.may_be_on(pod, nominated) and self._source.has_room(pod, nominated)
+
+
+def _not_known(pod: Pod) -> Reason:
+    return Reason(Stage.Admission, "PodNotKnown", f"no session has seen pod {object_key(pod)} yet", Actionable.Wait)
+
+
+def _not_decided(pod: Pod, names: Collection[str]) -> Reason:
+    return Reason(
+        Stage.Admission,
+        "SchedulerNotServed",
+        f"the pod's schedulerName is {pod.spec.scheduler_name}; served are {', '.join(sorted(names))}",
+        Actionable.Admin,
+    )

@@ -1,0 +1,136 @@
+"""Which plugins take part in which extension point, and what it costs when one fails there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from stromboli.api.reasons import Reason
+from stromboli.framework import reasons
+from stromboli.framework.asked import Method, asked, plugin_of
+from stromboli.framework.combination import Combination
+from stromboli.framework.failures import PASSED_ON, Failures, JobHeldError, PluginLeftError, asked_about
+from stromboli.framework.plugin import DECLARED, POINTS, Plugin
+from stromboli.policy.model import PluginOption
+
+#: the plugins of a session with how the policy uses them, tier by tier
+Tiers: TypeAlias = Sequence[Sequence[tuple[Plugin, PluginOption]]]
+
+#: points that no switch turns off
+WITHOUT_SWITCH = frozenset(point for point, declared in DECLARED.items() if not declared.switch)
+#: points that say which pods may be evicted
+_VICTIMS = frozenset(point for point, declared in DECLARED.items() if declared.combination is Combination.Victims) | {
+    "evictable"
+}
+
+
+def switched(switch: str) -> list[str]:
+    """The extension points that a switch of the policy file turns off, in the order of `Plugin`."""
+    return [name for name in POINTS if DECLARED[name].switch == switch]
+
+
+class _InOrder(dict[str, tuple[Method, ...]]):
+    """The methods of each point in order, found when it is first asked for."""
+
+    def __init__(self, tiers: Callable[[str], tuple[tuple[Method, ...], ...]]) -> None:
+        super().__init__()
+        self._tiers = tiers
+
+    def __missing__(self, point: str) -> tuple[Method, ...]:
+        self[point] = methods = tuple(method for tier in self._tiers(point) for method in tier)
+        return methods
+
+
+class Participants:
+    """The methods that take part in each extension point, tier by tier, without those that failed."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._chains: dict[str, tuple[tuple[Method, ...], ...]] = {}
+        #: the methods of each point in order
+        self.all = _InOrder(self.tiers)
+        self.failures = Failures()
+        #: whether no action runs any more: then nothing is begun anew, and questions are answered as far as may be
+        self.closed = False
+        #: called when what was worked out by answers is void
+        self.when_left: Callable[[], None] = lambda: None
+        #: points of plugins that are asked nothing more
+        self._left: set[tuple[Plugin, str]] = set()
+        #: points at which no pod is a victim, since a plugin that protects pods cannot say which
+        self.protected: set[str] = set()
+        #: points and jobs that are held for them
+        self._held: set[tuple[str, str]] = set()
+
+    # -- who takes part --------------------------------------------------------------------------------------------
+
+    def __contains__(self, plugin: Plugin) -> bool:
+        return any(p is plugin for tier in self._tiers for p, _ in tier)
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All plugins that take part."""
+        return [plugin for tier in self._tiers for plugin, _ in tier]
+
+    def of_tiers(self, point: str) -> list[list[tuple[Plugin, PluginOption]]]:
+        """The plugins that take part in a point, tier by tier."""
+        return [[(p, option) for p, option in tier if self._takes_part(p, option, point)] for tier in self._tiers]
+
+    def tiers(self, point: str) -> tuple[tuple[Method, ...], ...]:
+        """The methods of a point, tier by tier; tiers without any are left out."""
+        chain = self._chains.get(point)
+        if chain is None:
+            chain = tuple(tuple(asked(p, point) for p, _ in tier) for tier in self.of_tiers(point) if tier)
+            self._chains[point] = chain
+        return chain
+
+    def _takes_part(self, plugin: Plugin, option: PluginOption, point: str) -> bool:
+        if point not in plugin.taking_part or point in plugin.silent or (plugin, point) in self._left:
+            return False
+        switch = DECLARED[point].switch
+        return not switch or switch not in option.disabled
+
+    def forget(self) -> None:
+        """Find out anew who takes part in what."""
+        self._chains.clear()
+        self.all.clear()
+
+    # -- who failed ------------------------------------------------------------------------------------------------
+
+    def disable(self, plugin: Plugin) -> None:
+        """Ask a plugin nothing any more."""
+        self._tiers = [[(p, option) for p, option in tier if p is not plugin] for tier in self._tiers]
+        self.forget()
+
+    def leave_out(self, point: str, method: Method, error: BaseException) -> None:
+        """Ask a plugin nothing more at the point of a method that failed. Raises PluginLeftError while actions run."""
+        if isinstance(error, PASSED_ON):
+            raise error
+        plugin = plugin_of(method)
+        self.failures.add(plugin.name, point, point, error)
+        self._left.add((plugin, point))
+        if plugin.protects and point in _VICTIMS:
+            self.protected.add(point)
+        self.forget()
+        self.when_left()
+        if not self.closed:
+            raise PluginLeftError from error
+
+    def tell(self, point: str, method: Method, error: BaseException, subject: Sequence[Any] = ()) -> str:
+        """Keep the failure of a method that was asked about something; the name of its plugin."""
+        if isinstance(error, PASSED_ON):
+            raise error
+        plugin = plugin_of(method).name
+        self.failures.add(plugin, point, asked_about(subject) or point, error)
+        return plugin
+
+    def refusal(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> Reason:
+        """The no of a gate that failed, for what it was asked about."""
+        return reasons.plugin_failed(self.tell(point, method, error, subject), error)
+
+    def hold(self, point: str, method: Method, error: BaseException, subject: Sequence[Any]) -> None:
+        """Have the job set aside that a method was asked about in vain. Raises JobHeldError, once for each."""
+        plugin, job = self.tell(point, method, error, subject), asked_about(subject)
+        held = point, job
+        if not self.closed and job and held not in self._held:
+            self._held.add(held)
+            raise JobHeldError(job, plugin, error) from error

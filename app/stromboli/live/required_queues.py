@@ -1,0 +1,52 @@
+"""Keeps the root queue and the default queue in existence."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube
+from stromboli.live.limits import Backoff
+from stromboli.live.logs import Logger
+from stromboli.live.queues import ensure_queues
+from stromboli.live.state_field import release_states
+
+log = Logger(__name__)
+
+#: grace period in seconds for an administrator who deleted the Queue CRD to restore the queues from a backup
+_RESTORED = 60.0
+
+
+class RequiredQueues:
+    """Creates the two queues at first, and again whenever one of them is deleted."""
+
+    def __init__(self, kube: Kube, default_queue: str) -> None:
+        self._kube = kube
+        self._default_queue = default_queue
+        self._missing = asyncio.Event()
+        self._missing.set()
+
+    def deleted(self, name: str, seen: bool) -> None:
+        """A queue was deleted. `seen` is false when the deletion was inferred from a list, not watched."""
+        if name not in ("root", self._default_queue):
+            return
+        if seen:
+            self._missing.set()
+        else:
+            asyncio.get_running_loop().call_later(_RESTORED, self._missing.set)
+
+    async def run(self) -> None:
+        """Create the queues when they are missing, until cancelled."""
+        backoff = Backoff(0.2, 5.0)
+        while True:
+            await self._missing.wait()
+            self._missing.clear()
+            try:
+                await ensure_queues(self._kube, self._default_queue)
+                await release_states(self._kube)
+            except (ApiError, *CONNECTION_ERRORS) as error:
+                log.recurring("queues not created", error)
+                self._missing.set()
+                await asyncio.sleep(backoff.delay())
+            else:
+                # Deleting the CRD deletes all queues; wait before the next attempt, so that a restore can come first.
+                backoff = Backoff(_RESTORED, _RESTORED)

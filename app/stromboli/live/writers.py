@@ -1,0 +1,185 @@
+"""Everything that changes the cluster: the parts that write, and which of them carries out which decision."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroup, PodGroupPhase
+from stromboli.api.decisions import (
+    Bind,
+    Decision,
+    EmitEvent,
+    Evict,
+    LiftGate,
+    Nominate,
+    SetPodGroupStatus,
+    SetPodUnscheduled,
+    SetQueueStatus,
+)
+from stromboli.live.binder import Binder
+from stromboli.live.claims import Claims
+from stromboli.live.client import Kube
+from stromboli.live.events import Events, Reference
+from stromboli.live.evictor import Evictor
+from stromboli.live.gates import Gates
+from stromboli.live.limits import Reluctance
+from stromboli.live.mirror import Mirror
+from stromboli.live.observer import Observer
+from stromboli.live.pod_conditions import PodConditions
+from stromboli.live.podgroups import PodGroupMaker
+from stromboli.live.queue_states import QueueStates
+from stromboli.live.queues import QueueController
+from stromboli.live.recall import Recall
+from stromboli.live.required_queues import RequiredQueues
+from stromboli.live.set_aside import REASON, SetAside
+from stromboli.live.settings import Settings
+from stromboli.live.status import StatusWriter, pod_group_fields
+from stromboli.live.volumes import Volumes
+from stromboli.state.snapshot import Snapshot
+
+#: fields of a PodGroup's status that are facts about its pods, not explanations
+_FACTS = ("phase", "running", "succeeded", "failed")
+_API_VERSIONS = {"Queue": SCHEDULING, "PodGroup": SCHEDULING, "HyperNode": TOPOLOGY}
+
+
+class Part(Protocol):
+    """A part of the service that works until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+class Writers:
+    """The parts that write, each responsible for one kind of change."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        mirror: Mirror,
+        observer: Observer,
+        kube: Kube,
+        binder_kube: Kube,
+        claims_path: Callable[[], str],
+    ) -> None:
+        """`binder_kube` has connections of its own for bindings and reservations.
+
+        `claims_path` is the API path of ResourceClaims, whose version depends on the cluster.
+        """
+        name = settings.scheduler_names[0]
+        self._mirror = mirror
+        self._settings = settings
+        self.events = Events(kube, observer, name, settings.events_per_second)
+        mirror.complain(self._set_aside_event)
+        workers, rate = settings.bind_connections, settings.binds_per_second
+        self._claims = Claims(binder_kube, mirror, claims_path, workers=workers, rate=rate)
+        self._volumes = Volumes(binder_kube, mirror, workers=workers, rate=rate)
+        self._recall = Recall(kube, mirror)
+        reservations = (self._claims, self._volumes)
+        self._binder = Binder(binder_kube, mirror, self.events, self._recall, reservations, observer, settings)
+        self.evictor = Evictor(kube, mirror, self.events, observer, name, delete=settings.delete_victims)
+        self._gates = Gates(kube)
+        self._status = StatusWriter(kube, mirror, observer, settings.status_writes_per_second)
+        self._reluctance = Reluctance(settings.status_patience)
+        # Most pods get a node while their gang is still being created, and the sums of a queue change with every gang.
+        rate, patience = settings.pod_conditions_per_second, 2 * settings.status_patience
+        self._pod_conditions = PodConditions(kube, mirror, self.events, rate, patience)
+        self._set_aside = SetAside(kube, mirror, rate)
+        self._required_queues = RequiredQueues(kube, settings.default_queue)
+        self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
+        self._queue_states = QueueStates(kube, mirror, self.events)
+        inherit = settings.inherit_owner_annotations
+        self._pod_groups = PodGroupMaker(kube, mirror, self.events, inherit=inherit)
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Start what can work before the usage of queues has been restored: creating and opening queues."""
+        tasks.create_task(self._required_queues.run(), name="queues")
+        self.queues.begin()
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Start all other parts but those that need a complete mirror."""
+        parts: tuple[Part, ...] = (
+            self.events,
+            self._binder,
+            self._recall,
+            self.evictor,
+            self._status,
+            self._pod_conditions,
+            self._gates,
+            self._set_aside,
+            self._pod_groups,
+            self._queue_states,
+        )
+        for part in parts:
+            tasks.create_task(part.run(), name=type(part).__name__)
+
+    @property
+    def releasing(self) -> tuple[Part, ...]:
+        """The parts that release reservations, to be run once the initial lists have been applied."""
+        return self._claims, self._volumes
+
+    def carry_out(self, decisions: Sequence[Decision], snapshot: Snapshot, session: int) -> None:
+        """Hand the decisions of a session, taken on a snapshot, to the parts that write them."""
+        by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
+        for decision in decisions:
+            by_type[type(decision)].append(decision)
+        self._binder.submit(by_type[Bind], snapshot, session)
+        self.evictor.evict(by_type[Evict], session)
+        self.evictor.nominate(by_type[Nominate])
+        self._gates.lift(by_type[LiftGate])
+        self._set_pod_group_statuses(by_type[SetPodGroupStatus], by_type[EmitEvent])
+        self._pod_conditions.tell(by_type[SetPodUnscheduled])
+        for queue in by_type[SetQueueStatus]:
+            self.queues.decided(queue)
+        self.queues.refresh()
+
+    # -- PodGroups ---------------------------------------------------------------------------------------------------
+
+    def _set_pod_group_statuses(self, statuses: Sequence[SetPodGroupStatus], events: Iterable[EmitEvent]) -> None:
+        """Queue the statuses for writing. The Events about a PodGroup follow its write, and lapse with it."""
+        decided = {status.key: status for status in statuses}
+        pending: defaultdict[str, list[EmitEvent]] = defaultdict(list)
+        for event in events:
+            pending[event.key if event.kind == "PodGroup" else ""].append(event)
+        self._status.withdraw("PodGroup", but=decided)
+        for key, decision in decided.items():
+            pod_group = self._mirror.state.pod_group(key)
+            if pod_group is None:
+                continue
+            emit = partial(self._emit, pending.pop(key, ()))
+            if decision.status.phase == PodGroupPhase.Inqueue != pod_group.status.phase:
+                # The job's controller creates the pods only after admission; their absence is not worth an Event.
+                self._status.put("PodGroup", key, {"phase": PodGroupPhase.Inqueue})
+            else:
+                fields, uid = pod_group_fields(decision.status, pod_group), pod_group.metadata.uid
+                patience = self._patience_with(decision, pod_group)
+                then = partial(self._written, uid, decision.minor, emit)
+                self._status.put("PodGroup", key, fields, patience=patience, then=then)
+        for others in pending.values():
+            self._emit(others)
+
+    def _patience_with(self, decision: SetPodGroupStatus, pod_group: PodGroup) -> float:
+        """Seconds that a status may wait: briefly with a new phase or count, ever longer with new conditions only."""
+        if any(getattr(decision.status, field) != getattr(pod_group.status, field) for field in _FACTS):
+            self._reluctance.forget(pod_group.metadata.uid)
+            return self._settings.status_patience
+        return self._reluctance.pause(pod_group.metadata.uid, minor=decision.minor)
+
+    def _written(self, uid: str, minor: bool, emit: Callable[[], None]) -> None:
+        self._reluctance.told(uid, minor=minor)
+        emit()
+
+    # -- Events ------------------------------------------------------------------------------------------------------
+
+    def _emit(self, events: Iterable[EmitEvent]) -> None:
+        for event in events:
+            about = Reference(_API_VERSIONS.get(event.kind, "v1"), event.kind, event.namespace, event.name, event.uid)
+            self.events.emit(about, event.type, event.reason, event.message)
+
+    def _set_aside_event(self, kind: str, key: str, uid: str, problem: str) -> None:
+        """An object cannot be used for `problem`."""
+        namespace, _, name = key.rpartition("/")
+        about = Reference(_API_VERSIONS.get(kind, "v1"), kind, namespace, name, uid)
+        self.events.emit(about, "Warning", REASON, problem)

@@ -1,0 +1,1 @@
+"""How pods, gangs and jobs find places; for actions."""

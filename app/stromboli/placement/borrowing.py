@@ -1,0 +1,129 @@
+"""Lending: what to do with room that no queue's share reaches, because shares do not divide.
+
+Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
+job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. Nobody is
+evicted for it, and nodes for which a job waits within its share are left alone: their room is not spare.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import TOLERANCE, Mask, fits
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.placement.pending import PendingJob, pending_job, placeable
+from stromboli.state.pods import PodRecord
+
+#: tries to place the pods of a pending_job on some nodes, all that the job needs or none
+Turn = Callable[[Job, PendingJob, Mask], object]
+
+
+def borrow_leftover(session: Session, jobs: Iterable[Job], turn: Turn) -> None:
+    """Give the queues furthest below their shares a job more, one after the other, while there is spare room.
+
+    `jobs` are those that had their turns.
+    """
+    if session.ask.may_lend:
+        _Borrowing(session, turn).run([job for job in jobs if job.counts[PodState.Pending]])
+
+
+class _Borrowing:
+    def __init__(self, session: Session, turn: Turn) -> None:
+        self._session = session
+        self._turn = turn
+        #: the pods of each job that is considered that are still to be placed, in order
+        self._left: dict[str, list[PodRecord]] = {}
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        session, possible = self._session, self._possible(jobs)
+        borrowers: dict[str, list[Job]] = {}
+        for job in possible:
+            if self._is_within_share(job) is False:
+                borrowers.setdefault(job.queue.name, []).append(job)
+        if not borrowers:
+            return
+        spare = ~self._needed([job for job in jobs if self._is_within_share(job)])
+        if not spare.any():
+            return
+        for of_queue in borrowers.values():
+            of_queue.sort(key=session.ask.job_key, reverse=True)
+        heap = [(session.ask.queue_key(session.view.queues[name]), name) for name in borrowers]
+        heapq.heapify(heap)
+        while heap:
+            _, name = heapq.heappop(heap)
+            job = borrowers[name].pop()
+            if session.attempt(job, partial(self._serve, job, spare), otherwise=False) and self._left[job.key]:
+                borrowers[name].append(job)
+            if borrowers[name]:
+                heapq.heappush(heap, (session.ask.queue_key(session.view.queues[name]), name))
+
+    def _possible(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs that have a pod for which some node may have room now."""
+        view = self._session.view
+        most = view.nodes.idle.max(axis=1, initial=0.0)
+        rows = view.membership.all_pending()[0].rows
+        small = np.zeros(len(view.snapshot.classes), np.bool_)
+        small[view.pods.pod_class[rows]] = (view.requests(rows) < most + TOLERANCE).all(axis=1)
+        return [job for job in jobs if small[view.pods.pod_class[view.membership.pending(job.index)]].any()]
+
+    def _pods(self, job: Job) -> list[PodRecord]:
+        """The pods of a job that are to be placed, in order."""
+        if job.key not in self._left:
+            self._left[job.key] = self._session.ask.in_task_order(placeable(self._session, job))
+        return self._left[job.key]
+
+    def _next(self, job: Job) -> list[PodRecord]:
+        """The pods of a job's next turn: what it needs to become ready, or one that it grows by."""
+        left = self._pods(job)
+        return left if job.divided else left[: max(1, self._session.ask.job_missing(job))]
+
+    def _is_within_share(self, job: Job) -> bool | None:
+        """Whether a job's next turn stays within its queue's share; None when a plugin fails for it."""
+        return self._session.attempt(job, partial(self._within_share, job), otherwise=None)
+
+    def _within_share(self, job: Job) -> bool:
+        ask, queue, pods = self._session.ask, job.queue, self._next(job)
+        if ask.overused(queue) is not None:
+            return False
+        alike = {pod.pod_class.id: pod for pod in pods}
+        counts = Counter(pod.pod_class.id for pod in pods)
+        return all(ask.allocatable(queue, pod, counts[number])[0] >= counts[number] for number, pod in alike.items())
+
+    def _needed(self, waiting: Iterable[Job]) -> Mask:
+        """The nodes that some jobs wait for, or a pod that was promised one, shape (nodes,)."""
+        session = self._session
+        nodes, pods = session.view.nodes, session.view.pods
+        needed = np.zeros(len(nodes), np.bool_)
+        needed[pods.node[pods.state == PodState.Pipelined]] = True
+        seen = set()
+        for pod in (pod for job in waiting for pod in self._next(job)):
+            identity = session.kernel.identity(pod)
+            if identity in seen:
+                continue
+            seen.add(identity)
+            needed |= session.kernel.feasible(pod, hopeful=True) & fits(session.view.request(pod), nodes.allocatable)
+            if needed.all():
+                break
+        return needed
+
+    def _serve(self, job: Job, spare: Mask) -> bool:
+        """One turn of a job beyond its queue's share; whether it got places."""
+        session, pods = self._session, self._next(job)
+        if session.ask.overused(job.queue) is not None or session.ask.lendable(job.queue, pods) is not None:
+            return False
+        held = job.ready_count
+        with session.ask.beyond_shares():
+            self._turn(job, pending_job(session, job, pods), spare)
+        if job.ready_count == held:
+            return False
+        self._left[job.key] = [
+            pod for pod in self._left[job.key] if session.view.pods.state[pod.row] == PodState.Pending
+        ]
+        return True

@@ -1,0 +1,192 @@
+"""Placing the pods of one group on nodes, below one HyperNode.
+
+Pods are tried in order until the group is ready. Identical pods that are tried one after the other anyway are placed in
+one pass. Each pod goes to the best node that has room now, else to the best one that will have it when terminating
+pods are gone; a node that was nominated for it goes before all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stromboli.api.resources import Mask
+from stromboli.framework import reasons, shard
+from stromboli.framework.explain import unplaceable
+from stromboli.framework.job import NOWHERE, SubJob
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.placement.pending import PendingGroup
+from stromboli.placement.starting import may_start, startable
+from stromboli.state.pods import PodRecord
+
+
+def place_group(
+    session: Session, pending: PendingGroup, hyper_node: int, *, on: Mask | None = None
+) -> Statement | None:
+    """Place pods of a group until it is ready; None when it stays neither ready nor promised a place.
+
+    With `on` only on those nodes, shape (nodes,).
+    """
+    return _GroupPlacement(session, pending, hyper_node, on).run()
+
+
+def place_as_nominated(session: Session, pending: PendingGroup) -> Statement | None:
+    """Place all pods of a group on the nodes in its nominated HyperNode that were nominated for them.
+
+    None, with the nominations void, when one of them cannot go there any more.
+    """
+    sub_job = pending.sub_job
+    within = session.view.topology.masks[sub_job.nominated_hyper_node]
+    statement = session.statement()
+    for pod in pending.left():
+        allowed, _ = session.ask.allocatable(sub_job.job.queue, pod)
+        place = session.nominated(pod, within) if allowed else None
+        if place is None or session.ask.refusal(pod, place[0]) is not None:
+            statement.discard()
+            sub_job.nominated_hyper_node, sub_job.nominations_void = NOWHERE, True
+            return None
+        node, now = place
+        if now and may_start(session, sub_job.job, pod):
+            statement.allocate(sub_job, (pod,), (node,))
+        else:
+            statement.pipeline(sub_job, pod, node)
+    pending.take(len(pending.left()))
+    pending.missing = max(0, session.ask.sub_job_missing(sub_job))
+    return statement
+
+
+class _GroupPlacement:
+    """One try."""
+
+    __slots__ = ("_everywhere", "_pending", "_session", "_statement", "_within")
+
+    def __init__(self, session: Session, pending: PendingGroup, hyper_node: int, on: Mask | None) -> None:
+        self._session = session
+        self._pending = pending
+        self._statement = session.statement()
+        self._everywhere = hyper_node == session.view.topology.top and on is None
+        self._within: Mask | None = None if self._everywhere else session.view.topology.masks[hyper_node]
+        if on is not None:
+            self._within = on & session.view.topology.masks[hyper_node]
+        pending.sub_job.anchor = pending.sub_job.allocated_hyper_node
+
+    def run(self) -> Statement | None:
+        session, pending = self._session, self._pending
+        sub_job = pending.sub_job
+        missing = session.ask.sub_job_missing(sub_job) if pending.missing is None else pending.missing
+        while pending:
+            if not self._next(max(1, missing)):
+                break
+            missing = session.ask.sub_job_missing(sub_job)
+            if self._statement and missing <= 0:
+                break
+        pending.missing = max(0, missing)
+        if missing <= 0 or session.ask.sub_job_pipelined(sub_job):
+            return self._statement
+        self._statement.discard()
+        return None
+
+    def _next(self, missing: int) -> bool:
+        """Place the next identical pods; False when the rest of the group need not be tried."""
+        session, pending = self._session, self._pending
+        sub_job, pod = pending.sub_job, pending.pods[pending.at]
+        count, refusal = session.ask.allocatable(sub_job.job.queue, pod, pending.run_length(missing, session.kernel))
+        if count == 0:
+            # What is alike gets the same answer.
+            for refused in pending.take(pending.run_length(len(pending.pods), session.kernel)):
+                if refusal is not None:
+                    session.view.trace.pod(refused.row, refusal)
+            return True
+        if pod.role and pod.role in sub_job.failed_roles:
+            session.view.trace.pod(pending.take(1)[0].row, reasons.same_role_failed(pod))
+            return True
+        count = startable(session, sub_job.job, pod, count)
+        if self._place(pod, count) if count else self._promise(pod):
+            return True
+        pending.take(1)
+        if self._everywhere:
+            session.view.trace.pod(pod.row, unplaceable(session, pod))
+        sub_job.failed_roles.add(pod.role)
+        return _worth_continuing(session, sub_job)
+
+    def _place(self, pod: PodRecord, count: int) -> bool:
+        """Place up to `count` pods like this one; False when there is no node for it."""
+        kernel = self._session.kernel
+        if pod.nominated_node and not self._pending.sub_job.nominations_void:
+            nominated = self._session.nominated(pod, self._within)
+            if nominated is not None:
+                return self._assign(nominated)
+            count = 1
+        limits = shard.by_preference(self._session.view.shard, self._within)
+        for within in limits:
+            nodes = kernel.together(pod, kernel.batch(pod, count, within))
+            if nodes:
+                self._allocate(nodes)
+                return True
+        return any(self._assign(kernel.best(pod, within)) for within in limits)
+
+    def _promise(self, pod: PodRecord) -> bool:
+        """Promise a pod that may not start yet the node that it would get now; False when there is none."""
+        kernel, place = self._session.kernel, None
+        if pod.nominated_node and not self._pending.sub_job.nominations_void:
+            place = self._session.nominated(pod, self._within)
+        if place is None:
+            limits = shard.by_preference(self._session.view.shard, self._within)
+            place = next(filter(None, (kernel.best(pod, within) for within in limits)), None)
+        return place is not None and self._assign((place[0], False))
+
+    def _assign(self, place: tuple[int, bool] | None) -> bool:
+        """Give the next pod a node, now or later."""
+        if place is None:
+            return False
+        node, now = place
+        if now:
+            self._allocate((node,))
+        elif not self._refuses(node):
+            pending = self._pending
+            self._statement.pipeline(pending.sub_job, pending.take(1)[0], node)
+            self._gather((node,))
+        return True
+
+    def _allocate(self, nodes: Sequence[int]) -> None:
+        """Give the next pods these nodes, up to one that a plugin refuses."""
+        pending = self._pending
+        if self._session.ask.may_refuse:
+            if self._refuses(nodes[0]):
+                return
+            nodes = nodes[:1]
+        self._statement.allocate(pending.sub_job, pending.take(len(nodes)), nodes)
+        self._gather(nodes)
+
+    def _refuses(self, node: int) -> bool:
+        """Whether a plugin refuses the next pod its node after all; the pod is then passed over."""
+        pending = self._pending
+        why = self._session.ask.refusal(pending.pods[pending.at], node)
+        if why is not None:
+            self._session.view.trace.pod(pending.take(1)[0].row, why)
+        return why is not None
+
+    def _gather(self, nodes: Sequence[int]) -> None:
+        """Remember around which HyperNode the group is now."""
+        sub_job, tree = self._pending.sub_job, self._session.view.topology
+        if sub_job.network_topology is None:
+            return
+        for hyper_node in set(tree.lowest[list(nodes)].tolist()):
+            sub_job.anchor = tree.lca(sub_job.anchor, hyper_node)
+
+
+def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
+    """Whether the group can still become ready although a pod found no node."""
+    job = sub_job.job
+    if job.min_available == job.size or sub_job.min_available >= sub_job.size:
+        return False
+    if job.divided:
+        return True
+    roles = job.pod_group.spec.min_task_member
+    if job.min_available < sum(roles.values()):
+        left = sum(1 for pod in session.view.pending(job) if pod.role not in sub_job.failed_roles)
+        return job.ready_count + left >= job.min_available
+    if not roles:
+        return True
+    held = job.held_by_role(best_effort=not session.rules.readiness)
+    return all(held.get(role, 0) >= roles.get(role, 0) for role in sub_job.failed_roles)

@@ -1,0 +1,181 @@
+"""Worksheets: the pods of a job that are still to be tried, group by group.
+
+A try takes pods from a copy; only what was decided takes them from the original.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from stromboli.framework.job import Job, SubJob
+from stromboli.framework.kernel import Kernel
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+class PendingGroup:
+    """The pods of a group that are still to be tried, in order. `at` is the first of them."""
+
+    __slots__ = ("at", "missing", "pods", "sub_job")
+
+    def __init__(self, sub_job: SubJob, pods: list[PodRecord], at: int = 0) -> None:
+        self.sub_job = sub_job
+        self.pods = pods
+        self.at = at
+        #: how many pods the group still needed after it was tried last, at least, 0 when it was ready; None before
+        self.missing: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.at < len(self.pods)
+
+    def copy(self) -> PendingGroup:
+        """A pending_job to try with."""
+        return PendingGroup(self.sub_job, self.pods, self.at)
+
+    def left(self) -> list[PodRecord]:
+        """The pods that are still to be tried."""
+        return self.pods[self.at :]
+
+    def run_length(self, limit: int, kernel: Kernel) -> int:
+        """How many pods from here on are alike, `limit` at most: of one class, role and identity.
+
+        Labels are not part of a class, but a pod whose labels matter to others (`varies`) stands alone.
+        """
+        if limit == 1:
+            return 1
+        first = self.pods[self.at]
+        identity = kernel.identity(first) if kernel.identifies else None
+        end = min(len(self.pods), self.at + limit)
+        at = self.at + 1
+        while at < end:
+            pod = self.pods[at]
+            if pod.pod_class is not first.pod_class or pod.role != first.role:
+                break
+            if pod.labels != first.labels and kernel.varies(pod):
+                break
+            if identity is not None and kernel.identity(pod) != identity:
+                break
+            at += 1
+        return at - self.at
+
+    def take(self, count: int) -> list[PodRecord]:
+        """The next pods; they will not be tried again."""
+        self.at += count
+        return self.pods[self.at - count : self.at]
+
+
+class PendingJob:
+    """The pending_jobs of a job's groups, the next group first.
+
+    As many groups that are not ready as their policies ask for go before all others; a group's place is computed when
+    it is put in.
+    """
+
+    __slots__ = ("_heap", "_required", "_session")
+
+    def __init__(self, session: Session, required: frozenset[str]) -> None:
+        self._session = session
+        self._required = required
+        self._heap: list[tuple[Any, PendingGroup]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def __iter__(self) -> Iterator[PendingGroup]:
+        return (pending for _, pending in self._heap)
+
+    def push(self, pending: PendingGroup) -> None:
+        """Put a group in; one without pods is dropped."""
+        if pending:
+            heapq.heappush(self._heap, (self._key(pending.sub_job), pending))
+
+    @property
+    def first(self) -> PendingGroup:
+        """The next group."""
+        return self._heap[0][1]
+
+    def pop(self) -> PendingGroup:
+        """Take the next group out."""
+        return heapq.heappop(self._heap)[1]
+
+    def _key(self, sub_job: SubJob) -> tuple[object, ...]:
+        """Smaller is next; the only group of a job needs none."""
+        if not sub_job.job.divided:
+            return ()
+        return (sub_job.uid not in self._required, *self._session.ask.sub_job_key(sub_job))
+
+    def copy(self) -> PendingJob:
+        """A pending_job to try with."""
+        copied = PendingJob(self._session, self._required)
+        copied._heap = [(key, pending.copy()) for key, pending in self._heap]
+        return copied
+
+
+def competing(session: Session, job: Job) -> list[PodRecord]:
+    """The pods of a job that are to find nodes and could, those with scheduling gates as well.
+
+    Pods that request nothing are left to backfill, unless the job lacks them to be ready and none is placed without
+    the others.
+    """
+    waiting = session.view.pending(job)
+    if session.view.too_large:
+        waiting = [pod for pod in waiting if pod.row not in session.view.too_large]
+    requesting = [pod for pod in waiting if not pod.pod_class.best_effort]
+    if not requesting or len(requesting) == len(waiting) or not session.rules.readiness:
+        return requesting
+    return waiting if session.ask.job_missing(job) > 0 else requesting
+
+
+def placeable(session: Session, job: Job) -> list[PodRecord]:
+    """Those of the competing pods that no scheduling gate holds back."""
+    return [pod for pod in competing(session, job) if not pod.pod_class.gated]
+
+
+def in_turn(session: Session, job: Job, *, first_group: bool = False) -> list[PodRecord]:
+    """The pods of a job that may be placed, group by group in order; those of the first group only if asked."""
+    pending = pending_job(session, job, placeable(session, job))
+    found: list[PodRecord] = []
+    while pending:
+        found += pending.pop().left()
+        if first_group:
+            break
+    return found
+
+
+def pending_job(session: Session, job: Job, pods: list[PodRecord]) -> PendingJob:
+    """The pending_job of some pods of a job."""
+    pending = PendingJob(session, _required(session, job))
+    for uid, group in _by_group(session, job, pods).items():
+        pending.push(PendingGroup(job.sub_jobs[uid], session.ask.in_task_order(group)))
+    return pending
+
+
+def _by_group(session: Session, job: Job, pods: list[PodRecord]) -> dict[str, list[PodRecord]]:
+    """Some pods of a job by the uid of their group."""
+    if not job.divided:
+        return dict.fromkeys(job.sub_jobs, pods)
+    by_group: dict[str, list[PodRecord]] = {}
+    for pod in pods:
+        by_group.setdefault(session.view.sub_job_of(job, pod).uid, []).append(pod)
+    return by_group
+
+
+def _required(session: Session, job: Job) -> frozenset[str]:
+    """The smallest set of groups, in order, that must become ready for the job to have as many as its policies ask."""
+    missing = {p.name: p.min_sub_groups for p in job.pod_group.spec.sub_group_policy}
+    if not missing:
+        return frozenset()
+    waiting = []
+    for sub_job in job.sub_jobs.values():
+        if session.ask.sub_job_missing(sub_job) > 0:
+            waiting.append(sub_job)
+        else:
+            missing[sub_job.policy] = missing.get(sub_job.policy, 0) - 1
+    required = set()
+    for sub_job in sorted(waiting, key=session.ask.sub_job_key):
+        if missing.get(sub_job.policy, 0) > 0:
+            missing[sub_job.policy] -= 1
+            required.add(sub_job.uid)
+    return frozenset(required)

@@ -1,0 +1,156 @@
+"""What a job with sub groups would score in HyperNodes, foretold from a trial in one of them.
+
+A trial places the groups of a job one after the other. Which groups take turns, and with how many pods, follows from
+counts alone while no pod is refused or waits: so the turns of one trial are those in every HyperNode that is sure to
+have room for all its pods. There only the amounts in HyperNodes are followed, turn by turn and in all at once, and no
+pod is placed. A HyperNode is sure to have room for so many pods when its nodes hold as many of the largest of them:
+while fewer are placed, one of the nodes has room for one more.
+
+What is foretold is the score that the trial would find, to the bit. Where anything else may happen nothing is
+foretold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask, Rows, Vector, copies_that_fit
+from stromboli.framework.job import NOWHERE, SubJob
+from stromboli.framework.operation import Kind
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.placement.domains import copies_on_nodes, gradients
+from stromboli.state.pods import PodRecord
+
+
+@dataclass(slots=True)
+class Turn:
+    """A group's turn in a trial."""
+
+    sub_job: SubJob
+    #: the pods that got places
+    pods: Sequence[PodRecord]
+    #: how many places a HyperNode needed to be tried
+    least: int
+
+    @classmethod
+    def of(cls, statement: Statement, sub_job: SubJob, least: int, *, tried: int) -> Turn | None:
+        """The turn that ended in a statement; None when not every one of the pods tried got its place at once."""
+        pods = [pod for each in statement.operations if each.kind is Kind.Allocate for pod in each.pods]
+        return cls(sub_job, pods, least) if len(pods) == tried else None
+
+
+def predict_scores(session: Session, turns: Sequence[Turn], roots: Rows) -> Vector:
+    """The score of a job in each of some HyperNodes by the turns of a trial, shape (HyperNodes,).
+
+    Infinite where only a trial can tell. Nothing of the job is placed meanwhile.
+    """
+    tree = session.view.topology
+    unknown = np.full(len(roots), np.inf)
+    pods = [pod for turn in turns for pod in turn.pods]
+    if not len(roots) or _may_be_refused(session, turns, pods):
+        return unknown
+    lowest = int(tree.tiers.min())
+    if not tree.disjoint or len(set(tree.tiers[roots].tolist())) > 1:
+        return unknown
+    if tree.tiers[roots[0]] > lowest and not _once_each(turns):
+        # Where a group's pods already are has a say in where the others go.
+        return unknown
+    course = _Prediction(session, roots, pods)
+    return course.scores if all(course.take(turn) for turn in turns) else unknown
+
+
+def _may_be_refused(session: Session, turns: Iterable[Turn], pods: Iterable[PodRecord]) -> bool:
+    """Whether anything beyond the room of nodes may keep a pod from one."""
+    if session.ask.may_refuse or session.view.shard is not None:
+        return True
+    if any(turn.sub_job.nominated_hyper_node != NOWHERE for turn in turns):
+        return True
+    return any(pod.nominated_node or session.kernel.varies(pod) for pod in pods)
+
+
+def _once_each(turns: Sequence[Turn]) -> bool:
+    """Whether each group has one turn and holds nothing before."""
+    groups = {turn.sub_job.uid: turn.sub_job for turn in turns}
+    return len(groups) == len(turns) and all(group.counts[PodState.Pending] == group.size for group in groups.values())
+
+
+class _Prediction:
+    """The course of a job's turns in several HyperNodes of one tier at once."""
+
+    def __init__(self, session: Session, roots: Rows, pods: Sequence[PodRecord]) -> None:
+        self._session = session
+        tree = session.view.topology
+        self._number = len(roots)
+        #: HyperNodes of the lowest tier below them, and which of `roots` each is in, shape (leaves,)
+        below = [tree.below(root) for root in roots.tolist()]
+        leaves = [each[tree.tiers[each] == tree.tiers.min()] for each in below]
+        self._leaves: Rows = np.concatenate(leaves)
+        self._of_root: Rows = np.repeat(np.arange(len(roots)), [len(each) for each in leaves])
+        self._roots_are_leaves = bool((tree.tiers[roots] == tree.tiers.min()).all())
+        by_class: dict[Hashable, PodRecord] = {session.kernel.identity(pod): pod for pod in pods}
+        self._alike = len(by_class) == 1
+        #: how many pods of each class leaves have room for at most, and how many of any for sure, shape (leaves,)
+        self._room = {key: self._copies(pod) for key, pod in by_class.items()}
+        self._sure = self._sure_copies(list(by_class.values()))
+        #: what turns have placed in leaves so far
+        self._placed: Vector = np.zeros(len(self._leaves))
+        self._requested = np.zeros((len(session.view.dimensions), len(self._leaves)))
+        #: infinite where it is unknown
+        self.scores: Vector = np.zeros(len(roots))
+
+    def take(self, turn: Turn) -> bool:
+        """Follow a turn; False when it is foretold nowhere."""
+        session, count = self._session, len(turn.pods)
+        scores = session.ask.hyper_node_scores_with(turn.sub_job, self._leaves, self._requested)
+        offered = self._offered(turn.sub_job)
+        if scores is None or offered is None or count < turn.least:
+            return False
+        chosen = self._first_of_each(np.flatnonzero(offered & (self._most(turn) >= turn.least)), scores)
+        chosen = chosen[self._sure[chosen] - self._placed[chosen] >= count]
+        gained = np.full(self._number, np.inf)
+        gained[self._of_root[chosen]] = scores[chosen]
+        self.scores += gained
+        self._placed[chosen] += count
+        self._requested[:, chosen] += session.view.requested(turn.pods)[:, None]
+        return len(chosen) > 0
+
+    def _offered(self, sub_job: SubJob) -> Mask | None:
+        """Which leaves a group is tried in first, shape (leaves,); None when it goes elsewhere."""
+        if sub_job.highest_tier is None:
+            return np.ones(len(self._leaves), np.bool_) if self._roots_are_leaves else None
+        tree = self._session.view.topology
+        first = next(iter(gradients(self._session, sub_job, tree.top)), self._leaves[:0])
+        if (tree.tiers[first] > tree.tiers.min()).any():
+            return None
+        return np.isin(self._leaves, first)
+
+    def _first_of_each(self, candidates: Rows, scores: Vector) -> Rows:
+        """Of some leaves the best in each root, of equals the first."""
+        ordered = candidates[np.lexsort((self._leaves[candidates], -scores[candidates], self._of_root[candidates]))]
+        return ordered[np.unique(self._of_root[ordered], return_index=True)[1]]
+
+    def _most(self, turn: Turn) -> Vector:
+        """For how many pods of a turn's group leaves have room at most, shape (leaves,)."""
+        identity, most = self._session.kernel.identity, np.zeros(len(self._leaves))
+        for key in {identity(pod): None for pod in turn.pods}:
+            most += self._room[key]
+        return most - self._placed if self._alike else most
+
+    def _copies(self, pod: PodRecord) -> Vector:
+        copies = copies_on_nodes(self._session, pod)
+        return self._session.view.topology.sums(copies)[self._leaves]
+
+    def _sure_copies(self, pods: Sequence[PodRecord]) -> Vector:
+        """How many pods with the largest request of all find a node that all pods pass now, shape (leaves,)."""
+        nodes, boards = self._session.view.nodes, [self._session.kernel.board(pod) for pod in pods]
+        rows = reduce(np.intersect1d, [board.rows for board in boards])
+        copies = np.zeros(len(nodes))
+        largest = np.maximum.reduce([board.request for board in boards])
+        copies[rows] = np.maximum(copies_that_fit(largest, nodes.room(rows), nodes.always), 0)
+        return self._session.view.topology.sums(copies)[self._leaves]

@@ -1,0 +1,23 @@
+"""Whether a pod may start now that gets a place: terminating pods hold the room of their queues until they are gone."""
+
+from __future__ import annotations
+
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
+    """How many of `count` pods like one of a job may be bound now; if it is none, the reason is kept for the pod."""
+    if not session.ledger.evicts and session.view.terminating is None:
+        # Nobody holds room that a queue gets back later.
+        return count
+    room, why = session.ask.startable(job.queue, pod, count)
+    if not room and why is not None:
+        session.view.trace.promised[pod.row] = why
+    return room
+
+
+def may_start(session: Session, job: Job, pod: PodRecord) -> bool:
+    """Whether a pod of a job may be bound now; else it is promised its place at most."""
+    return startable(session, job, pod, 1) > 0

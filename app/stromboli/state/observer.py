@@ -1,0 +1,46 @@
+"""Who is told what changes in a state, such as the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stromboli.api.crds import PodGroup
+from stromboli.state.nodes import NodeRecord
+from stromboli.state.pods import PodRecord
+from stromboli.state.snapshot import Snapshot
+
+
+class Observer:
+    """Is told of each change of a `ClusterState` after it took effect, in the thread that made it.
+
+    Events that change nothing, such as heartbeats of nodes, are not told. Each method does nothing until it is
+    overridden; none may change the state, and errors end the event.
+    """
+
+    def pod_put(self, before: PodRecord | None, now: PodRecord, state: int, *, stays: bool) -> None:
+        """A pod was added or changed; `stays` says that its state, class and node are what they were."""
+
+    def pod_gone(self, row: int) -> None:
+        """The pod in a row was deleted."""
+
+    def pod_assumed(self, row: int, node: str) -> None:
+        """A pod counts on a node before its binding is confirmed."""
+
+    def pod_forgotten(self, row: int) -> None:
+        """An assumed binding was given up: the pod is pending again."""
+
+    def node_put(self, record: NodeRecord) -> None:
+        """A node was added or changed."""
+
+    def object_put(self, kind: str, before: PodGroup | None, now: Any) -> None:
+        """An object of another kind was added or changed; `before` is what was known of a PodGroup."""
+
+    def object_gone(self, kind: str, key: str) -> None:
+        """A node or an object of another kind was deleted; it may never have been known."""
+
+    def snapshot_taken(self, snapshot: Snapshot) -> None:
+        """A snapshot of all that was told so far was taken."""
+
+
+#: for a state that nobody watches
+NOBODY = Observer()

@@ -1,1 +1,0 @@
-"""What the board tells over HTTP, from sessions on clusters in memory."""

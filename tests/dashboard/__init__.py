@@ -1,0 +1,1 @@
+"""What the dashboard serves over HTTP, from sessions on clusters in memory."""

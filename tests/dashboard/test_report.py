@@ -1,0 +1,268 @@
+"""The dashboard over HTTP: the cluster at a glance, in pages, for those who may read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from stromboli.dashboard.history import History
+from stromboli.dashboard.routes import dashboard_routes
+from stromboli.engine import Engine
+from stromboli.framework.session import Session
+from stromboli.live.access import User
+from stromboli.state.cluster import ClusterState
+from tests.builders import NOON, node, pod, pod_group, queue, state
+
+ASKED = ["overview", "queues", "jobs", "pods", "nodes", "shares", "sessions", "policy"]
+
+
+class Service:
+    """A service that has run a session."""
+
+    def __init__(self, known: ClusterState, policy: str | None = None) -> None:
+        self.history = History()
+        self.session: Session | None = None
+        self._known = known
+        self._engine = Engine(policy) if policy else Engine()
+        self.tick()
+
+    def tick(self, at: float = NOON) -> None:
+        result = self._engine.decide(self._known.snapshot(), now=at)
+        self.session = result.session
+        self.history.session(result.session, at, 0.5)
+
+    def last(self) -> Session | None:
+        return self.session
+
+
+class Rights:
+    """A token is the name of its owner, and that is the namespace that he may read; `admin` may read everything."""
+
+    async def user(self, token: str) -> User | None:
+        return User(token, "", (), ())
+
+    async def may(self, user: User, verb: str, group: str, resource: str, namespace: str = "") -> bool:
+        return user.name == "admin" or resource == "queues" or namespace == user.name
+
+
+def asking(service: Service, user: str = "") -> httpx.AsyncClient:
+    app = FastAPI()
+    app.include_router(dashboard_routes(service, Rights(), "stromboli-system"))
+    client, host = ("10.0.0.1", "https://stromboli") if user else ("127.0.0.1", "http://127.0.0.1")
+    transport = httpx.ASGITransport(app, client=(client, 4711))
+    headers = {"Authorization": f"Bearer {user}"} if user else {}
+    return httpx.AsyncClient(transport=transport, base_url=f"{host}/api/v1", headers=headers)
+
+
+async def told(service: Service, path: str, user: str = "") -> Any:
+    async with asking(service, user) as http:
+        return (await http.get(path)).raise_for_status().json()
+
+
+def shared() -> ClusterState:
+    """A parent with two queues: `train` of one runs, `more` waits for the share, `wide` and `lost` can never run."""
+    return state(
+        *(node("n0", cpu="4"), node("n1", cpu="4", unschedulable=True)),
+        *(
+            queue("lab"),
+            queue("a", parent="lab", weight=3, guarantee={"resource": {"cpu": "1"}}),
+            queue("b", parent="lab"),
+        ),
+        *(pod_group("train", 2, queue="a", phase="Running"), pod_group("more", queue="a")),
+        *(pod(f"train-{i}", "train", cpu="1500m", node="n0") for i in range(2)),
+        pod("more-0", "more", cpu="2"),
+        *(pod_group("wide", queue="b", namespace="research"), pod("wide-0", "wide", cpu="64", namespace="research")),
+        *(pod_group("lost", queue="nowhere"), pod("lost-0", "lost")),
+    )
+
+
+@pytest.fixture(scope="module")
+def service() -> Service:
+    """A service to look at, which stays as it is."""
+    return Service(shared())
+
+
+async def test_the_overview_counts_what_is_there_and_what_waits(service: Service) -> None:
+    said = await told(service, "/overview")
+    assert (said["nodes"], said["queues"], said["at"], said["seconds"]) == (2, 3, NOON, 0.5)
+    assert (said["total"]["cpu"], said["used"]["cpu"], said["total"]["memory"]) == (8, 3, 64 * 2**30)
+    assert (said["pods"], said["jobs"]["queue not found"]) == ({"Pending": 3, "Running": 2}, 1)
+    assert {(each["reason"], each["jobs"], each["pods"], each["who"]) for each in said["pending"]} == {
+        ("Unschedulable", 1, 1, "wait"),
+        ("NeverFits", 1, 1, "user"),
+        ("QueueNotFound", 1, 1, "user"),
+    }
+
+
+async def test_queues_come_as_a_tree_with_their_amounts(service: Service) -> None:
+    page = await told(service, "/queues")
+    assert [(row["name"], row["depth"]) for row in page["items"]] == [("lab", 0), ("a", 1), ("b", 1)]
+    lab, a, _ = page["items"]
+    assert (lab["held"]["cpu"], lab["waiting"], lab["jobs"]) == (3, 2, {"Inqueue": 1, "Pending": 1, "Running": 1})
+    assert (a["held"]["cpu"], a["requested"]["cpu"], a["guarantee"]["cpu"], a["weight"]) == (3, 5, 1, 3)
+    assert a["deserved"]["cpu"] == 5
+    second = await told(service, "/queues?offset=1&limit=1")
+    assert ([row["name"] for row in second["items"]], second["total"]) == (["a"], 3)
+    assert await told(service, "/queues/a") == a
+
+
+async def test_jobs_that_wait_come_first_and_can_be_looked_for(service: Service) -> None:
+    page = await told(service, "/jobs")
+    assert [row["name"] for row in page["items"]] == ["lost", "more", "wide", "train"]
+    assert "no node has room" in page["items"][1]["message"]
+    for query, names in (
+        ("limit=2&offset=3", ["train"]),
+        ("queue=lab&phase=Running", ["train"]),
+        ("reason=NeverFits", ["wide"]),
+        ("namespace=research", ["wide"]),
+        ("name=default/tr", ["train"]),
+        ("queue=nowhere", ["lost"]),
+        ("name=none", []),
+    ):
+        assert [row["name"] for row in (await told(service, f"/jobs?{query}"))["items"]] == names
+    assert (await told(service, "/jobs/default/train"))["placed"] == 2
+
+
+async def test_each_pod_says_where_it_is_or_why_it_waits(service: Service) -> None:
+    (runs, _) = (await told(service, "/jobs/default/train/pods"))["items"]
+    assert (runs["name"], runs["state"], runs["node"], runs["reason"]) == ("train-0", "Running", "n0", "")
+    (waits,) = (await told(service, "/jobs/default/more/pods"))["items"]
+    assert (waits["state"], waits["reason"]) == ("Pending", "Unschedulable")
+    assert "Insufficient cpu" in waits["message"]
+    pages = [await told(service, f"/pods?limit=1&offset={offset}") for offset in range(3)]
+    assert {page["items"][0]["reason"] for page in pages} == {"Unschedulable", "NeverFits", "QueueNotFound"}
+
+
+async def test_nodes_come_in_columns_with_the_pods_of_a_job(service: Service) -> None:
+    said = await told(service, "/nodes?resource=cpu&job=default/train")
+    assert (said["names"], said["allocatable"], said["used"], said["pods"]) == (["n0", "n1"], [4, 4], [3, 0], [2, 0])
+    assert (said["ofJob"], said["cordoned"]) == ([2, 0], [1])
+    assert (await told(service, "/nodes?name=n1"))["names"] == ["n1"]
+
+
+async def test_shares_and_sessions_are_remembered() -> None:
+    service = Service(shared())
+    for second in (1, 2, 3, 4):
+        service.tick(NOON + second)
+    shares = await told(service, "/shares?queue=a")
+    assert (shares["at"][-1], shares["held"], shares["requested"]["a"][-1]) == (
+        NOON + 4,
+        {"a": [3] * len(shares["at"])},
+        5,
+    )
+    assert [at - NOON for at in shares["at"]] == [0, 2, 4]
+    top = await told(service, "/shares")
+    assert (list(top["held"]), top["inner"], top["queues"]) == (["lab"], ["lab"], 1)
+    assert list((await told(service, "/shares?parent=lab"))["held"]) == ["a"]
+    sessions = (await told(service, "/sessions?limit=3"))["items"]
+    assert [row["at"] - NOON for row in sessions] == [4, 3, 2]
+    assert list(sessions[0]["actions"]) == ["enqueue", "allocate", "backfill"]
+    service.history.failed(ValueError("broken"), NOON + 5)
+    assert (await told(service, "/sessions?limit=1"))["items"][0]["error"] == "ValueError: broken"
+
+
+def test_the_memory_of_shares_is_bounded() -> None:
+    history, known = History(), state(node("n"), *(queue(f"q{number}") for number in range(40)))
+    session = Engine().decide(known.snapshot(), now=NOON).session
+    for number in range(2_000):
+        history.session(session, NOON + 10 * number, 0.1)
+    assert len(history.shares("cpu", 8).at) == 901
+    assert len(history.sessions(10_000)) == 500
+
+
+SECRETIVE = """
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: gang
+  - name: extender
+    arguments: {extender.urlPrefix: "http://user:hunter2@extender:80/x?key=hunter2"}
+metrics: {type: prometheus, address: "https://me:hunter2@prometheus", bearer: hunter2}
+"""
+
+
+async def test_the_policy_is_told_without_its_secrets() -> None:
+    service = Service(shared(), SECRETIVE)
+    service.history.problem = "line 3: no such plugin"
+    said = await told(service, "/policy")
+    assert (said["actions"], said["problem"]) == (["enqueue", "allocate"], "line 3: no such plugin")
+    assert [plugin["name"] for plugin in said["tiers"][0]] == ["gang", "extender"]
+    assert said["metrics"] == {"type": "prometheus", "address": "https://prometheus", "bearer": "(hidden)"}
+    assert "http://extender:80/x" in said["tiers"][0][1]["arguments"]["extender.urlPrefix"]
+    assert "hunter2" not in str(said)
+    assert said["rules"]["veto"] == "strict"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/overview", 200),
+        ("/queues", 200),
+        ("/jobs?namespace=research", 200),
+        ("/jobs/research/wide", 200),
+        ("/pods?namespace=research", 200),
+        ("/jobs", 200),
+        ("/jobs?namespace=default", 403),
+        ("/jobs/default/train", 403),
+        ("/jobs/default/train/pods", 403),
+        ("/pods", 200),
+        ("/nodes", 403),
+        ("/policy", 403),
+    ],
+)
+async def test_everybody_sees_what_he_may_read(service: Service, path: str, status: int) -> None:
+    async with asking(service, "research") as http:
+        assert (await http.get(path)).status_code == status
+    async with asking(service, "admin") as http:
+        assert (await http.get(path)).status_code == 200
+
+
+async def test_who_may_read_one_namespace_sees_its_jobs_and_no_others(service: Service) -> None:
+    async with asking(service, "research") as http:
+        for kind, names in (("jobs", ["wide"]), ("pods", ["wide-0"])):
+            page = (await http.get(f"/{kind}")).json()
+            assert ([each["name"] for each in page["items"]], page["total"]) == (names, len(names))
+    async with asking(service, "nobody") as http:
+        answer = await http.get("/jobs")
+        assert (answer.status_code, "specify a namespace" in answer.text) == (403, True)
+
+
+async def test_who_may_read_nodes_sees_no_pods_of_jobs_that_he_may_not_read(service: Service) -> None:
+    async with asking(service, "admin") as http:
+        assert (await http.get("/nodes?job=default/train")).json()["ofJob"] == [2, 0]
+    async with asking(service, "research") as http:
+        assert (await http.get("/nodes?job=default/train")).status_code == 403
+
+
+async def test_a_replica_that_does_not_lead_says_so() -> None:
+    standby = Service(shared())
+    standby.session = None
+    async with asking(standby) as http:
+        for asked in ASKED:
+            answer = await http.get(f"/{asked}")
+            assert (answer.status_code, "ask the leader" in answer.text) == (503, True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/jobs?limit=1000000",
+        "/jobs?offset=-1",
+        f"/pods?offset={1 << 64}",
+        "/nodes?limit=x",
+        "/shares?limit=1000",
+    ],
+)
+async def test_pages_are_bounded(service: Service, query: str) -> None:
+    async with asking(service) as http:
+        assert (await http.get(query)).status_code == 422
+
+
+async def test_what_is_not_there_is_not_found(service: Service) -> None:
+    async with asking(service) as http:
+        for path in ("/queues/none", "/jobs/default/none"):
+            assert (await http.get(path)).status_code == 404
+        assert (await http.get("/jobs/default/none/pods")).json()["items"] == []

@@ -1,0 +1,83 @@
+"""The tenant whose gangs are timed, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import httpx
+
+from tests.e2e.service import Service, cpu_seconds, peak_rss
+from tests.e2e.watch import PodWatch
+from tests.e2e.world import CORE, SCHEDULING, Object, World, pod
+
+_PODS = 4
+#: between two gangs, in seconds: together with what a gang takes they meet sessions at any moment
+_PAUSES = (0.31, 0.53, 0.17, 0.71)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was seen while gangs came: seconds from the creation of a gang's last pod until all of it was bound."""
+
+    latencies: Sequence[float]
+    #: of the service: sessions, its CPU for each of them in seconds, and a second, and the peak of its memory in bytes
+    sessions: int
+    cpu_of_session: float
+    cpu: float
+    memory: int
+
+    def quantile(self, part: float) -> float:
+        """The latency that a part of the gangs did not exceed."""
+        ordered = sorted(self.latencies)
+        return ordered[max(0, ceil(part * len(ordered)) - 1)]
+
+
+class Bystander:
+    """Submits gangs of its own queue; each is deleted when it was bound."""
+
+    def __init__(self, world: World, service: Service, watch: PodWatch) -> None:
+        self._world = world
+        self._service = service
+        # Figures may come late from a busy service.
+        service.http.timeout = httpx.Timeout(60)
+        self._watch = watch
+        self._made = 0
+
+    def measure(self, gangs: int, timeout: float) -> Figures:
+        """Time some gangs; one that is not bound in time, in seconds, counts as that."""
+        began, cpu, sessions = time.monotonic(), self._cpu(), self._sessions()
+        latencies = [self._gang(timeout, _PAUSES[number % len(_PAUSES)]) for number in range(gangs)]
+        passed, spent, ran = time.monotonic() - began, self._cpu() - cpu, self._sessions() - sessions
+        return Figures(latencies, int(ran), spent / max(1.0, ran), spent / passed, peak_rss(self._service.pid))
+
+    def _gang(self, timeout: float, pause: float) -> float:
+        name = f"gang-{self._made}"
+        self._made += 1
+        time.sleep(pause)
+        pods = [f"{name}-{number}" for number in range(_PODS)]
+        self._world.gang(name, _PODS, queue="quiet")
+        created = time.monotonic()
+        try:
+            self._watch.wait(lambda: all(each in self._watch.bound for each in pods), timeout)
+            latency = max(self._watch.bound[each] for each in pods) - created
+        except AssertionError:
+            latency = timeout
+        now = {"gracePeriodSeconds": "0"}
+        for each in pods:
+            self._world.api.delete(f"{CORE}/namespaces/{self._world.namespace}/pods/{each}", params=now)
+        self._world.api.delete(f"{SCHEDULING}/namespaces/{self._world.namespace}/podgroups/{name}")
+        return max(latency, 0.0)
+
+    def _cpu(self) -> float:
+        return cpu_seconds(self._service.pid)
+
+    def _sessions(self) -> float:
+        return self._service.metric("stromboli_session_seconds_count")
+
+
+def filler(number: int) -> Object:
+    """A pod that is on a node already and takes 2 CPUs of it."""
+    return pod(f"filler-{number}", cpu="2", nodeName=f"node-{number}")
