@@ -30,10 +30,10 @@ from stromboli.framework.failures import summaries
 from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
-from stromboli.http import Probes, make_app, serve
-from stromboli.http import listen as open_socket
-from stromboli.http_api import LiveCluster, api_routes
-from stromboli.http_extender import LiveSessions
+from stromboli.http.api import LiveCluster, api_routes
+from stromboli.http.extender import LiveSessions
+from stromboli.http.server import Probes, make_app, serve
+from stromboli.http.server import listen as open_socket
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews

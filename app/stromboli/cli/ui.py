@@ -56,7 +56,7 @@ def ui(
         raise StromboliError(f"the page needs {error.name}: pip install 'stromboli[ui]'") from None
     from pydantic import ValidationError
 
-    from stromboli.http import listen as open_socket
+    from stromboli.http.server import listen as open_socket
     from stromboli.live.settings import Settings
 
     try:
@@ -77,7 +77,7 @@ def ui(
 
 
 async def _serve(app: FastAPI, listening: socket.socket, settings: Settings, service: Service) -> None:
-    from stromboli.http import serve
+    from stromboli.http.server import serve
 
     serving = asyncio.create_task(serve(app, listening, settings))
 

@@ -27,8 +27,8 @@ from stromboli.explain.board import (
     Shares,
 )
 from stromboli.framework.session import Session
-from stromboli.http_api import GROUP, Caller, Reviews, as_json, caller
-from stromboli.http_schema import answers
+from stromboli.http.api import GROUP, Caller, Reviews, as_json, caller
+from stromboli.http.schema import answers
 
 T = TypeVar("T")
 

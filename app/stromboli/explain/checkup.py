@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.validation import did_you_mean
-from stromboli.eviction.diagnosis import PREEMPTING, RECLAIMING
+from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.jobs import counted
 from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.session import Session

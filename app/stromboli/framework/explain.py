@@ -179,7 +179,7 @@ def _why_promised(view: View, pod: PodRecord) -> Reason:
 
 def why_moved(session: Session, pod: PodRecord) -> Reason | None:
     """Why a pod is evicted while another place is kept for its replacement; None for any other pod."""
-    move = session.moved.get(pod.row)
+    move = session.outcome.moved.get(pod.row)
     if move is None:
         return None
     return reasons.moved(session.view.nodes.name(move.nodes[0]), move.beneficiary, pod.namespace)
@@ -187,7 +187,7 @@ def why_moved(session: Session, pod: PodRecord) -> Reason | None:
 
 def all_reasons(session: Session) -> dict[str, Reason]:
     """Why each pod without a place has none, and why pods move, by pod key."""
-    moved = ((move.pods[0].key, why_moved(session, move.pods[0])) for move in session.moved.values())
+    moved = ((move.pods[0].key, why_moved(session, move.pods[0])) for move in session.outcome.moved.values())
     return pending_reasons(session) | {key: reason for key, reason in moved if reason is not None}
 
 

@@ -63,6 +63,23 @@ class View:
         self.shard: Shard | None = None
         if environment.sharding is not None:
             self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), nodes.facts)
+        self._open_queues()
+        #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
+        self.never_fits: Mapping[str, Reason] = {}
+        self.too_large: Collection[int] = ()
+        #: smaller is placed first; set once the plugins that order pods are known
+        self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
+        #: of jobs with sub groups: the group of each pod, and by uid the pods of each group, by row
+        self._sub_job_of_row: dict[int, SubJob] = {}
+        self._rows_of_sub_job: dict[str, Rows] = {}
+        for uid in environment.nominated_hyper_nodes:
+            # What was nominated for groups goes on to the next session, whether their jobs are asked for or not.
+            job = self.jobs.get("/".join(uid.split("/")[:2]))
+            _ = job.sub_jobs if job else None
+
+    def _open_queues(self) -> None:
+        """Make the queues and the columns of jobs, with what they hold at the start of the session."""
+        snapshot, rules = self.snapshot, self.rules
         self.queues: dict[str, Queue] = _queues(snapshot, self._job_at)
         if rules.closed_queue:
             _close_below(self.queues)
@@ -87,23 +104,15 @@ class View:
         self.shut: Mask = self.closed[self.jobs.queue]
         if self.shut.any():
             self.job_requested[self.shut] = self.job_allocated[self.shut]
-        #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
-        self.never_fits: Mapping[str, Reason] = {}
-        self.too_large: Collection[int] = ()
-        #: smaller is placed first; set once the plugins that order pods are known
-        self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
-        #: of jobs with sub groups: the group of each pod, and by uid the pods of each group, by row
-        self._sub_job_of_row: dict[int, SubJob] = {}
-        self._rows_of_sub_job: dict[str, Rows] = {}
-        for uid in environment.nominated_hyper_nodes:
-            # What was nominated for groups goes on to the next session, whether anybody asks for them or not.
-            job = self.jobs.get("/".join(uid.split("/")[:2]))
-            _ = job.sub_jobs if job else None
 
     @property
     def bounded(self) -> bool:
         """Whether the work of an action in one session has a bound."""
         return self.rules.bounded_sessions and self.policy.session.steps > 0
+
+    def in_strict_order(self, queue: Queue) -> bool:
+        """Whether no job of a queue is served before one that waits ahead of it."""
+        return self.rules.fifo and queue.spec.dequeue_strategy == "fifo"
 
     # -- the world outside -------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from stromboli.explain.board import (
 )
 from stromboli.explain.whatif import WhatIf
 from stromboli.explain.words import amount, who
-from stromboli.http_origin import demand_own_form
+from stromboli.http.origin import demand_own_form
 from stromboli.ui import figures, words
 from stromboli.ui.guard import Headers, token_of
 from stromboli.ui.service import Service, ServiceError

@@ -14,9 +14,9 @@ from stromboli.cli.references.tables import code, table
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.extender import Standing
-from stromboli.http import Probes, make_app
-from stromboli.http_api import api_routes
-from stromboli.http_schema import ANSWERS
+from stromboli.http.api import api_routes
+from stromboli.http.schema import ANSWERS
+from stromboli.http.server import Probes, make_app
 
 _HEADER = """\
 # HTTP

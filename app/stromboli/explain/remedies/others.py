@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from stromboli.explain.jobs import in_jobs
+from stromboli.explain.competitors import in_jobs
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import set_queue
