@@ -62,8 +62,8 @@ def budgets(nodes: int) -> Objects:
 def evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) -> Trial:
     """Eight running pods fill each node; gangs of eight want their places.
 
-    Those of another queue want to take back what is theirs; in vain they are worth no more than who is there, or
-    nobody agrees to go.
+    Those of another queue want to take back what is theirs; in vain they are no more important than the running pods,
+    or none of these agrees to be evicted.
     """
     reclaiming = "reclaim" in action
     queues = max(queues, 1 + reclaiming)
@@ -78,7 +78,7 @@ def evicting(action: str, *, vain: bool = False, queues: int = 1, **more: Any) -
         "placed": lambda number: {**_evictable(number), **({"annotations": {}} if unwilling else {})},
         "group": group,
         "queue": lambda number: {"reclaimable": number > 0 or not unwilling},
-        # It would let nobody go who has less than the newcomers get.
+        # It would protect pods of jobs that hold less than the new ones get.
         "without": "drf",
         "always_vain": vain,
         "objects": _classes,

@@ -45,7 +45,7 @@ def beside_apps(how: str) -> Trial:
 
 
 def alone(labels: dict[str, str]) -> Fields:
-    """Far from whoever is none of its own or of those that are everywhere."""
+    """Far from all pods but those of its own app and the one that is everywhere."""
     others = [{"key": key, "operator": "NotIn", "values": [value, "everywhere"]} for key, value in labels.items()]
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": others}}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
@@ -57,7 +57,7 @@ def of_app(number: int) -> Fields:
 
 
 def rather_alone(labels: dict[str, str]) -> Fields:
-    """Rather far from whoever is none of its own, wherever that is."""
+    """Rather far from all pods but those of its own app, wherever they are."""
     others = [{"key": key, "operator": "NotIn", "values": [value]} for key, value in labels.items()]
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": others}, "namespaceSelector": {}}
     weighted = [{"weight": 10, "podAffinityTerm": term}]
@@ -72,6 +72,6 @@ def port(number: int) -> Fields:
 
 
 def address(number: int) -> Fields:
-    """The same port of an address of its own."""
+    """A port on an address of its own."""
     address = f"10.{number // 65_536 % 256}.{number // 256 % 256}.{number % 256}"
     return {"containers": [container(ports=[{"containerPort": 80, "hostPort": 80, "hostIP": address}])]}

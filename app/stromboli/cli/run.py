@@ -61,7 +61,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 #: seconds for which the event loop may stand still, and those that the end may take
 _PATIENCE = 60.0
 _GRACE = 10.0
-#: seconds for what the journal still has to write, and for threads that find out what nobody waits for any more
+#: seconds for what the journal still has to write, and for threads whose answers are awaited no longer
 _FLUSH = 3.0
 _REST = 1.0
 #: seconds for which a session may keep the interpreter while questions and events wait
@@ -177,7 +177,7 @@ def _fail(problem: str, code: int) -> NoReturn:
 
 
 class _Watcher(Metrics):
-    """Counts, and keeps the last session and what was before it for whoever asks over HTTP."""
+    """Counts, and keeps the last session and what was before it for questions over HTTP."""
 
     def __init__(self) -> None:
         super().__init__()

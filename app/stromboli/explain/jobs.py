@@ -116,7 +116,7 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
 
 
 def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
-    """The volumes that a pod waits for, each with who makes it and since when; empty without any."""
+    """The volumes that a pod waits for, each with its provisioner and since when; empty without any."""
     return " and ".join(_waited_for(session, pod))
 
 

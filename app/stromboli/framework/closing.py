@@ -190,8 +190,8 @@ def phase(job: Job) -> str:
 
 
 def _may_differ(jobs: Jobs) -> Mask:
-    """Which jobs show something else than their PodGroups even if nobody changes them: what `phase` and `_has_moved`
-    find, for all at once.
+    """Which jobs show something else than their PodGroups even if no decision changes them: what `phase` and
+    `_has_moved` find, for all at once.
     """
     done = jobs.count(PodState.Succeeded, PodState.Failed)
     scheduled = jobs.count(*SCHEDULED_STATES)

@@ -255,7 +255,7 @@ class Evictions:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        #: what each queue held at the start, once somebody asks
+        #: what each queue held at the start, once it was needed
         self._held: dict[str, Vector] | None = None
         #: by victim's job and class, and beneficiary
         self._known: dict[tuple[str, int, str, str], str] = {}
@@ -290,7 +290,7 @@ class Evictions:
         return f"shares of queues: {'; '.join(sides)}"
 
     def _share_of(self, queue: str, columns: tuple[int, ...]) -> str:
-        """`q0 holds cpu 4 and deserves 8, memory ...`, as far as somebody worked out what it deserves."""
+        """`q0 holds cpu 4 and deserves 8, memory ...`, as far as a plugin worked out what it deserves."""
         view = self._session.view
         if self._held is None:
             self._held = view.by_queue(view.job_allocated)

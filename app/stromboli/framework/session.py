@@ -61,7 +61,7 @@ class Timings:
 
 
 class Session:
-    """See the module's docstring."""
+    """One run of a policy's actions over a snapshot."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Session:
         self.kernel = Kernel(self.view.nodes, self.points, self.view.request, plain=plain)
         self.ledger = Ledger(snapshot.pods, nodes, self.points, self._leave_out)
         self.keeper = Keeper(self.view, nodes)
-        #: whose phase is believed; None where all are, and where nobody is admitted
+        #: whose phase is believed; None where all are, and where no job is admitted
         self.admissions = _admissions(self.view)
         self.report = Report()
         self.timings = Timings()
@@ -111,7 +111,7 @@ class Session:
         self._open: list[Statement] = []
         #: promises of the current action to pods that can be placed at once
         self._deferred: list[Statement] = []
-        #: keys of jobs for which a plugin failed: nobody places their pods, nor evicts them
+        #: keys of jobs for which a plugin failed: their pods are neither placed nor evicted
         self.aside: set[str] = set()
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class Session:
         """Decide for evictions and the places that a job's pods are promised; each part is of pods placed together.
 
         Where pods fit without any eviction, and without room that terminating pods still hold, nothing is decided: they
-        keep their places until the action is over, so that nobody is evicted in this room, and are left Pending for an
+        keep their places until the action is over, so that no pod is evicted for this room, and are left Pending for an
         action that binds. The parts of a gang that is not ready stand or fall together.
         """
         if self.rules.evict_only_what_helps:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class View:
-    """See the module's docstring."""
+    """The cluster, its queues, jobs and pods as a session sees them, read-only."""
 
     def __init__(
         self, snapshot: Snapshot, nodes: Nodes, policy: Policy, rules: Rules, environment: Environment, now: float
@@ -45,7 +45,7 @@ class View:
         self.rules = rules
         self.environment = environment
         self._now = now
-        #: whether more was asked than the snapshot and the environment: the time, or somebody else
+        #: whether more was asked than the snapshot and the environment: the time, or an HTTP extender
         self.volatile = False
         self.dimensions = snapshot.dimensions
         #: by class, shape (classes, dimensions)
@@ -96,9 +96,9 @@ class View:
         #: what pods request that terminated on a node at the start, of each job; None where there are none or they do
         #: not count
         self.job_terminating: Matrix | None = self.membership.terminating() if rules.terminating else None
-        #: the same of each queue, shape (queues, dimensions), with what pods hold whose PodGroup was deleted
+        #: what terminating pods of each queue hold, shape (queues, dimensions), also those whose PodGroup was deleted
         self.terminating: Matrix | None = self._terminating() if rules.terminating else None
-        #: which queues were closed, or are below one that was; one that nobody opened yet is about to be
+        #: which queues were closed, or are below one that was; one that was never opened is about to be
         self.closed: Mask = self._closed_queues()
         #: which jobs get nothing more, since their queue was closed
         self.shut: Mask = self.closed[self.jobs.queue]
@@ -139,7 +139,7 @@ class View:
         return found
 
     def amounts(self, rows: Rows) -> Matrix:
-        """The same by dimension, shape (dimensions, rows): for sums over many pods."""
+        """What the pods in some rows request, shape (dimensions, rows): for sums over many pods."""
         found: Matrix = self._requests.T.take(self.pods.pod_class[rows], axis=1)
         return found
 

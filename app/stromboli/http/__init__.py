@@ -1,1 +1,1 @@
-"""The service's port over HTTP: who may ask what, in which turn, and what is answered."""
+"""The service's port over HTTP: which questions are answered, for which callers, and in which turn."""

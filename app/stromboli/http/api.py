@@ -312,7 +312,7 @@ def as_json(answer: object) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
-# -- who asks --------------------------------------------------------------------------------------------------------
+# -- callers ---------------------------------------------------------------------------------------------------------
 
 
 async def caller(request: Request, reviews: Reviews | None) -> Caller:

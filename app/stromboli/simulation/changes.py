@@ -162,7 +162,7 @@ def _known(kind: str, key: str, state: ClusterState) -> dict[str, Any] | None:
 
 
 def _found(kind: str, key: str, state: ClusterState) -> Any:
-    """An object that is there, None where nobody keeps it."""
+    """An object that is there, None where its kind is not kept."""
     match kind:
         case "Pod":
             pod = state.record(key)

@@ -1,7 +1,8 @@
 """The cluster as the scheduler knows it: watch events go in, snapshots come out.
 
 Every change goes through `upsert`, `delete` or `replace` with a decoded object, or through `assume` and `forget` for
-bindings that are decided but not yet confirmed. The class is not thread-safe: whoever feeds it takes the snapshots.
+bindings that are decided but not yet confirmed. The class is not thread-safe: the thread that feeds it takes the
+snapshots.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class ClusterState:
         self.observer: Observer = NOBODY
         #: node of each binding that waits for its watch event, by pod key
         self.assumed: dict[str, str] = {}
-        #: pods whose eviction was refused a moment ago, by uid; whoever evicts adds and removes them
+        #: pods whose eviction was refused a moment ago, by uid; the evictor adds and removes them
         self.refused: dict[str, Refusal] = {}
         self._kinds: dict[str, tuple[Callable[[Any], object], Callable[[str], object]]] = {
             "Pod": (self._upsert_pod, self._delete_pod),
@@ -86,7 +87,7 @@ class ClusterState:
         }
 
     def fork(self) -> ClusterState:
-        """A state that knows the same and goes on apart, for whoever asks what would be if. Objects are shared."""
+        """A copy that goes on apart, for questions of what would be if. Objects are shared."""
         out = ClusterState(self.scheduler_names, self.extender_scheduler_names, self.reads)
         out.dimensions, out._offers = self.dimensions, self._offers.copy()
         out.classes, out.nodes, out.pods = self.classes.copy(), self.nodes.copy(), self.pods.copy()
@@ -206,7 +207,7 @@ class ClusterState:
                 if row is not None:
                     self._delete_pod(key)
                 return
-            # Others were evicted for it: kube-scheduler counts it there, and gives the room to nobody less important.
+            # Pods were evicted for it: kube-scheduler counts it there, and gives the room to no less important pod.
             pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):

@@ -19,7 +19,7 @@ class Offers:
         self._named: Counter[str] = Counter()
 
     def copy(self) -> Offers:
-        """The same counts, to go on with apart."""
+        """A copy that goes on apart."""
         out = Offers()
         out._named = self._named.copy()
         return out
@@ -30,7 +30,7 @@ class Offers:
         return self._named.keys()
 
     def change(self, before: Iterable[str], after: Iterable[str]) -> bool:
-        """Somebody names other resources than before. Returns whether other resources are offered now."""
+        """A node or queue names other resources than before. Returns whether other resources are offered now."""
         old, new = (dict.fromkeys(filter(is_scheduled, names)) for names in (before, after))
         known = len(self._named)
         self._named.update(name for name in new if name not in old)

@@ -36,7 +36,7 @@ class Accounts:
         self.clipped: dict[str, Mask] = {}
         #: what queues hold, shape (queues, dimensions): the rows are the `allocated` of their accounts
         self.held: Matrix = np.zeros((len(view.queues), len(view.dimensions)))
-        # 1. What specs say, and who is whose parent.
+        # 1. What specs say, and the tree.
         self.every = {queue.name: self._account(queue) for queue in view.queues.values()}
         self.taking_part = {name: each for name, each in self.every.items() if hierarchy or each.queue.has_jobs}
         if hierarchy:

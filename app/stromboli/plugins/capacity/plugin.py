@@ -1,8 +1,8 @@
 """capacity: queues with amounts of their own, flat or as a tree.
 
 A queue may use up to its real capability: what it is limited to, and what the guarantees of its siblings leave of its
-parent. What it deserves decides who is served first and who can be reclaimed from. With `enableHierarchy` a pod must
-fit its queue and every ancestor; flat queues are a tree of depth one whose root is the cluster.
+parent. What it deserves decides which queue is served first and which can be reclaimed from. With `enableHierarchy` a
+pod must fit its queue and every ancestor; flat queues are a tree of depth one whose root is the cluster.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class Capacity(Plugin):
         for account in leaf.path:
             account.allocated += amount
             if not starts:
-                # Who is evicted holds the room until they are gone, who is promised it does not yet.
+                # An evicted pod holds the room until it is gone, a pod that is promised it does not yet.
                 account.terminating -= amount
                 self._differs = True
             if account is leaf or self._view.rules.ancestor_shares:

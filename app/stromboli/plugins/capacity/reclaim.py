@@ -41,8 +41,8 @@ class Reclaim:
         return self._not_served_before(own, wanted, victims) if view.rules.served_next else victims
 
     def queues(self, pod: PodRecord, least: Matrix, smallest: Matrix, largest: Matrix) -> Mask | None:
-        """Those that hold more than they are guaranteed, and more than they deserve of something that the pod asks for,
-        and keep that without somebody; or where somebody may ask for nothing that they deserve.
+        """The queues that a pod may take from: those that hold more than they are guaranteed, and with one pod less
+        still as much as they deserve of something that the pod asks for, or nothing that they deserve is asked for.
         """
         if not self._view.rules.served_next:
             return None
@@ -114,7 +114,7 @@ class Reclaim:
     def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
         """Those whose queue keeps what it deserves without them, and then has no smaller share where the paths part.
 
-        Priorities of queues do not count: they say who is served first of what is free, not who gets a share.
+        Priorities of queues do not count: they order who is served first with what is free, and give no share.
         """
         view = self._view
         gone: dict[str, Vector] = {}

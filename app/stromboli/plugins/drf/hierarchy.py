@@ -178,7 +178,7 @@ class Shares:
         self._hungry[rows] = ~self._full[rows] & (self._parts[rows] > 0)
 
     def _set_one(self, job: int) -> int:
-        """The same of one job, for which numbers take less time than arrays; returns its row."""
+        """Note what one job holds; numbers take less time than arrays. Returns its row."""
         tree = self._tree
         row, held = tree.row_of_job.item(job), tree.allocated[job]
         part = self._largest_share(held)
@@ -200,7 +200,7 @@ class Shares:
         return full
 
     def _compute_all(self) -> None:
-        """The same as `_compute` for all branches, those of a depth together."""
+        """Set the shares of all branches, those of a depth together."""
         tree = self._tree
         self._set(np.flatnonzero(tree.row_of_job >= 0))
         depths = np.array([branch.depth for branch in tree.branches])
@@ -248,7 +248,7 @@ class Shares:
             hungry[row] = not saturated and parts[row] > 0
 
     def _largest_share(self, held: Vector) -> float:
-        """The same as `_largest_shares` of one row, for which numbers take less time than arrays."""
+        """The largest share of one row; numbers take less time than arrays."""
         parts = zip(held.tolist(), self._whole, strict=True)
         return max(0.0, *(have / whole if whole else float(have != 0) for have, whole in parts))
 

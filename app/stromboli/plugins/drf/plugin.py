@@ -38,7 +38,7 @@ class Drf(Plugin):
         largest = reduce(np.maximum, whole.T, np.zeros(len(whole)))
         self._share: list[float] = largest.tolist()
         self._tree = Tree(view, self._allocated) if self.hierarchy else None
-        #: for whom somebody was last asked to go, and who would, by job and request, while nothing changes
+        #: the preemptor asked about last, and by job and request whether a victim would yield, while nothing changes
         self._asking: tuple[int, bytes] | None = None
         self._yielding: dict[tuple[int, bytes], bool] = {}
 
@@ -66,7 +66,7 @@ class Drf(Plugin):
         return victims
 
     def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask:
-        """Those that keep the share that the pod's own gets, whoever of them goes first."""
+        """Those that keep the share that the pod's own gets, whichever of their pods is evicted first."""
         wanted = self._share_with(pod)
         kept = shares.dominant_shares(self._allocated - smallest(), self._total)
         enough: Mask = wanted <= kept + _SHARE_TOLERANCE

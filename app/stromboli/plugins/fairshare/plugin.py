@@ -235,7 +235,7 @@ class FairShare(Plugin):
         return excess.reason(self._view, Limit.Quota if fair else Limit.Deserved)
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Jobs that are never evicted are not for anybody."""
+        """All but the pods of jobs that are never evicted."""
         return [candidate for candidate in candidates if self._preemptible[candidate.job]]
 
     def evictable_pods(self, rows: Rows) -> Mask:
@@ -257,7 +257,7 @@ class FairShare(Plugin):
         return self._victims(job, self._required(job), candidates)
 
     def _victims(self, job: Job, required: Vector, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """What a job may take, in the order of the candidates; who would unsettle the shares is passed over."""
+        """What a job may take, in the order of the candidates; a unit that would unsettle the shares is passed over."""
         accounts, leaf = self._accounts, self._accounts.leaf(job)
         taking = Reclaim(
             self._tree,
@@ -319,7 +319,7 @@ class FairShare(Plugin):
             return
         self._accounts.change(job, amount, preemptible=self._preemptible[job.key])
         if operation.kind is not Kind.Allocate and self._view.rules.terminating:
-            # Who is evicted holds the room until they are gone, who is promised it does not yet.
+            # An evicted pod holds the room until it is gone, a pod that is promised it does not yet.
             self._accounts.change_terminating(job, -amount, preemptible=self._preemptible[job.key])
         self._served[job.queue.name] = 0
         for row in self._tree.path(self._accounts.leaf(job)).tolist():
