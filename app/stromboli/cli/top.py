@@ -39,7 +39,7 @@ from stromboli.cli.options import (
 from stromboli.cli.output import show
 from stromboli.cli.top_screen import Glance, resources, screen
 from stromboli.dashboard.report import SessionReport
-from stromboli.explain.board import JobPage, Nodes, Overview, QueuePage
+from stromboli.explain.overview import JobPage, Nodes, Overview, QueuePage
 
 T = TypeVar("T")
 

@@ -45,8 +45,8 @@ def ui(
 ) -> None:
     """Serve the page: queues, jobs and why they wait, nodes, shares, sessions. It reads and never writes.
 
-    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback as any client there,
-    elsewhere with the token that a browser's proxy passes on, or that of --token-file.
+    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback as any client
+    there, elsewhere with the token that a browser's proxy passes on, or that of --token-file.
 
     Example: stromboli ui --url http://127.0.0.1:8080
     """

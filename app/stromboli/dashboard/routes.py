@@ -14,7 +14,7 @@ from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.history import History
 from stromboli.dashboard.policy import policy_in_force
 from stromboli.dashboard.report import SessionReport
-from stromboli.explain.board import (
+from stromboli.explain.overview import (
     JobPage,
     JobRow,
     Nodes,

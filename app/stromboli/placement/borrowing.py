@@ -1,4 +1,4 @@
-"""Lending: what to do with room that no queue's share reaches, because shares do not divide.
+"""Borrowing: what to do with room that no queue's share reaches, because shares do not divide.
 
 Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
 job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. No pod is

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from stromboli.api.resources import listed, told_quantity
 from stromboli.explain.answers import Answer, QueueAnswer
-from stromboli.explain.board import (
+from stromboli.explain.overview import (
     JobPage,
     JobRow,
     Nodes,

@@ -10,7 +10,7 @@ from stromboli.api.resources import is_scheduled
 from stromboli.state.nodes import NodeRecord
 
 
-class Offers:
+class ResourceNames:
     """Counts by how many nodes and limits of queues each resource is named, in order of appearance."""
 
     __slots__ = ("_named",)
@@ -18,9 +18,9 @@ class Offers:
     def __init__(self) -> None:
         self._named: Counter[str] = Counter()
 
-    def copy(self) -> Offers:
+    def copy(self) -> ResourceNames:
         """A copy that goes on apart."""
-        out = Offers()
+        out = ResourceNames()
         out._named = self._named.copy()
         return out
 

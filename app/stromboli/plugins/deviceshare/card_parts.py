@@ -23,7 +23,7 @@ class _Group:
     counts: Counts
 
 
-class Holders:
+class CardParts:
     """Parts of cards: rows of pods, ascending, nodes, cards, shape (parts,); memory and compute, shape (parts, 2)."""
 
     def __init__(self, pods: Rows, nodes: Rows, cards: Rows, amounts: Counts) -> None:
