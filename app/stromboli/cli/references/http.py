@@ -23,7 +23,7 @@ _HEADER = """\
 
 What the service serves on `--listen`. On loopback, which `kubectl port-forward` is, the questions below `/api/v1` are
 answered without a token; all other clients need HTTPS (`--tls-cert-file`) and a token of the cluster, as a bearer, and
-is told what that client may read. `/openapi.json` has the same for programs.
+are told what they may read. `/openapi.json` has the same for programs.
 """
 _FIELD = re.compile(r"    (\w+): ")
 
