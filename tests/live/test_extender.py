@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published, extender
 from stromboli.framework.environment import Environment
-from stromboli.http import Probes, make_app
-from stromboli.http_extender import LiveSessions
+from stromboli.http.extender import LiveSessions
+from stromboli.http.server import Probes, make_app
 from stromboli.live import Service
 from tests.live.cluster import Cluster, Object
 from tests.live.conftest import StartService, until
