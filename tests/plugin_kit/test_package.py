@@ -17,7 +17,7 @@ from stromboli.plugin_kit.package import PackageError, write_package
     ("name", "action", "group", "entry"),
     [
         ("plugin", False, "plugins", "stromboli_plugin:PluginPlugin"),
-        ("job", True, "actions", "stromboli_job:JobAction"),
+        pytest.param("job", True, "actions", "stromboli_job:JobAction", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_was_written_passes_its_own_test(tmp_path: Path, name: str, action: bool, group: str, entry: str) -> None:
