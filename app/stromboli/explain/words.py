@@ -12,6 +12,8 @@ from stromboli.explain.jobs import counted
 _WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
 #: the same where there is room for more
 _WHO_OF_ONE = _WHO | {"wait": "nobody: it resolves as others finish"}
+#: spans of time, the longest first
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
@@ -23,6 +25,12 @@ def who(word: str) -> str:
 def amount(value: float | None, resource: str) -> str:
     """An amount in whole units, such as cores or bytes, or a dash."""
     return "–" if value is None else quantity.in_words(value, binary=in_bytes(resource))
+
+
+def lasting(seconds: float) -> str:
+    """A span of time as kubectl writes one: `42s`, `5m`, `3h`, `12d`."""
+    passed = max(0.0, seconds)
+    return next((f"{passed // span:.0f}{unit}" for span, unit in _SPANS if passed >= span), f"{passed:.0f}s")
 
 
 def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
