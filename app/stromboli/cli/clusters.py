@@ -70,7 +70,7 @@ class Address:
 
 @dataclass(slots=True)
 class Known:
-    """A cluster that is known here: an engine, and a state that nobody else has."""
+    """A cluster that is known here: an engine, and a state of its own."""
 
     engine: Engine
     state: ClusterState
@@ -85,7 +85,7 @@ class Known:
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
-    """Manifests are simulated whoever is to schedule them: all names that occur, but kube-scheduler's only alone.
+    """Manifests are simulated whichever scheduler they name: all names that occur, but kube-scheduler's only alone.
 
     Where there are no pods those count that are to come.
     """

@@ -16,7 +16,7 @@ from stromboli.cli.output import columns, show
 from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
 from stromboli.dashboard.filters import JobFilter
-from stromboli.explain.board import JobRow
+from stromboli.explain.overview import JobRow
 from stromboli.explain.words import amount, lasting
 
 

@@ -8,7 +8,7 @@ from stromboli.cli.options import Format, Output
 from stromboli.cli.output import columns, show
 from stromboli.cli.sources import opened
 from stromboli.cli.which import Which, about_a_cluster
-from stromboli.explain.board import QueueRow
+from stromboli.explain.overview import QueueRow
 from stromboli.explain.words import amount
 
 

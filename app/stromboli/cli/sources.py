@@ -27,8 +27,8 @@ from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.report import SessionReport
 from stromboli.engine import Engine
 from stromboli.explain.answers import Answer, QueueAnswer
-from stromboli.explain.board import JobPage, JobRow, Nodes, Overview, Page, QueuePage, QueueRow
 from stromboli.explain.history import with_history
+from stromboli.explain.overview import JobPage, JobRow, Nodes, Overview, Page, QueuePage, QueueRow
 from stromboli.explain.queues import explain_queue
 from stromboli.explain.redaction import redacted
 from stromboli.explain.remedies import explained

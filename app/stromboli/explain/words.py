@@ -9,7 +9,7 @@ from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 from stromboli.explain.jobs import counted
 
-_WHO = {"wait": "nobody: it may pass", "user": "the user", "admin": "an administrator"}
+_WHO = {"wait": "no one; it may pass by itself", "user": "the user", "admin": "an administrator"}
 #: spans of time, the longest first
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
@@ -25,7 +25,7 @@ def _who_of_one(answer: Answer) -> str:
     if answer.who != "wait":
         return who(answer.who)
     sure = any(remedy.who == "wait" for remedy in answer.remedies)
-    return f"nobody: it {'resolves' if sure else 'may resolve'} as others finish"
+    return f"no one; it {'resolves' if sure else 'may resolve'} as others finish"
 
 
 def amount(value: float | None, resource: str) -> str:
