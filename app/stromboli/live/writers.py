@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroup, PodGroupPhase
 from stromboli.api.decisions import (
     Bind,
@@ -29,6 +31,7 @@ from stromboli.live.gates import Gates
 from stromboli.live.limits import Reluctance
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.owners import Owners
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.queue_states import QueueStates
@@ -63,6 +66,7 @@ class Writers:
         kube: Kube,
         binder_kube: Kube,
         claims_path: Callable[[], str],
+        owners: Owners,
     ) -> None:
         """`binder_kube` has connections of its own for bindings and reservations.
 
@@ -91,7 +95,7 @@ class Writers:
         self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
         self._queue_states = QueueStates(kube, mirror, self.events)
         inherit = settings.inherit_owner_annotations
-        self._pod_groups = PodGroupMaker(kube, mirror, self.events, inherit=inherit)
+        self.pod_groups = PodGroupMaker(kube, mirror, self.events, owners, inherit=inherit)
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Start what can work before the usage of queues has been restored: creating and opening queues."""
@@ -109,7 +113,7 @@ class Writers:
             self._pod_conditions,
             self._gates,
             self._set_aside,
-            self._pod_groups,
+            self.pod_groups,
             self._queue_states,
         )
         for part in parts:
@@ -125,7 +129,7 @@ class Writers:
         by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
         for decision in decisions:
             by_type[type(decision)].append(decision)
-        self._binder.submit(by_type[Bind], snapshot, session)
+        self._binder.submit([self._with_group(bind) for bind in by_type[Bind]], snapshot, session)
         self.evictor.evict(by_type[Evict], session)
         self.evictor.nominate(by_type[Nominate])
         self._gates.lift(by_type[LiftGate])
@@ -134,6 +138,11 @@ class Writers:
         for queue in by_type[SetQueueStatus]:
             self.queues.decided(queue)
         self.queues.refresh()
+
+    def _with_group(self, bind: Bind) -> Bind:
+        """A binding that carries what puts its pod into its group, where the pod does not say so."""
+        added = self.pod_groups.annotations(bind.key)
+        return replace(bind, annotations={**(bind.annotations or {}), **added}) if added else bind
 
     # -- PodGroups ---------------------------------------------------------------------------------------------------
 
