@@ -124,9 +124,7 @@ OTHERS = {
     for group, plurals in {
         "argoproj.io": ("cronworkflows", "workflows"),
         "jobset.x-k8s.io": ("jobsets",),
-        "kubeflow.org": (
-            *("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),
-        ),
+        "kubeflow.org": (*("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),),
         "leaderworkerset.x-k8s.io": ("leaderworkersets",),
         "ray.io": ("rayclusters", "rayjobs", "rayservices"),
         "sparkoperator.k8s.io": ("scheduledsparkapplications", "sparkapplications"),

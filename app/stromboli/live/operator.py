@@ -38,7 +38,7 @@ Watched: TypeAlias = tuple[tuple[str, str, str], Seen]
 """Group, version and plural of a kind, and its handler."""
 
 #: requests per second, and burst
-_REQUESTS = (2.0, 40.0)
+_REQUESTS = (2.0, 20.0)
 #: an operator that ran for this many seconds was not broken from the start
 _LASTING = 60.0
 #: seconds that the operator gets to stop; after half as many more it is abandoned
@@ -50,21 +50,14 @@ _LOOK = 60.0
 class Operator:
     """Keeps a kopf operator running, with handlers for queues and for the kinds of workloads that there are."""
 
-    def __init__(self, credentials: Credentials, kube: Kube, owners: Owners) -> None:
+    def __init__(self, credentials: Credentials, kube: Kube, owners: Owners, queue: Seen, workload: Seen) -> None:
+        """Calls `queue` with each Queue, and `workload` with each workload whose pods start together."""
         self._credentials = credentials
         self._kube = kube
         self._owners = owners
-        self._watched: list[Watched] = []
-        self._workload: Seen | None = None
-
-    def queues(self, seen: Seen) -> None:
-        """Call `seen` with each Queue that is listed, added or modified."""
+        self._workload = workload
         group, _, version = SCHEDULING.partition("/")
-        self._watched.append(((group, version, KINDS["Queue"].plural), seen))
-
-    def workloads(self, seen: Seen) -> None:
-        """Call `seen` with each workload of a known kind whose pods start together."""
-        self._workload = seen
+        self._queues: Watched = (group, version, KINDS["Queue"].plural), queue
 
     async def run(self) -> None:
         """Keep an operator running until cancelled."""
@@ -72,7 +65,7 @@ class Operator:
         while True:
             began = loop.time()
             served = await self._served()
-            problem = await self._live([*self._watched, *served], {each for each, _ in served})
+            problem = await self._live([self._queues, *served], {each for each, _ in served})
             if problem is None:
                 continue
             if loop.time() - began > _LASTING:
@@ -99,8 +92,6 @@ class Operator:
 
     async def _served(self) -> list[Watched]:
         """The kinds of workloads that the API server has and that may be watched."""
-        if self._workload is None:
-            return []
         found: list[Watched] = []
         for kind in self._owners.kinds:
             if kind.row.starts is Starts.together and kind.row.group and kind.row.group != "batch.volcano.sh":
@@ -111,7 +102,6 @@ class Operator:
         return found
 
     def _named(self, name: Object, owner: Object) -> None:
-        assert self._workload is not None
         self._workload({**name, **owner})
 
     async def _version(self, kind: Kind) -> str:

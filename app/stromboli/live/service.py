@@ -25,8 +25,6 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
-from stromboli.live.operator import Operator
-from stromboli.live.owners import Owners
 from stromboli.live.policy import PolicyFile
 from stromboli.live.reflector import Reflector
 from stromboli.live.service_events import ServiceEvents
@@ -85,14 +83,11 @@ class Service:
         reflectors = {source.kind: Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
         self._reflectors = list(reflectors.values())
         claims = reflectors["ResourceClaim"]
-        owners = Owners(self._kube, settings.kinds)
         self._writers = Writers(
-            settings, mirror, observer, self._writer_kube, self._binder_kube, lambda: claims.path, owners
+            settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path
         )
         self._service_events = ServiceEvents(self._writers.events)
-        self._operator = Operator(self._credentials, self._kube, owners)
-        self._operator.queues(self._writers.queues.seen)
-        self._operator.workloads(self._writers.pod_groups.owner_changed)
+        self._operator = self._writers.operator(self._credentials, self._kube)
         self._contact = Contact(self._kube)
         name = f"{settings.lease_name}-usage"
         self._usage = UsageStore(self._writer_kube, self._namespace, name, usage) if usage is not None else None

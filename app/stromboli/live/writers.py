@@ -24,13 +24,14 @@ from stromboli.api.decisions import (
 )
 from stromboli.live.binder import Binder
 from stromboli.live.claims import Claims
-from stromboli.live.client import Kube
+from stromboli.live.client import Credentials, Kube
 from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
 from stromboli.live.gates import Gates
 from stromboli.live.limits import Reluctance
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.operator import Operator
 from stromboli.live.owners import Owners
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
@@ -66,7 +67,6 @@ class Writers:
         kube: Kube,
         binder_kube: Kube,
         claims_path: Callable[[], str],
-        owners: Owners,
     ) -> None:
         """`binder_kube` has connections of its own for bindings and reservations.
 
@@ -95,7 +95,12 @@ class Writers:
         self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
         self._queue_states = QueueStates(kube, mirror, self.events)
         inherit = settings.inherit_owner_annotations
-        self.pod_groups = PodGroupMaker(kube, mirror, self.events, owners, inherit=inherit)
+        self._owners = Owners(kube, settings.kinds)
+        self._pod_groups = PodGroupMaker(kube, mirror, self.events, self._owners, inherit=inherit)
+
+    def operator(self, credentials: Credentials, kube: Kube) -> Operator:
+        """The operator, which hands over queues and workloads as they change; it reads with connections of its own."""
+        return Operator(credentials, kube, self._owners, self.queues.seen, self._pod_groups.owner_changed)
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Start what can work before the usage of queues has been restored: creating and opening queues."""
@@ -113,7 +118,7 @@ class Writers:
             self._pod_conditions,
             self._gates,
             self._set_aside,
-            self.pod_groups,
+            self._pod_groups,
             self._queue_states,
         )
         for part in parts:
@@ -141,7 +146,7 @@ class Writers:
 
     def _with_group(self, bind: Bind) -> Bind:
         """A binding that carries what puts its pod into its group, where the pod does not say so."""
-        added = self.pod_groups.annotations(bind.key)
+        added = self._pod_groups.annotations(bind.key)
         return replace(bind, annotations={**(bind.annotations or {}), **added}) if added else bind
 
     # -- PodGroups ---------------------------------------------------------------------------------------------------
