@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from stromboli.api.errors import MistakesError, PolicyError
-from stromboli.cli import clusters
+from stromboli.cli.clusters import Address, ask
 from stromboli.cli.options import CaFile, Compatible, Output, PluginsDir, Token
 from stromboli.cli.output import show as show_answer
 from stromboli.cli.policies import engine_by
@@ -69,7 +69,7 @@ def show(
     Example: stromboli config show volcano-scheduler.conf --compatibility volcano
     """
     if url:
-        show_answer(clusters.ask(url, "policy", token=token, ca_file=certificate_authority), Output.yaml, ())
+        show_answer(ask(Address(url, token, certificate_authority), "policy"), Output.yaml, ())
         return
     engine = engine_by(path, discover(plugins_dir), compatibility)
     print(yaml.safe_dump(document(engine.policy, engine.rules), sort_keys=False, allow_unicode=True), end="")
