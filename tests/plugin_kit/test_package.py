@@ -13,11 +13,12 @@ from stromboli.discovery import discover
 from stromboli.plugin_kit.package import PackageError, write_package
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "action", "group", "entry"),
     [
         ("plugin", False, "plugins", "stromboli_plugin:PluginPlugin"),
-        pytest.param("job", True, "actions", "stromboli_job:JobAction", marks=pytest.mark.exhaustive),
+        ("job", True, "actions", "stromboli_job:JobAction"),
     ],
 )
 def test_what_was_written_passes_its_own_test(tmp_path: Path, name: str, action: bool, group: str, entry: str) -> None:
