@@ -61,6 +61,10 @@ class Owners:
         """What manages an owner, and so on."""
         return await self._up(str(owner["metadata"].get("namespace") or "default"), manager_of(owner))
 
+    def last(self, uid: str) -> Object | None:
+        """What was read or watched last of an owner; None if that was long ago, or never."""
+        return self._known.get(uid, (0.0, None))[1]
+
     def seen(self, owner: Object) -> None:
         """Take a version of an owner that was watched."""
         uid = owner["metadata"].get("uid")

@@ -88,9 +88,12 @@ class PodGroupMaker:
     def owner_changed(self, owner: Object) -> None:
         """Have the PodGroups of an owner follow it; one whose spec, labels and annotations stay changes nothing."""
         uid = text(owner, "metadata.uid")
-        if not self._active or uid not in self._groups_of:
+        if not self._active or (uid not in self._groups_of and self._owners.last(uid) is None):
             return
         self._owners.seen(owner)
+        if uid not in self._groups_of:
+            # Its groups are being made, by what it said before: they follow once they are seen.
+            return
         meta = owner["metadata"]
         failed = at(owner, "status.failedIndexes")
         relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed)
@@ -133,7 +136,10 @@ class PodGroupMaker:
         if not uid:
             return
         if type != "DELETED":
-            self._groups_of[uid].add(key)
+            if key not in self._groups_of[uid]:
+                self._groups_of[uid].add(key)
+                if (owner := self._owners.last(uid)) is not None:
+                    self.owner_changed(owner)
             return
         self._made.discard(key)
         self._groups_of[uid].discard(key)
