@@ -6,6 +6,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,13 @@ from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError
+from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError, TurnCutError
 from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.keeper import Keeper
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger
+from stromboli.framework.long_turns import LONGEST
 from stromboli.framework.never_fits import judge
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
@@ -119,12 +121,14 @@ class Session:
         self.room: dict[str, KeptRoom] = dict(environment.room) if rules.served_next else {}
         #: who must not be evicted again
         self.churn = ChurnBreaker(self.view)
-        #: keys of jobs that wait because one before them in their queue does
+        #: keys of jobs that wait because one before them in their queue does, or for a longer turn
         self.behind: set[str] = set()
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
         #: actions whose budget ended before all jobs had their turns
         self.unfinished: set[str] = set()
+        #: steps that a turn may take where nobody counts them
+        self._longest = LONGEST * policy.session.steps if self.view.bounded else math.inf
         #: statements of the current turn
         self._open: list[Statement] = []
         #: promises of the current action to pods that can be placed at once
@@ -229,8 +233,11 @@ class Session:
                 self._take_back()
                 self._leave_out(error, name)
 
-    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
-        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
+    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T, most: float | None = None) -> T:
+        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside.
+
+        So is what a turn tried that takes too many steps. Raises TurnCutError where it may take so many at `most`.
+        """
         if job.key in self.aside:
             return otherwise
         if self.kernel.watch is not None:
@@ -239,10 +246,16 @@ class Session:
         keeper = self.keeper
         if (keeper.kept or keeper.nominations) and keeper.bars(job):
             turn = partial(self._with_its_places, job, turn)
+        self.kernel.most = self.kernel.steps + (self._longest if most is None else most)
         try:
             return turn()
         except PluginLeftError:
             raise
+        except TurnCutError:
+            self._take_back_turn()
+            if most is not None:
+                raise
+            return otherwise
         except JobHeldError as held:
             if held.job != job.key:
                 # Its pods are no victims from here on.
@@ -259,6 +272,8 @@ class Session:
             self.points.failures.add(plugin.name, "", job.key, error)
             self._set_aside(JobHeldError(job.key, plugin.name, error))
             return otherwise
+        finally:
+            self.kernel.most = math.inf
 
     # -- turns within the budget -------------------------------------------------------------------------------------
 
@@ -280,7 +295,8 @@ class Session:
         beyond, a_pod = self._beyond.get(action, _ALL), _QUESTIONS * self.kernel.steps_of_question
         work = sum(TURN + more + a_pod * job.counts[_PENDING] for of_queue in jobs.values() for job in of_queue)
         divided = bool(beyond.keys) or work > self.policy.session.steps
-        return Turns(self.policy.session.steps, self._left_of(action), jobs, beyond, divided=divided)
+        left, steps = self._left_of(action), self.policy.session.steps
+        return Turns(steps, left, jobs, beyond, divided=divided, time=self.view.time)
 
     def _left_of(self, action: str) -> Mapping[str, Any]:
         """What the turns of an action left in the session before."""
@@ -291,11 +307,30 @@ class Session:
         """A job's turn, see `attempt`, whose steps count; it takes so many `more` than the kernel knows of."""
         if turns.limit is None:
             return self.attempt(job, turn, otherwise)
-        before = self.kernel.steps
+        long = turns.long
+        most = long.most(job) if long else long.first
+        if not most:
+            turns.drop((job,))
+            self._wait_for_a_longer_turn(job)
+            return otherwise
+        before, decided = self.kernel.steps, len(self.decisions)
         try:
-            return self.attempt(job, turn, otherwise)
+            found = self.attempt(job, turn, otherwise, most)
+            if long:
+                long.whole(job)
+            return found
+        except TurnCutError:
+            if len(self.decisions) == decided:
+                # Without progress it would be cut at the same place again.
+                long.cut(job, self.kernel.steps - before)
+                self._wait_for_a_longer_turn(job)
+            return otherwise
         finally:
             turns.had(job, self.kernel.steps - before + more)
+
+    def _wait_for_a_longer_turn(self, job: Job) -> None:
+        self.behind.add(job.key)
+        self.view.trace.job(job.key, reasons.TURN_TOO_LONG)
 
     def serve(self, turns: Turns, job: Job, turn: Callable[[], object], more: int = 0) -> None:
         """The same when the action has one round: a job that is put off has no turn in it."""
@@ -308,14 +343,13 @@ class Session:
     def end_turns(self, action: str, turns: Turns) -> list[tuple[str, bool]]:
         """Remember which jobs the budget did not reach; their keys, and whether they had a turn in earlier sessions."""
         name = f"turns of {action}"
-        if turns.done:
-            if name in self.view.environment.left:
-                self.actions_left[name] = {}
+        known = name in self.view.environment.left
+        if turns.done and not (known or turns.scarce or turns.long):
             return []
         left = turns.left(queue.name for queue in self.view.queues.values() if self.in_strict_order(queue))
-        if left or name in self.view.environment.left:
+        if left or known:
             self.actions_left[name] = left
-        if left:
+        if turns.waiting:
             self.unfinished.add(action)
         return turns.without()
 
