@@ -12,6 +12,7 @@ import msgspec
 from stromboli.api import keys, objects
 from stromboli.api.crds import SCHEDULING
 from stromboli.api.errors import StromboliError
+from stromboli.api.keys import namespace_of
 from stromboli.live.client import (
     CONNECTION_ERRORS,
     MERGE_PATCH,
@@ -22,6 +23,7 @@ from stromboli.live.client import (
     is_name,
 )
 from stromboli.live.events import Events, Reference
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -56,7 +58,7 @@ class PodGroupMaker:
         self._is_ours = mirror.state.is_ours
         self._events = events
         self._inherit = inherit
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: FairQueue[str] = FairQueue(namespace_of)
         #: pods without a PodGroup, by key; queued only while this replica leads
         self._bare: dict[str, objects.Pod] = {}
         self._active = False
