@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from stromboli.framework import reasons
 from stromboli.framework.failures import TurnCutError
 from stromboli.framework.job import Job
 from stromboli.framework.kernel import Kernel
+from stromboli.framework.long_turns import LONGEST
 from stromboli.framework.questions import Questions
 from stromboli.framework.turns import TURN, Beyond, Turns, line_up
 from stromboli.framework.view import View
@@ -43,6 +45,8 @@ class Budget:
         self._kernel = kernel
         self._attempt = attempt
         self._steps = view.policy.session.steps
+        #: steps that a turn may take where nothing else is said
+        self.longest = LONGEST * self._steps if view.bounded else math.inf
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
         #: actions whose budget ended before all jobs had their turns

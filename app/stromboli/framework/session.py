@@ -27,7 +27,6 @@ from stromboli.framework.keeper import Keeper
 from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger
-from stromboli.framework.long_turns import LONGEST
 from stromboli.framework.never_fits import judge
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.operation import Kind, Operation
@@ -109,8 +108,6 @@ class Session:
         self.budget = Budget(self.view, self.ask, self.kernel, self.attempt)
         #: keys of jobs that wait because one before them in their queue does
         self.behind: set[str] = set()
-        #: steps that a turn may take where nothing else is said
-        self._longest = LONGEST * policy.session.steps if self.view.bounded else math.inf
         #: statements of the current turn
         self._open: list[Statement] = []
         #: promises of the current action to pods that can be placed at once
@@ -199,7 +196,7 @@ class Session:
         keeper = self.keeper
         if (keeper.kept or keeper.nominations) and keeper.bars(job):
             turn = partial(self._with_its_places, job, turn)
-        self.kernel.most = self.kernel.steps + (self._longest if most is None else most)
+        self.kernel.most = self.kernel.steps + (self.budget.longest if most is None else most)
         try:
             return turn()
         except PluginLeftError:

@@ -161,16 +161,20 @@ class Turns:
         #: the highest priority that is put off in each queue, until its next round
         self._barred: dict[str, int] = {}
         if limit is not None:
-            for name, of_queue in jobs.items():
-                self._without[name] = dict.fromkeys(job.key for job in of_queue)
-            for name, keys in beyond.keys.items():
-                self._without.setdefault(name, {}).update(dict.fromkeys(keys))
-            self._known = {name: frozenset(of_queue) for name, of_queue in self._without.items()}
-            self._queues = {name: -owed for name, owed in self._owed.items()}
-            self.begin_round({name: of_queue for name, of_queue in jobs.items() if of_queue})
-            if divided:
-                self._ample = min(self._tenants.values(), default=0.0)
-                self.scarce = self._ample <= 0 or bool(beyond.priority)
+            self._begin(jobs)
+
+    def _begin(self, jobs: Mapping[str, Sequence[Job]]) -> None:
+        """Open the accounts, and the first round."""
+        for name, of_queue in jobs.items():
+            self._without[name] = dict.fromkeys(job.key for job in of_queue)
+        for name, keys in self._beyond.keys.items():
+            self._without.setdefault(name, {}).update(dict.fromkeys(keys))
+        self._known = {name: frozenset(of_queue) for name, of_queue in self._without.items()}
+        self._queues = {name: -owed for name, owed in self._owed.items()}
+        self.begin_round({name: of_queue for name, of_queue in jobs.items() if of_queue})
+        if self._divided:
+            self._ample = min(self._tenants.values(), default=0.0)
+            self.scarce = self._ample <= 0 or bool(self._beyond.priority)
 
     def begin_round(self, jobs: Mapping[str, Sequence[Job]]) -> bool:
         """Divide what is left of the budget among the queues of jobs that wait; whether there is a round."""
