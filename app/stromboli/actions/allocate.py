@@ -63,7 +63,7 @@ class Allocate(Action):
             if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
                 break
         session.budget.put_off(self.name, turns)
-        waits = session.behind | session.view.trace.not_reached
+        waits = session.behind | session.view.trace.not_reached | session.budget.too_long
         left = [session.view.jobs[key] for key in pending_jobs if key not in waits]
         borrow_leftover(session, left, partial(self._lend, session))
 

@@ -253,7 +253,7 @@ class Rehearsal:
         if change is not None:
             change(state)
         self.sessions += 1
-        engine = self.engine.unbounded()
+        engine = self.engine.unbounded().watched(self._step)
         result = engine.decide(state.snapshot(), now=self._now, environment=self._environment, follow=trace)
         return result.session
 

@@ -157,6 +157,16 @@ TURN_PENDING = _turn_pending("in the next sessions")
 TURN_PENDING_AGAIN = _turn_pending("when all others of its queue had theirs")
 
 
+#: of jobs whose turn was cut, and that need a longer one
+TURN_TOO_LONG = Reason(
+    Stage.QueueShare,
+    "TurnTooLong",
+    "looking for places for the PodGroup takes more steps than a turn may: it has longer turns, and those come seldom",
+    Actionable.Admin,
+    "`session.steps` of the policy says how many steps a turn may take",
+)
+
+
 def with_last_turn(reason: Reason, job: Job) -> Reason:
     """The reason of a job, with what its PodGroup says of its last turn where another one is pending."""
     if reason is not TURN_PENDING_AGAIN:
