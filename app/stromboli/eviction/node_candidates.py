@@ -251,10 +251,10 @@ class NodeCandidates:
         return found, rest
 
     def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[PotentialVictim]:
-        """Gangs that go whole, for pods that they cannot do without."""
+        """Gangs that go whole, for pods that they cannot do without, the last job first."""
         items = list[PotentialVictim]()
-        for key, pods in rest.items():
-            job = self._session.view.jobs[key]
+        for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self.gang_place, reverse=True):
+            pods = rest[job.key]
             whole = self._whole(job)
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
@@ -349,6 +349,10 @@ class NodeCandidates:
     def place(self, job: Job) -> tuple[Any, ...]:
         """The place of a job's pods among those of others, as it is when it is first asked for in a turn."""
         return self._place(job)[0]
+
+    def gang_place(self, job: Job) -> tuple[Any, ...]:
+        """A gang's place among others that cost the same, larger goes first."""
+        return self._place(job)[0], job.created, job.key
 
     def _rank(self, pod: PodRecord) -> int:
         return int(self._ranks.of_row.item(pod.row))

@@ -194,7 +194,7 @@ class Relocation:
             unit.discard()
             return
         if whole:
-            join(unit, units)
+            join(unit, job, units)
         units.append(unit)
 
     def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:

@@ -237,7 +237,7 @@ class FirstFit:
             return
         for pod in rest:
             unit.evict(pod, self._policy.action, self._job.key)
-        join(unit, units)
+        join(unit, job, units)
         units.append(unit)
 
 
