@@ -160,7 +160,7 @@ def test_it_follows_a_service_until_a_key_or_ctrl_c_ends_it() -> None:
     with ExitStack() as service:
         url = service.enter_context(served(Ran(cluster()).app()))
         with terminal("--url", url) as one, terminal("--url", url) as other:
-            one.until("q ends, r shows the next resource")
+            one.until("q quits, r shows the next resource")
             one.press("x")
             one.press("r")
             one.until("QUEUE (memory)")
