@@ -34,7 +34,7 @@ class GangEvictionArguments(Arguments):
 
 def may_evict(session: Session, job: Job, pods: Sequence[PodRecord], point: str) -> bool:
     """Whether the queue of a job, and the pods of it that want places, allow to evict for them."""
-    if not pods or (session.rules.veto and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)):
+    if not pods or (session.ask.heeds_vetoes and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)):
         return False
     return point != "reclaimable" or session.ask.preemptive(job.queue, pods) is None
 

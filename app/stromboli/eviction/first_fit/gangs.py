@@ -40,6 +40,8 @@ class GangFirstFitPolicy:
     pod_index: PodIndex
     #: sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first
     key: BundleKey
+    #: whether a gang that cannot spare a pod is evicted whole
+    whole_gangs: bool
 
 
 def evict_for_gang(session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
@@ -109,10 +111,11 @@ class GangFirstFit:
         found: list[Bundle] = []
         for job in np.unique(index.job[willing]).tolist():
             at = index.of_job(job)
-            found += bundles(session, session.view.jobs.at(job), session.view.records(index.rows[at[willing[at]]]))
+            pods = session.view.records(index.rows[at[willing[at]]])
+            found += bundles(session, session.view.jobs.at(job), pods, entire=self._policy.whole_gangs)
         found.sort(key=lambda bundle: (bundle.whole, *self._policy.key(bundle, self._need)))
-        pods = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
-        allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], pods) if pods else []
+        victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
+        allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], victims) if victims else []
         return [each for each in permitted(found, allowed) if self._arguments.allow_whole_bundle or not each.whole]
 
     # -- places ------------------------------------------------------------------------------------------------------
