@@ -29,6 +29,7 @@ from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.owners import Owners
 from stromboli.workloads import Kind, Starts
+from stromboli.workloads.paths import text
 
 log = Logger(__name__)
 
@@ -92,34 +93,37 @@ class Operator:
 
     async def _served(self) -> list[Watched]:
         """The kinds of workloads that the API server has and that may be watched."""
+        try:
+            groups = (await self._kube.get("/apis")).get("groups") or []
+        except (ApiError, *CONNECTION_ERRORS) as error:
+            log.recurring("kinds of workloads not looked up", error)
+            return []
+        versions = {text(group, "name"): text(group, "preferredVersion.version") for group in groups}
         found: list[Watched] = []
         for kind in self._owners.kinds:
-            if kind.row.starts is Starts.together and kind.row.group and kind.row.group != "batch.volcano.sh":
-                version = await self._version(kind)
-                if version:
-                    name = {"apiVersion": f"{kind.row.group}/{version}", "kind": kind.row.kind}
-                    found.append(((kind.row.group, version, kind.row.plural), partial(self._named, name)))
+            group, version = kind.row.group, versions.get(kind.row.group)
+            # Volcano's controller makes groups itself.
+            if version and kind.row.starts is Starts.together and group != "batch.volcano.sh":
+                name = {"apiVersion": f"{group}/{version}", "kind": kind.row.kind}
+                if await self._may_be_read(kind, f"/apis/{group}/{version}/{kind.row.plural}"):
+                    found.append(((group, version, kind.row.plural), partial(self._named, name)))
         return found
 
     def _named(self, name: Object, owner: Object) -> None:
         self._workload({**name, **owner})
 
-    async def _version(self, kind: Kind) -> str:
-        """The version in which a kind is served; empty if it is not, or may not be read."""
+    async def _may_be_read(self, kind: Kind, path: str) -> bool:
+        """Whether a kind is served and may be listed."""
         try:
-            group = await self._kube.get(f"/apis/{kind.row.group}")
-            version = str((group.get("preferredVersion") or {}).get("version") or "")
-            if version:
-                await self._kube.request(
-                    "GET", f"/apis/{kind.row.group}/{version}/{kind.row.plural}", params={"limit": "1"}
-                )
-            return version
+            await self._kube.request("GET", path, params={"limit": "1"})
         except ApiError as error:
             if error.status == 403:
                 self._owners.forbidden(kind, "get, list, watch")
+            return False
         except CONNECTION_ERRORS as error:
-            log.recurring("kind of workload not looked up", error, kind=kind.name)
-        return ""
+            log.recurring("kinds of workloads not looked up", error)
+            return False
+        return True
 
 
 class _Life:
