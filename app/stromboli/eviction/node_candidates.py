@@ -109,7 +109,7 @@ class NodeCandidates:
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
 
-    def ask(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
+    def candidate(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
         """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
 
         `elsewhere` says at which nodes pods may be, besides, shape (nodes,).
@@ -263,7 +263,7 @@ class NodeCandidates:
         return items
 
     def _sufficient(self, items: list[PotentialVictim], short: Sequence[float]) -> list[PotentialVictim]:
-        """Enough items, of which those are taken that cannot be done without, the dearest given back first; else none.
+        """Enough units, those marked as taken that cannot be done without, the most expensive given back first; else none.
 
         More important ones are not looked at while the others suffice.
         """
@@ -278,13 +278,13 @@ class NodeCandidates:
                 break
         if max(lacking) >= 0:
             return []
-        for item in sorted(taken, key=self._dearness, reverse=True):
+        for item in sorted(taken, key=self._reprieve_key, reverse=True):
             without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
             if max(without) < 0:
                 item.taken, lacking = False, without
         return taken
 
-    def _dearness(self, item: PotentialVictim) -> tuple[float, ...]:
+    def _reprieve_key(self, item: PotentialVictim) -> tuple[float, ...]:
         """Larger is given back first; one that releases less of the request counts as more pods."""
         rank, gangs, pods, age = unit_cost(item.unit)
         part = sum(gain / want for gain, want in zip(item.gain, self._wanted, strict=True) if want > 0)
@@ -314,11 +314,11 @@ class NodeCandidates:
         return [] if {pod.row for pod in found} == {pod.row for pod in permitted} else self._in_order(found)
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
-        """The potential victims among some pods, in victim order, with the plugins' consent."""
+        """The potential victims among some pods, in victim order, as far as plugins allow them."""
         pods = self._willing(rows)
         return self._ask(self._in_order(pods)) if pods else []
 
-    def consent(self, units: Iterable[Unit]) -> bool:
+    def allowed_together(self, units: Iterable[Unit]) -> bool:
         """Whether plugins let units be evicted together, as things stand."""
         pods = self._in_order([pod for unit in units for pod in unit.pods])
         return self._steady or not pods or len(self._ask(pods)) == len(pods)

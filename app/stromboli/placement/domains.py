@@ -1,6 +1,6 @@
 """Domains of the network that a job may be placed in: which HyperNodes to try, in which order, and which not to.
 
-Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is dear, so
+Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is costly, so
 HyperNodes whose nodes cannot hold enough copies of the pods are left out before, by one sum over all nodes.
 """
 

@@ -1,7 +1,7 @@
 """Volcano's search for victims for single pods: the first node that works.
 
 The steps are: the nodes that would have room if all candidates were evicted (`_nodes`), the candidates of a node in
-victim order and with the plugins' consent, and evictions until the pod fits (`_plan`). With topology-aware preemption
+victim order as far as plugins allow them, and evictions until the pod fits (`_plan`). With topology-aware preemption
 victims are given back from the highest, and several nodes are compared by kube-scheduler's order (`weight`).
 """
 
