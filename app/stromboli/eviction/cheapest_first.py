@@ -97,7 +97,7 @@ class _Units:
         self._known: dict[str, tuple[dict[int, PotentialVictim], PotentialVictim | None]] = {}
 
     def alone(self, key: str) -> dict[int, PotentialVictim]:
-        """Those of a job that may go alone, by row."""
+        """The pods of a job that may be evicted alone, by row."""
         return self._of_job(key)[0]
 
     def whole(self, rank: int) -> Iterator[PotentialVictim]:

@@ -263,7 +263,7 @@ class NodeCandidates:
         return items
 
     def _sufficient(self, items: list[PotentialVictim], short: Sequence[float]) -> list[PotentialVictim]:
-        """Enough units, those marked as taken that cannot be done without, the most expensive given back first; else none.
+        """Enough units, those marked as taken that are needed, the most expensive given back first; else none.
 
         More important ones are not looked at while the others suffice.
         """

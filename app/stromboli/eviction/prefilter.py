@@ -81,7 +81,7 @@ class FailureBudget:
         return self._left <= 0
 
     def renew(self, spared: int) -> None:
-        """It was found out whom to ask, which spared so many questions."""
+        """The nodes worth asking about were found, which spared so many questions."""
         if spared < self._size:
             self._size *= 2
         self._left = self._size

@@ -81,7 +81,7 @@ def spared(
 
 
 def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """Those victims that may be evicted at all, gangs aside."""
+    """The victims that may be evicted at all, gangs aside."""
     ours = [pod for pod in pods if pod.job in session.view.jobs]
     kept = {pod.row for pod in ours}.difference(pod.row for pod in session.ask.evictable(ours) if agrees(session, pod))
     gangs = session.ask.may_wait_for_gangs

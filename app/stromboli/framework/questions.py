@@ -262,7 +262,7 @@ class Questions:
     # -- HyperNodes, as indices into the topology --------------------------------------------------------------------
 
     def hyper_node_gradients(self, of: Job | SubJob, root: int, evicting: bool, number: int) -> list[Rows] | None:
-        """Those at or below `root`, of `number` in all, to place a job or group in, the best gradient first.
+        """The HyperNodes at or below `root`, of `number` in all, to place a job or group in, the best gradient first.
 
         The first plugin that takes part decides; None when there is none.
         """

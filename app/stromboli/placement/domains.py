@@ -27,7 +27,7 @@ def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool =
 
 
 def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
-    """Those of some HyperNodes whose nodes have room, now or later, for `least` of the pods.
+    """The HyperNodes, of some, whose nodes have room, now or later, for `least` of the pods.
 
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """

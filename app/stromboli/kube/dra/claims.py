@@ -263,7 +263,7 @@ class _Book:
         return about(allocation, new=True, manifest=special.manifest, mappings=special.mappings)
 
     def _waiting(self, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
-        """Those for which devices are still to be picked."""
+        """The claims for which devices are still to be picked."""
         return [claim for claim in claims if claim.status.allocation is None and claim.key not in self._given]
 
     def _nodes(self, claim: ResourceClaim) -> NodeSelector | None:
