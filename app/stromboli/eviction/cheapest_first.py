@@ -41,7 +41,7 @@ class CheapestFirst:
         alone = np.flatnonzero(candidates & spare[pod_index.job])
         rank, began = pod_index.ranks.rank[alone], pod_index.began[pod_index.rows[alone]]
         order = np.lexsort((-began, rank))
-        #: those that may go alone, equals together, and by rank where each lot of equals begins and ends
+        #: those that may be evicted alone, equals together, and by rank where each lot of equals begins and ends
         self._alone: Rows = alone[order]
         self._lots = _lots(rank[order], began[order])
         #: the rows of the lots that were looked at, in order, by where they begin
@@ -93,7 +93,7 @@ class _Units:
         self._alive = pod_index.alive()
         self._candidates = candidates[self._alive[candidates]]
         self._of = pod_index.job[self._candidates]
-        #: by job, those that may go alone, by row, and the whole gang if it may go
+        #: by job, those that may be evicted alone, by row, and the whole gang if it may be evicted
         self._known: dict[str, tuple[dict[int, PotentialVictim], PotentialVictim | None]] = {}
 
     def alone(self, key: str) -> dict[int, PotentialVictim]:

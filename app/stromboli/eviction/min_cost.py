@@ -232,7 +232,7 @@ class MinCostSearch:
         return True
 
     def _cleared(self, pod: PodRecord, node: int) -> list[Evicted] | None:
-        """Evict what may go from a node, except pods with which a pod fits as well; None, and none, if it cannot."""
+        """Evict all that may be evicted on a node but what a pod fits beside; None, undone, if it never fits."""
         gone = [self._trial.evict(item.unit) for item in self._node_candidates.on(node)]
         if not gone or not self._trial.fits(pod, node):
             undo(gone)

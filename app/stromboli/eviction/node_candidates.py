@@ -68,7 +68,7 @@ class _CacheEntry:
 
     #: by the key of each job that has pods there: the job, its place among the others, and how many it could give
     jobs: Mapping[str, tuple[Job, Any, int]]
-    #: the pods that may go, by row
+    #: the pods that may be evicted, by row
     allowed: list[int]
     victims: _VictimSet | None
     #: when jobs were last found to be in their places
@@ -234,7 +234,7 @@ class NodeCandidates:
         return self._sufficient(found + self.gangs(rest), short)
 
     def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
-        """Of some pods, in order, those that may go alone, and by job those that their gangs cannot do without."""
+        """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""
         view = self._session.view
         found: list[PotentialVictim] = []
         rest: dict[str, list[PodRecord]] = {}
@@ -358,7 +358,7 @@ class NodeCandidates:
         return int(self._ranks.of_row.item(pod.row))
 
     def _whole(self, job: Job) -> list[PodRecord]:
-        """All pods of a gang, when it may go whole; else none."""
+        """All pods of a gang, when it may be evicted whole; else none."""
         if not self.may_go_whole:
             return []
         found = self._allowed.get(job.key)

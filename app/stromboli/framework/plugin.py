@@ -49,7 +49,7 @@ Key: TypeAlias = Any
 
 
 class Passing(str):
-    """A cause that goes away when pods go, such as a host port in use: an eviction may help."""
+    """A cause that ends when pods are gone, such as a host port in use: an eviction may help."""
 
     __slots__ = ()
 

@@ -49,7 +49,7 @@ def bundles(session: Session, job: Job, candidates: Iterable[PodRecord], *, enti
 
 
 def permitted(offers: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
-    """What is left of bundles when only some of their pods may go: a whole bundle goes as it is, or not at all."""
+    """What is left of bundles when only some pods may be evicted: of a whole bundle all is evicted, or none."""
     rows = {pod.row for pod in allowed}
     found: list[Bundle] = []
     for bundle in offers:
