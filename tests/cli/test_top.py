@@ -92,7 +92,7 @@ def test_a_large_cluster_fits_any_terminal() -> None:
         lines = shown.get().splitlines()
         assert len(lines) <= height
         assert max(map(len, lines)) <= width
-        assert lines[-1].startswith("q ends")
+        assert lines[-1].startswith("q quits")
         assert any("more queues" in line for line in lines)
 
 
