@@ -191,7 +191,7 @@ class PodGroupMaker:
 
     def _later(self, uid: str, why: str) -> None:
         pod = next(iter(self._bare[uid].values()), None) if uid in self._bare else None
-        log.recurring("pod group not made", why, pod=object_key(pod) if pod else "", manager=uid)
+        log.recurring("pod group not created", why, pod=object_key(pod) if pod else "", manager=uid)
         if pod is None:
             self._backoffs.pop(uid, None)
             return
