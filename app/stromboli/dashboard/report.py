@@ -16,6 +16,7 @@ from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
 from stromboli.explain.jobs import outline
+from stromboli.explain.named import job_called
 from stromboli.explain.overview import (
     Amounts,
     JobPage,
@@ -38,6 +39,7 @@ from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+from stromboli.workloads.names import workload_of
 
 _LOST = "queue not found"
 
@@ -188,11 +190,11 @@ class SessionReport:
         # Jobs may name a queue that does not exist.
         below = {only.queue, *self._names_below(only.queue)} if only.queue else frozenset[str]()
 
-        def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
+        def wanted(where: str, what: str, workload: str, its_queue: str, its_phase: str) -> bool:
             return (
                 only.namespace in ("", where)
                 and (within is None or where in within)
-                and only.name in f"{where}/{what}"
+                and (only.name in f"{where}/{what}" or only.name in workload)
                 and (not only.queue or its_queue in below)
                 and only.phase in ("", its_phase or "Pending")
             )
@@ -200,13 +202,18 @@ class SessionReport:
         first = [
             row
             for row, _ in self._waiting_jobs
-            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.queue, row.phase)
+            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.workload, row.queue, row.phase)
         ]
         waits = self._waiting_keys
         then: list[Job] = []
         if not only.reason:
             goes_on = (job for key, job in view.jobs.items() if key not in waits)
-            then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
+            called = workload_of if only.name else lambda _: ""
+            then = [
+                job
+                for job in goes_on
+                if wanted(job.namespace, job.name, called(job.pod_group), job.queue.name, job.phase)
+            ]
             then.sort(key=lambda job: job.key)
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
         return JobPage(
@@ -221,6 +228,7 @@ class SessionReport:
 
     def job(self, key: str) -> JobRow | None:
         """One job; None if there is no PodGroup of that name."""
+        key = job_called(self._view, key)
         job = self._view.jobs.get(key)
         if job is not None:
             waits = (row for row, _ in self._waiting_jobs if key in self._waiting_keys)
@@ -285,6 +293,7 @@ class SessionReport:
             pods=said.pods,
             placed=said.placed,
             min_member=said.min_member,
+            workload=workload_of(job.pod_group),
             stage=said.stage,
             reason=said.reason,
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
@@ -340,6 +349,7 @@ class SessionReport:
         return [pod for pod in found if not pod.node_name]
 
     def _members(self, key: str) -> Sequence[PodRecord]:
+        key = job_called(self._view, key)
         job = self._view.jobs.get(key)
         if job is not None:
             return sorted(self._view.members(job), key=lambda pod: pod.index)
@@ -421,6 +431,7 @@ def _lost(group: PodGroup, pods: int) -> JobRow:
         pods=pods,
         placed=0,
         min_member=group.spec.min_member,
+        workload=workload_of(group),
         stage=reason.stage.name,
         reason=reason.reason,
         message=reason.message,
