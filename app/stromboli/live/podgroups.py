@@ -28,6 +28,7 @@ from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
 from stromboli.workloads import Family, is_bare
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION, controller, group_uid
+from stromboli.workloads.native import in_native_group
 from stromboli.workloads.paths import at, text
 
 log = Logger(__name__)
@@ -105,9 +106,10 @@ class PodGroupMaker:
     def _joined(self, pod: objects.Pod) -> objects.Pod:
         """A pod as sessions see it: in its group, once that is there."""
         key = object_key(pod)
-        if not self._state.is_ours(pod) or not is_bare(pod):
+        ours = self._state.is_ours(pod)
+        if not ours or not is_bare(pod):
             self._forget(key)
-            return pod
+            return in_native_group(pod) if ours else pod
         manager = controller(pod)
         uid = manager.uid if manager else pod.metadata.uid or key
         if self._manager.get(key, uid) != uid:

@@ -81,11 +81,12 @@ class Service:
         self._binder_kube = fenced(self._credentials, settings.bind_connections)
         self.mirror = mirror = Mirror(self.state, self._wake, observer)
         reflectors = {source.kind: Reflector(self._kube, source, mirror, observer) for source in (*SOURCES, COMMANDS)}
-        self._reflectors = list(reflectors.values())
         claims = reflectors["ResourceClaim"]
         self._writers = Writers(
             settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path
         )
+        native = self._writers.native_groups.reflector(self._kube, observer)
+        self._reflectors = [*reflectors.values(), native]
         self._service_events = ServiceEvents(self._writers.events)
         self._operator = self._writers.operator(self._credentials, self._kube)
         self._contact = Contact(self._kube)
