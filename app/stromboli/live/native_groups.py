@@ -103,7 +103,7 @@ class NativeGroups:
     # -- what sessions decide ----------------------------------------------------------------------------------------
 
     def decided(self, decision: SetPodGroupStatus, then: Callable[[], None]) -> None:
-        """Keep what a session decided of a group, and have its condition written; `then` is called afterwards."""
+        """Keep what a session decided of a group and have its condition written; `then` is called afterwards."""
         key = decision.key
         obj = self._shown.get(key)
         if obj is None:
@@ -133,8 +133,7 @@ class NativeGroups:
                 await self._write(key, found)
             except (ApiError, *CONNECTION_ERRORS) as error:
                 log.recurring("condition not written", error, job=key)
-            else:
-                then()
+            then()
 
     async def _write(self, key: str, found: Object) -> None:
         namespace, _, name = key.rpartition("/")
