@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.engine import SessionResult
+from stromboli.api.decisions import SetPodGroupStatus
+from stromboli.engine import Engine, SessionResult, Successive
+from stromboli.framework.environment import Admitted, Environment
 from stromboli.framework.packing import may_fit
-from tests.builders import gang, node, pod, pod_group
+from tests.builders import NOON, gang, node, pod, pod_group, queue, state
 from tests.fuzz import tried
 from tests.plugins.queues import admitted, asks, refused
 from tests.plugins.sessions import decide, policy
@@ -51,6 +53,34 @@ def test_what_was_completed_stays_so_without_its_pods() -> None:
     result = decided(owned("RayCluster", "ray.io/v1", "Completed"))
     assert result.session.view.jobs["default/cluster"].phase == "Completed"
     assert "lone" in admitted(result)
+
+
+def test_of_a_group_without_pods_nobody_waits_for_long() -> None:
+    """Nothing says whether its pods are to come: its claim holds for a minute, and again once they are there."""
+    cluster = state(queue("default"), node("n", cpu="8"), asks("bare", "7"))
+    sessions = Successive(Engine(POLICY), Environment(admitted=Admitted()))
+
+    def then(seconds: int) -> list[str]:
+        result = sessions.decide(cluster.snapshot(), now=NOON + seconds)
+        for decision in result.decisions:
+            if isinstance(decision, SetPodGroupStatus):
+                group = cluster.pod_group(decision.key)
+                assert group is not None
+                cluster.upsert("PodGroup", group.model_copy(update={"status": decision.status}))
+        return [job.name for job in result.session.view.jobs.values() if job.phase == "Inqueue" and job.claims]
+
+    assert then(0) == ["bare"]
+    cluster.upsert("PodGroup", asks("lone", "3"))
+    cluster.upsert("Pod", pod("p", "lone", cpu="3"))
+    assert then(1) == ["bare"]
+    assert then(59) == ["bare"]
+    assert then(62) == ["lone"]
+    assert then(300) == ["lone"]
+    cluster.delete("PodGroup", "default/lone")
+    cluster.delete("Pod", "default/p")
+    for member in gang("bare", 1, cpu="7"):
+        cluster.upsert("Pod", member)
+    assert then(301) == ["bare"]
 
 
 # -- gangs and nodes -------------------------------------------------------------------------------------------------
