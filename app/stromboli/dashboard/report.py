@@ -16,6 +16,7 @@ from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_devi
 from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.waiting import in_line, lost_row, waiting_since
 from stromboli.explain.jobs import outline
+from stromboli.explain.named import job_called
 from stromboli.explain.overview import (
     Amounts,
     JobPage,
@@ -37,6 +38,7 @@ from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
+from stromboli.workloads.names import workload_of
 
 _LOST = "queue not found"
 
@@ -187,11 +189,11 @@ class SessionReport:
         # Jobs may name a queue that does not exist.
         below = {only.queue, *self._names_below(only.queue)} if only.queue else frozenset[str]()
 
-        def wanted(where: str, what: str, its_queue: str, its_phase: str) -> bool:
+        def wanted(where: str, what: str, workload: str, its_queue: str, its_phase: str) -> bool:
             return (
                 only.namespace in ("", where)
                 and (within is None or where in within)
-                and only.name in f"{where}/{what}"
+                and (only.name in f"{where}/{what}" or only.name in workload)
                 and (not only.queue or its_queue in below)
                 and only.phase in ("", its_phase or "Pending")
             )
@@ -199,13 +201,18 @@ class SessionReport:
         first = [
             row
             for row, _ in self._waiting_jobs
-            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.queue, row.phase)
+            if only.reason in ("", row.reason) and wanted(row.namespace, row.name, row.workload, row.queue, row.phase)
         ]
         waits = self._waiting_keys
         then: list[Job] = []
         if not only.reason:
             goes_on = (job for key, job in view.jobs.items() if key not in waits)
-            then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
+            called = workload_of if only.name else lambda _: ""
+            then = [
+                job
+                for job in goes_on
+                if wanted(job.namespace, job.name, called(job.pod_group), job.queue.name, job.phase)
+            ]
             then.sort(key=lambda job: job.key)
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
         return JobPage(
@@ -220,6 +227,7 @@ class SessionReport:
 
     def job(self, key: str) -> JobRow | None:
         """One job; None if there is no PodGroup of that name."""
+        key = job_called(self._view, key)
         job = self._view.jobs.get(key)
         if job is not None:
             waits = (row for row, _ in self._waiting_jobs if key in self._waiting_keys)
@@ -284,6 +292,7 @@ class SessionReport:
             pods=said.pods,
             placed=said.placed,
             min_member=said.min_member,
+            workload=workload_of(job.pod_group),
             stage=said.stage,
             reason=said.reason,
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
@@ -339,6 +348,7 @@ class SessionReport:
         return [pod for pod in found if not pod.node_name]
 
     def _members(self, key: str) -> Sequence[PodRecord]:
+        key = job_called(self._view, key)
         job = self._view.jobs.get(key)
         if job is not None:
             return sorted(self._view.members(job), key=lambda pod: pod.index)

@@ -7,6 +7,7 @@ from stromboli.api.reasons import Actionable
 from stromboli.explain.overview import JobRow
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
+from stromboli.workloads.names import workload_of
 
 
 def in_line(row: JobRow) -> bool:
@@ -36,6 +37,7 @@ def lost_row(group: PodGroup, pods: int) -> JobRow:
         pods=pods,
         placed=0,
         min_member=group.spec.min_member,
+        workload=workload_of(group),
         stage=reason.stage.name,
         reason=reason.reason,
         message=reason.message,

@@ -16,6 +16,7 @@ from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.session import Session
 from stromboli.policy.model import Policy
 from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads.native import GROUP, outer_name
 
 #: objects of a kind that are named
 _MOST = 5
@@ -108,6 +109,9 @@ def pod_findings(session: Session) -> Iterator[Finding]:
     for group, pods in lost.items():
         what = f"PodGroup {group} does not exist" if group else "no PodGroup"
         advice = f"create it, or correct the annotation {GROUP_ANNOTATION}"
+        own = outer_name(group)
+        if own is not None:
+            what, advice = f"PodGroup {own} of {GROUP} does not exist", "create it: their spec.schedulingGroup names it"
         yield Finding("pods", f"{_some(pods, 'pod')}: {what}", advice if group else "the service makes one for each")
 
 

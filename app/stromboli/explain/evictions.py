@@ -31,12 +31,28 @@ def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]
     """For each action of the policy that evicts, why it evicts no pod for a job, by the action's name."""
     waiting = [pod for pod in session.view.pending(job) if not pod.pod_class.gated]
     blocked = why_job(session, job)
+    if waiting and blocked is not None and blocked.stage is Stage.Admission and job.pending_phase:
+        yield from _not_admitted(session, job)
+        return
     if not waiting or blocked is None or blocked.stage not in _STAGES or session.ask.job_valid(job) is not None:
         return
     pod = session.ask.in_task_order(waiting)[0]
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
             yield action, _why_none(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
+
+
+def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
+    """For each action that evicts that a job which is not admitted reaches none of them, whatever its priority."""
+    message = f"PodGroup {job.key} is not admitted, and only admitted jobs evict, whatever their priority"
+    for action in session.policy.actions:
+        if action in PREEMPTING or action in RECLAIMING:
+            below = ""
+            if action in PREEMPTING:
+                running = candidates(session, job, "preemptable")
+                lower = sum(session.view.jobs[each.job].priority < job.priority for each in running)
+                below = f"{lower} of the {len(running)} pods that run in queue {job.queue.name} have a lower priority"
+            yield action, _reason("NotAdmitted", message, below)
 
 
 def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:

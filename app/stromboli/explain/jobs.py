@@ -23,6 +23,7 @@ from stromboli.framework.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
 from stromboli.state.pods import PodRecord, timestamp
+from stromboli.workloads.names import workload_of
 
 #: jobs ahead that are named
 _MOST_AHEAD = 5
@@ -89,6 +90,7 @@ def _outlined(session: Session, said: Answer, job: Job, reason: Reason | None) -
         pods=job.size,
         placed=job.ready_count,
         min_member=job.min_available,
+        workload=workload_of(job.pod_group),
         ignored=ignored_of_job(session, job),
     )
 

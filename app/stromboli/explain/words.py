@@ -48,6 +48,8 @@ def _job(answer: Answer) -> Iterator[str]:
     what = f"{answer.kind} {answer.namespace}/{answer.name}"
     if answer.kind == "Pod" and answer.group:
         what += f" of PodGroup {answer.group}"
+    if answer.workload:
+        what += f" ({answer.workload})"
     if not answer.reason:
         yield f"{what}: {answer.message}"
         yield from _history(answer)

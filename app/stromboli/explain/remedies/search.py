@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from stromboli.api.pod_state import PodState
 from stromboli.explain.answers import Answer, Remedy
 from stromboli.explain.jobs import counted, explain_job, explain_pod
+from stromboli.explain.named import job_called
 from stromboli.explain.rehearsal import Future, Rehearsal
 from stromboli.explain.remedies import admission, claims, gangs, others, placement, shares
 from stromboli.explain.remedies.case import Candidate, Case
@@ -73,7 +74,7 @@ def explained(session: Session, kind: str, key: str, rehearsal: Rehearsal | None
     """The answer about a job or a pod (`kind`), with what would help if there is something to try it on."""
     answer: Answer | None
     if kind == "job":
-        answer = explain_job(session, key)
+        answer = explain_job(session, job_called(session.view, key))
     else:
         record = next((pod for pod in session.view.pods.records if pod is not None and pod.key == key), None)
         answer = explain_pod(session, record) if record is not None else None
