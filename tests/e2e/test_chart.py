@@ -96,6 +96,9 @@ RIGHTS = {
     "create scheduling.volcano.sh/podgroups": "makes groups for bare pods",
     "patch scheduling.volcano.sh/podgroups": "writes phases where the status is no subresource",
     "patch scheduling.volcano.sh/podgroups/status": "writes phases and conditions",
+    "list scheduling.k8s.io/podgroups": "knows Kubernetes' own gangs",
+    "watch scheduling.k8s.io/podgroups": "sees Kubernetes' own gangs change",
+    "patch scheduling.k8s.io/podgroups/status": "says whether Kubernetes' own gangs are scheduled",
     "get apps/deployments": "asks what owns the owners of pods",
     "get batch/cronjobs": "asks what owns the owners of pods",
     "get replicationcontrollers": "asks owners for the size of their gang",
@@ -135,7 +138,12 @@ OTHERS = {
     for verb in ("get", "list", "watch")
 }
 #: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
-ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding", "watch resource.k8s.io/devicetaintrules"}
+ASKED_BESIDE = {
+    "update resource.k8s.io/resourceclaims/binding",
+    "watch resource.k8s.io/devicetaintrules",
+    *(f"{right} scheduling.k8s.io/podgroups" for right in ("list", "watch")),
+    "patch scheduling.k8s.io/podgroups/status",
+}
 #: the chart's policy evicts nobody
 EVICTING = """
 actions: "enqueue, allocate, preempt, backfill"

@@ -14,5 +14,5 @@ class JobFilter:
     queue: str = ""
     reason: str = ""
     phase: str = ""
-    #: a part of `NAMESPACE/NAME`
+    #: a part of `NAMESPACE/NAME`, or of the workload's `KIND/NAME`
     name: str = ""

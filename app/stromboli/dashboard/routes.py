@@ -159,7 +159,7 @@ def dashboard_routes(source: Last, reviews: Reviews | None, namespace: str) -> A
 
         A caller who may not list them in all namespaces gets those of the permitted namespaces; if jobs are in more
         than 50 namespaces, `namespace` is required. `queue` includes its descendants; `name` is a part of
-        `NAMESPACE/NAME`.
+        `NAMESPACE/NAME`, or of the workload's `KIND/NAME`.
         """
         within = await readable(await caller(request, reviews), only.namespace)
         return as_json(await reports.ask(lambda report: report.jobs(offset, limit, only, within)))

@@ -115,6 +115,8 @@ class Answer(Part, frozen=True, kw_only=True):
     name: str
     #: the PodGroup of a pod
     group: str = ""
+    #: the workload that a job is for, as KIND/NAME; empty for a pod by itself
+    workload: str = ""
     queue: str = ""
     phase: str = ""
     #: how many pods there are

@@ -31,12 +31,28 @@ def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]
     """For each action of the policy that evicts, why it evicts no pod for a job, by the action's name."""
     waiting = [pod for pod in session.view.pending(job) if not pod.pod_class.gated]
     blocked = why_job(session, job)
+    if waiting and blocked is not None and blocked.stage is Stage.Admission and job.pending_phase:
+        yield from _not_admitted(session, job)
+        return
     if not waiting or blocked is None or blocked.stage not in _STAGES or session.ask.job_valid(job) is not None:
         return
     pod = session.ask.in_task_order(waiting)[0]
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
             yield action, _why_none(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
+
+
+def _not_admitted(session: Session, job: Job) -> Iterator[tuple[str, Reason]]:
+    """For each action that evicts that a job which is not admitted reaches none of them, whatever its priority."""
+    message = f"PodGroup {job.key} is not admitted, and only admitted jobs evict, whatever their priority"
+    for action in session.policy.actions:
+        if action in PREEMPTING or action in RECLAIMING:
+            below = ""
+            if action in PREEMPTING:
+                running = candidates(session, job, "preemptable")
+                lower = sum(session.view.jobs[each.job].priority < job.priority for each in running)
+                below = f"{lower} of the {len(running)} pods that run in queue {job.queue.name} have a lower priority"
+            yield action, _reason("NotAdmitted", message, below)
 
 
 def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
@@ -46,7 +62,7 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
         return may_not
     possible = session.kernel.feasible(pod, hopeful=True)
     if not possible.any():
-        message = "every node is ruled out for a cause that no eviction removes"
+        message = "every node is ruled out for a reason that no eviction can remove"
         return _reason("EvictionsDoNotHelp", message, actionable=Actionable.User)
     where = f"in queue {job.queue.name}" if point == "preemptable" else "in other queues"
     running = candidates(session, job, point)
@@ -77,7 +93,7 @@ def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Re
         return _reason("NeverPreempts", "the pod's preemptionPolicy is Never", actionable=Actionable.User)
     by_share = point == "reclaimable" and session.ask.takes_back_by_share
     if not (by_share or session.ask.job_starving(job)):
-        return _reason("NotStarving", f"PodGroup {job.key} has what it starts with, and nothing is evicted for more")
+        return _reason("NotStarving", f"PodGroup {job.key} has its minimum, and nothing is evicted for pods beyond it")
     if point == "reclaimable":
         why = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
         if why is not None:
@@ -113,13 +129,13 @@ def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
     """What a queue holds beside what it deserves, in what a pod asks for."""
     gauges = session.report.gauges.get(queue.name)
     if gauges is None or "deserved" not in gauges.amounts:
-        return f"queue {queue.name} has no share to be above"
+        return f"queue {queue.name} has no share that it could exceed"
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
     columns = [c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if c != PODS]
     named = ((c, column_name(session.view.dimensions, c)) for c in columns)
     pairs = ", ".join(f"{told(name, held[c])} {name} and deserves {told(name, deserved[c])}" for c, name in named)
     above = bool((held[columns] > deserved[columns] + TOLERANCE).any())
-    return f"queue {queue.name} holds {pairs}" + (", and what it holds above is protected" if above else "")
+    return f"queue {queue.name} holds {pairs}" + (", and what it holds beyond that is protected" if above else "")
 
 
 def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str) -> Reason:

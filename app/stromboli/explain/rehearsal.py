@@ -187,7 +187,7 @@ class AbandonedError(StromboliError):
     """What was being tried is needed no longer."""
 
     def __init__(self) -> None:
-        super().__init__("given up: the answer is awaited no longer")
+        super().__init__("abandoned: no client is waiting for the answer")
 
 
 class TooManyStepsError(StromboliError):

@@ -183,6 +183,9 @@ def phase(job: Job) -> str:
     """The phase of a PodGroup after a session."""
     if job.unschedulable and job.counts[_RUNNING]:
         return "Unknown"
+    if job.phase == "Completed" and not job.size:
+        # Its pods were deleted, and none is to come for all that is known.
+        return job.phase
     done, scheduled = job.counts[_SUCCEEDED] + job.counts[_FAILED], job.scheduled_count
     if scheduled >= job.min_available:
         return "Completed" if scheduled == done else "Running"
@@ -199,7 +202,7 @@ def _may_differ(jobs: Jobs) -> Mask:
     settled = np.where(
         has_begun,
         np.where(is_done, jobs.in_phase("Completed"), jobs.in_phase("Running")),
-        jobs.in_phase("Inqueue", "Pending"),
+        jobs.in_phase("Inqueue", "Pending") | (jobs.in_phase("Completed") & (jobs.membership.counts.sum(axis=0) == 0)),
     )
     shown = np.array([jobs.count(state) for state in (PodState.Running, PodState.Succeeded, PodState.Failed)])
     moved: Mask = ~settled | (shown != jobs.numbers[1:]).any(axis=0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stromboli.api.pod_state import PodState
+from stromboli.framework.admissions import EMPTY
 from stromboli.framework.environment import Environment
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.kept import KeptRoom
@@ -61,6 +62,8 @@ def _places_promised(session: Session, job: Job) -> Iterator[tuple[str, str]]:
 def _left(session: Session) -> dict[str, Any]:
     """What plugins and actions leave. A plugin that failed leaves what was left before."""
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
+    if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
+        left[EMPTY] = session.admissions.empty_since
     for plugin in [p for p in session.plugins if p in session.points]:
         try:
             mine = plugin.leave()

@@ -48,8 +48,8 @@ def same_role_failed(pod: PodRecord) -> Reason:
 
 def evictions_paused(job: str, queue: str, times: int) -> Reason:
     """A job that got places back and lost them again to the same queue, too often."""
-    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back: no more of it for now"
-    return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
+    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back"
+    return Reason(Stage.Preemption, "EvictionsPaused", f"{words}: evictions are paused", Actionable.Admin)
 
 
 def behind(queue: Queue) -> Reason:
@@ -186,7 +186,7 @@ def waits_for_release(node: str) -> Reason:
     return Reason(
         Stage.Placement,
         "WaitingForRelease",
-        f"gets its place on {node} when pods that terminate, or are evicted for it, have gone",
+        f"gets its place on {node} once terminating pods, or pods evicted for it, are gone",
         Actionable.Wait,
     )
 
@@ -219,7 +219,7 @@ def queue_not_found(queue: str) -> Reason:
 
 def column_name(dimensions: Sequence[str], column: int) -> str:
     """The resource of a column, for people; resources that no node offers share one and are not told apart."""
-    return "what no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
+    return "resources that no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
 
 
 def insufficient(dimensions: Sequence[str], pod: PodRecord, columns: Sequence[int]) -> str:

@@ -338,4 +338,4 @@ def _admissions(view: View) -> Admissions | None:
     admitted = view.environment.admitted
     if admitted is None or not view.rules.admission or "enqueue" not in view.policy.actions:
         return None
-    return Admissions(view.jobs, admitted)
+    return Admissions(view, admitted)

@@ -16,6 +16,7 @@ from stromboli.explain.rehearsal import Change, pod_of
 from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
+from stromboli.workloads.names import smaller_gang
 
 
 def gangs(case: Case) -> Iterator[Candidate]:
@@ -32,7 +33,7 @@ def gangs(case: Case) -> Iterator[Candidate]:
             least = {name: _part(value, number, job.min_available) for name, value in least.items()}
         change = set_group(job.key, min_member=number, min_task_member={}, min_resources=least)
         start = max(1, number - job.ready_count) if case.answer.kind == "Job" else 1
-        words = f"set minMember: {number} in PodGroup {job.key}" + (", and minResources to match" if least else "")
+        words = smaller_gang(job.pod_group, number) + (", and minResources to match" if least else "")
         yield Candidate(words, "user", change, needed=start)
     if case.reason == "NotEnoughPods" and case.pods:
         missing = job.min_available - job.valid_count
