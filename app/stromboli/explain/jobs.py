@@ -105,7 +105,7 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
         node = session.view.nodes.name(row)
     if state in _BINDING:
         if pod.node_name and pod.node_name not in {record.name for record in session.view.nodes.facts.records}:
-            return f"it is bound to {node}, which does not exist"
+            return f"it is bound to {node}, which is not there"
         if pod.node_name:
             return f"it is bound to {node} and starts"
         lacking = _volumes_that_lack(session, pod)
