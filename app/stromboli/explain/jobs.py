@@ -313,4 +313,4 @@ def _binding(session: Session, job: Job) -> str:
     binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    return f"{under_way} pods have been given nodes and are not running yet{waits}"
+    return f"{under_way} pods are decided and not running yet{waits}"
