@@ -26,7 +26,7 @@ class GangEvictionArguments(Arguments):
 
     @classmethod
     def of(cls, session: Session, action: str) -> GangEvictionArguments:
-        """The arguments of an action in the session's policy."""
+        """Those of an action in the session's policy."""
         found = session.policy.action_arguments.get(action, cls())
         assert isinstance(found, cls)
         return found
