@@ -272,11 +272,12 @@ def pages(service: Asked) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def api(service: Asked) -> Callable[[str], Any]:
+    transport = httpx.ASGITransport(service.app(), client=("127.0.0.1", 4711))
+
     def get(path: str) -> Any:
         async def ask() -> Any:
-            transport = httpx.ASGITransport(service.app(), client=("127.0.0.1", 4711))
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as http:
                 return (await http.get(path)).raise_for_status().json()
 
