@@ -17,6 +17,9 @@ from stromboli.explain.remedies.case import MOST_ALIKE, Candidate, Case
 from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
 
+#: the part of a gang that it may start with instead
+_LEAST = 0.5
+
 
 def gangs(case: Case) -> Iterator[Candidate]:
     """The largest minMember with which the gang starts, and the pods that it lacks."""
@@ -26,6 +29,8 @@ def gangs(case: Case) -> Iterator[Candidate]:
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
+    # A gang that starts with a fraction of its pods is another job.
+    low = max(low, math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
         least = job.pod_group.spec.min_resources
         if least is not None:
