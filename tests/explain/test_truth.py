@@ -271,3 +271,13 @@ def test_ahead_are_those_that_can_start() -> None:
         *(never, pod("never-0", "never", cpu="99"), second, pod("job-0", "job", cpu="4")),
     )
     assert [each.name for each in why(cluster, JOB, policy("gang", "predicates")).ahead] == ["first"]
+
+
+def test_an_answer_on_a_large_cluster_says_that_not_all_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stromboli.explain.remedies.case._MOST_STEPS", 1)
+    runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="4", node="n")]
+    found = why(state(node("n", cpu="4"), queue("default"), runs, pod_group("job"), pod("job-0", "job")), JOB)
+    assert (found.tried, found.unfinished, found.remedies) == (True, True, [])
+    text = "\n".join(lines(found))
+    assert "Others were not tried" in text
+    assert "it may resolve as others finish" in text

@@ -16,3 +16,5 @@ class JobFilter:
     phase: str = ""
     #: a part of `NAMESPACE/NAME`
     name: str = ""
+    #: what they are sorted by, those that wait first in any case: age, since, priority, position, cards; else by name
+    sort: str = ""

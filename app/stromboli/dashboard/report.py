@@ -13,7 +13,7 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
-from stromboli.dashboard.waiting import in_line, lost_row, waiting_since
+from stromboli.dashboard.waiting import SORTED, in_line, lost_row, waiting_since
 from stromboli.explain.jobs import outline
 from stromboli.explain.overview import (
     Amounts,
@@ -206,6 +206,10 @@ class SessionReport:
             goes_on = (job for key, job in view.jobs.items() if key not in waits)
             then = [job for job in goes_on if wanted(job.namespace, job.name, job.queue.name, job.phase)]
             then.sort(key=lambda job: job.key)
+        if only.sort in SORTED:
+            first.sort(key=SORTED[only.sort])
+            rows = sorted(map(self._job, then), key=SORTED[only.sort])
+            then = [view.jobs[f"{row.namespace}/{row.name}"] for row in rows]
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
         return JobPage(
             total=len(first) + len(then),
@@ -221,8 +225,8 @@ class SessionReport:
         """One job; None if there is no PodGroup of that name."""
         job = self._view.jobs.get(key)
         if job is not None:
-            waits = (row for row, _ in self._waiting_jobs if key in self._waiting_keys)
-            return next((row for row in waits if f"{row.namespace}/{row.name}" == key), None) or self._job(job)
+            waits = (row for row, _ in self._waiting_jobs if (row.namespace, row.name) == (job.namespace, job.name))
+            return next(waits, None) or self._job(job)
         return next(
             (
                 lost_row(group, self._pods_of_lost[key], self._view.queues)
@@ -284,7 +288,9 @@ class SessionReport:
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
             who=said.who,
             since=waiting_since(job) if said.reason else 0.0,
-            cards={name: asked / 1000 for column, name in self._cards if (asked := self._asked[job.index, column])},
+            cards={
+                name: float(asked) / 1000 for column, name in self._cards if (asked := self._asked[job.index, column])
+            },
         )
 
     # -- pods --------------------------------------------------------------------------------------------------------
@@ -299,10 +305,7 @@ class SessionReport:
         reason: str = "",
         within: Collection[str] | None = None,
     ) -> PodPage:
-        """The pods of a job or, without one, the waiting pods, filtered by reason and namespace.
-
-        `within` restricts namespaces; None allows all.
-        """
+        """The pods of a job or, without one, those that wait, by reason and namespace, `within` some namespaces."""
         if not job:
             found = [
                 (pod, why)
@@ -318,6 +321,15 @@ class SessionReport:
             shown = islice(records, offset, offset + limit)
             total, rows = len(records), [self._pod(pod, self._why(pod, known, blocking)) for pod in shown]
         return PodPage(total=total, offset=offset, items=rows)
+
+    def pods_on(self, node: str, offset: int, limit: int, within: Collection[str] | None = None) -> PodPage:
+        """The pods on a node."""
+        view = self._view
+        at = next((at for at, each in enumerate(view.nodes.facts.records) if each.name == node), -2)
+        records = view.records(np.flatnonzero((view.pods.node == at) & (view.pods.state != PodState.Pending)))
+        found = sorted((pod for pod in records if within is None or pod.namespace in within), key=lambda pod: pod.key)
+        items = [self._pod(pod, None) for pod in found[offset : offset + limit]]
+        return PodPage(total=len(found), offset=offset, items=items)
 
     @cached_property
     def _waiting_pods(self) -> list[tuple[PodRecord, Reason, bool]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
@@ -14,6 +15,15 @@ from stromboli.explain.overview import JobRow
 from stromboli.framework import reasons
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
+
+#: what lists of jobs can be sorted by
+SORTED: dict[str, Callable[[JobRow], tuple[float, str, str]]] = {
+    "age": lambda row: (row.created, row.namespace, row.name),
+    "since": lambda row: (row.since or math.inf, row.namespace, row.name),
+    "priority": lambda row: (-row.priority, row.namespace, row.name),
+    "position": lambda row: (row.position or math.inf, row.namespace, row.name),
+    "cards": lambda row: (-sum(row.cards.values()), row.namespace, row.name),
+}
 
 
 def in_line(session: Session, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
