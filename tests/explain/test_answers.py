@@ -280,7 +280,8 @@ def test_a_pod_is_explained_with_its_gang() -> None:
 def test_jobs_that_are_served_before_are_named() -> None:
     names = ("first", "second", "third")
     groups, pods = [pod_group(name, 3, created=at) for at, name in enumerate(names)], [gang(name, 3) for name in names]
-    found = why(state(node("n", cpu="2"), queue("default"), groups, *pods), "job default/third")
+    runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="2", node="n")]
+    found = why(state(node("n", cpu="4"), queue("default"), runs, groups, *pods), "job default/third")
     assert [ahead.name for ahead in found.ahead] == ["first", "second"]
     assert found.ahead[0].amounts["cpu"] == "3"
 

@@ -165,6 +165,8 @@ class Answer(Part, frozen=True, kw_only=True):
     remedies: list[Remedy] = field(default_factory=list)
     #: whether changes were tried
     tried: bool = False
+    #: whether some were left untried, as sessions are long
+    unfinished: bool = False
 
 
 class Level(Part, frozen=True, kw_only=True):

@@ -18,6 +18,9 @@ from stromboli.explain.remedies.changes import set_group
 from stromboli.state.cluster import ClusterState
 from stromboli.workloads.names import smaller_gang
 
+#: the part of a gang that it may start with instead
+_LEAST = 0.5
+
 
 def gangs(case: Case) -> Iterator[Candidate]:
     """The largest minMember with which the gang starts, and the pods that it lacks."""
@@ -27,6 +30,8 @@ def gangs(case: Case) -> Iterator[Candidate]:
     low = max(1, job.ready_count + 1)
     high = min(job.min_available - 1, job.valid_count)
     known = min(high, job.ready_count + case.answer.would_fit)
+    # A gang that starts with a fraction of its pods is another job.
+    low = max(low, math.ceil(job.min_available * _LEAST))
     for number in dict.fromkeys(n for n in (known, low) if low <= n <= high):
         least = job.pod_group.spec.min_resources
         if least is not None:

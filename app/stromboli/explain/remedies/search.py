@@ -43,13 +43,18 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
                     found[candidate.who] = _remedy(candidate, _effect(case, future))
                 elif kind in _ADMITTING and candidate.who not in first_steps and (then := _waits_next(case, future)):
                     first_steps[candidate.who] = _remedy(candidate, then)
-        if answer.who == "wait" and "wait" not in found and _waits_in_vain(case):
+        if answer.who == "wait" and "wait" not in found and not case.exhausted and _waits_in_vain(case):
             said = [answer.detail] if answer.detail else []
             detail = "; ".join([*said, "it would not start even if all other jobs were gone"])
             answer = replace(answer, who="user" if "user" in found else "admin", detail=detail)
     found = first_steps | found
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
-    return replace(answer, remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]), tried=True)
+    return replace(
+        answer,
+        remedies=sorted(found.values(), key=lambda remedy: order[remedy.who]),
+        tried=True,
+        unfinished=case.exhausted,
+    )
 
 
 def _waits_in_vain(case: Case) -> bool:
