@@ -145,13 +145,17 @@ class NetworkTopologyAware(Plugin):
         return fits(least, self._idle, always) | fits(least, self._future_idle, always)
 
     def _minimum(self, of: Job | SubJob) -> Vector:
-        """The minResources of a job; for a group, the requests of all pending pods."""
+        """The minResources of a job; for a group, what its smallest pods request, as many as it lacks."""
         view = self._view
         if isinstance(of, Job):
             return np.zeros(len(view.dimensions)) if of.min_resources is None else of.min_resources
         rows = self._rows_of(of)
         waiting = rows[view.pods.state[rows] == PodState.Pending]
-        total: Vector = view.requests(waiting).sum(axis=0)
+        requests = view.requests(waiting)
+        if view.rules.what_fits:
+            lacking = max(0, of.min_available - of.ready_count)
+            requests = np.sort(requests, axis=0)[:lacking]
+        total: Vector = requests.sum(axis=0)
         return total
 
     def _widest(self, gradients: list[Rows]) -> list[Rows]:

@@ -1,0 +1,253 @@
+"""Places for a gang that found none in the order of its pods.
+
+The answer is one of three: the places, which every filter has passed one by one; the proof that there are none; or
+that none were found within the budget. Where there are none now, the same is asked of the cluster without the pods of
+others: only a gang that would have places there is told to wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
+from stromboli.placement import domains
+from stromboli.placement.exact import bounds, memory
+from stromboli.placement.exact.conflicts import conflicts, numbered
+from stromboli.placement.exact.problem import QUEUE, Problem
+from stromboli.placement.exact.reading import Reading, kinds_of, pods_needed, read, with_groups
+from stromboli.placement.exact.search import Found, Places, search
+from stromboli.placement.pending import PendingJob, pending_job, placeable
+from stromboli.placement.starting import may_start
+from stromboli.state.pods import PodRecord
+
+#: steps of the kernel that a step of a search takes as long as
+_STEP = 10
+#: sets of groups that are tried
+_MOST_SETS = 64
+#: how often plugins may refuse places that were found before the search ends
+_MOST_REFUSED = 64
+
+
+def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
+    """Place what a job needs to start, where its pods found no places in their order.
+
+    What is left to place then; None where nothing was placed, with a reason if it is known that nothing ever will be.
+    """
+    if not session.rules.what_fits or session.ask.job_missing(job) <= 0 or job.waiting_count:
+        return None
+    statement = _find(session, job)
+    if statement is None:
+        return None
+    statement.commit()
+    session.view.trace.jobs.pop(job.key, None)
+    return pending_job(session, job, placeable(session, job))
+
+
+def _find(session: Session, job: Job) -> Statement | None:
+    """Places for what a job needs, on a statement that is to be committed."""
+    pods = placeable(session, job)
+    if len(pods) < 2:
+        return None
+    kinds = kinds_of(session, job, pods)
+    alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
+    everywhere = alike and len(session.kernel.board(pods[0]).rows) == len(session.view.nodes)
+    if everywhere and not domains.is_bound(job):
+        # The order makes no difference, and whether the empty cluster has room was known before.
+        return None
+    return _Attempt(session, job, kinds, ordered=alike).run()
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What was found for a gang in one situation."""
+
+    found: Found
+    #: the problem that has no solution, of the last set of groups that was tried
+    problem: Problem
+
+
+class _Attempt:
+    def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]], *, ordered: bool) -> None:
+        self._session = session
+        self._job = job
+        self._kinds = kinds
+        #: whether the order of the pods makes no difference, so that there are no places now
+        self._ordered = ordered
+        self._left = session.policy.session.search
+        self._refused = 0
+        self._statement: Statement | None = None
+
+    def run(self) -> Statement | None:
+        session, job = self._session, self._job
+        known = memory.recall(session, job)
+        if known is None:
+            now = None if self._ordered else read(session, job, self._kinds)
+            empty = None if job.ready_count else read(session, job, self._kinds, empty=True)
+            problems = [each.problem for each in (now, empty) if each is not None]
+            if any(not within.choices for each in problems for within in each.within):
+                # There is no HyperNode that it may lie in: that is known better than here.
+                return None
+            known = memory.recall(session, job, *problems)
+            if known is None:
+                known = memory.Vain(memory.digest_of(*problems), self._search_all(now, empty))
+                if self._statement is not None:
+                    return self._statement
+                if all(each.clear for each in problems) and not self._refused:
+                    memory.keep(session, job, known)
+        known.tell(session, job)
+        return None
+
+    def _search_all(self, now: Reading | None, empty: Reading | None) -> Reason | None:
+        """Search for places now, and if there are none on the empty cluster; the reason where others do not matter."""
+        reason = None
+        if now is not None:
+            verdict = self._solve(now, real=True)
+            if self._statement is not None:
+                return None
+            if not verdict.found.proven and now.problem.clear and not self._refused:
+                reason = self._not_found()
+        return self._never(empty) if reason is None and empty is not None else reason
+
+    # -- reasons -----------------------------------------------------------------------------------------------------
+
+    def _never(self, reading: Reading) -> Reason | None:
+        """The reason of a gang that would not be placed if no other pod held a place."""
+        verdict = self._solve(reading, real=False)
+        if verdict.found.places is not None or not reading.problem.clear:
+            return None
+        if not verdict.found.proven:
+            return self._not_found()
+        problem = verdict.problem
+        sets, steps = conflicts(problem, self._left)
+        self._took(steps)
+        without = ", or ".join(f"without {' and '.join(names)}" for names in sets)
+        message = f"PodGroup {self._job.key} starts with pods that cannot be placed together, whatever finishes"
+        numbers = (numbered(problem, name) for name in dict.fromkeys(name for names in sets for name in names))
+        return Reason(
+            Stage.Gang,
+            "CannotBePlacedTogether",
+            f"{message}; they could be {without}" if without else message,
+            Actionable.User,
+            "; ".join([f"it starts with {pods_needed(problem)} pods", *filter(None, numbers)]),
+            scalable=not any(QUEUE in names for names in sets),
+        )
+
+    def _not_found(self) -> Reason:
+        steps = self._session.policy.session.search
+        words = f"PodGroup {self._job.key} starts with pods for which no places together were found within the budget"
+        detail = f"session.search is {steps} steps; that there are no places is not proven"
+        return Reason(Stage.Gang, "NoPlacesFound", words, Actionable.Admin, detail, scalable=True)
+
+    # -- searching ---------------------------------------------------------------------------------------------------
+
+    def _solve(self, reading: Reading, *, real: bool) -> _Verdict:
+        """Search with each set of groups that would do; with `real` places are tried on a statement."""
+        proven, problem = True, reading.problem
+        for active in self._groups():
+            if active is _TOO_MANY:
+                return _Verdict(Found(None, False, 0), problem)
+            problem = with_groups(self._session, reading, self._job, active)
+            found = self._search(reading, problem, real=real)
+            if found.places is not None:
+                return _Verdict(found, problem)
+            proven = proven and found.proven
+        return _Verdict(Found(None, proven, 0), problem)
+
+    def _search(self, reading: Reading, problem: Problem, *, real: bool) -> Found:
+        if not real and len(problem.kinds) == 1 and not any(True for _ in problem.rules):
+            # A bound of pods that are alike is exact.
+            impossible, steps = bounds.refuted(problem)
+            return Found(None if impossible else [], impossible, steps)
+
+        def accept(places: Places) -> bool:
+            return not real or self._try(reading, problem, places)
+
+        found = search(problem, self._left, accept)
+        self._took(found.steps)
+        return found
+
+    def _took(self, steps: int) -> None:
+        self._left = max(0, self._left - steps)
+        self._session.kernel.step(steps * _STEP)
+
+    def _groups(self) -> Iterator[frozenset[str] | None]:
+        """The sets of groups that may get places, the smallest first; None for a job without groups."""
+        job, session = self._job, self._session
+        if not job.divided:
+            yield None
+            return
+        waiting = {session.view.sub_job_of(job, pods[0]).uid for pods in self._kinds}
+        lacking = {policy.name: policy.min_sub_groups for policy in job.pod_group.spec.sub_group_policy}
+        closed = []
+        for uid, sub_job in job.sub_jobs.items():
+            if session.ask.sub_job_missing(sub_job) <= 0:
+                lacking[sub_job.policy] = lacking.get(sub_job.policy, 0) - 1
+            elif uid in waiting:
+                closed.append(uid)
+        ready = waiting - set(closed)
+        tried = 0
+        for size in range(len(closed) + 1):
+            for more in combinations(closed, size):
+                counts = dict(lacking)
+                for uid in more:
+                    policy = job.sub_jobs[uid].policy
+                    counts[policy] = counts.get(policy, 0) - 1
+                if any(count > 0 for count in counts.values()):
+                    continue
+                if tried == _MOST_SETS:
+                    yield _TOO_MANY
+                    return
+                tried += 1
+                yield frozenset({*ready, *more})
+
+    def _try(self, reading: Reading, problem: Problem, places: Places) -> bool:
+        """Place pods one by one, asking everybody; what the queue does not allow is forbidden from then on."""
+        session, job = self._session, self._job
+        if self._refused >= _MOST_REFUSED:
+            return False
+        statement, numbers = session.statement(), [0] * len(problem.kinds)
+        for kind, node in places:
+            pod, row = reading.pods[kind][numbers[kind]], int(reading.rows[node])
+            numbers[kind] += 1
+            if session.ask.allocatable(job.queue, pod)[0] <= 0:
+                statement.discard()
+                problem.forbidden.append(tuple(numbers))
+                self._refused += 1
+                return False
+            place = session.kernel.best_on(pod, row)
+            if place != (row, True) or not may_start(session, job, pod) or session.ask.refusal(pod, row) is not None:
+                statement.discard()
+                self._refused += 1
+                return False
+            statement.allocate(session.view.sub_job_of(job, pod), (pod,), (row,))
+        if session.ask.job_missing(job) > 0:
+            statement.discard()
+            self._refused += 1
+            return False
+        self._locate(statement, reading, places)
+        self._statement = statement
+        return True
+
+    def _locate(self, statement: Statement, reading: Reading, places: Places) -> None:
+        """Have the job and its groups lie where their pods are."""
+        job, tree = self._job, self._session.view.topology
+        if not job.divided and job.highest_tier is None:
+            return
+        nodes: dict[str, list[int]] = {}
+        for kind, node in places:
+            uid = self._session.view.sub_job_of(job, reading.pods[kind][0]).uid
+            nodes.setdefault(uid, []).append(int(reading.rows[node]))
+        for uid, rows in nodes.items():
+            statement.locate(job.sub_jobs[uid], tree.around(np.array(rows)))
+        statement.locate(job, tree.around(np.array([row for rows in nodes.values() for row in rows])))
+
+
+#: in place of a set of groups: there are too many to try
+_TOO_MANY: frozenset[str] = frozenset({""})
