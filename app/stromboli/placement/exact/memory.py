@@ -1,81 +1,84 @@
 """What was found out about gangs in earlier sessions, by what it follows from.
 
 For a gang that was searched for in vain nothing is searched again while its problem is the same one. That is remembered
-as a digest in the environment of sessions, so that a replay knows it. To read the problem of a gang takes longer than
-to see that nothing has changed: that is kept beside it, as a cache that decides nothing.
+as a digest in the environment of sessions, with what was said, so that a replay knows it. To read the problem of a gang
+takes longer than to see that nothing has changed: that is kept beside it, as a cache that decides nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.reasons import Reason
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
 from stromboli.placement.exact.problem import Problem
 
-#: what sessions leave under this name: by key of the job the digest of its problem, and what was found
+#: what sessions leave under this name: by key of the job the digest of its problems, and why it and its pods wait
 _NAME = "places in vain"
 _DIGEST = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Vain:
-    """What is known of a gang that has no places."""
-
-    digest: str
-    #: why, where it is not just that others hold them
-    reason: Reason | None
-
-    def tell(self, session: Session, job: Job) -> None:
-        """Say it in this session, in place of what single pods lack: they may lack it in one order only."""
-        if self.reason is not None:
-            trace = session.view.trace
-            trace.job(job.key, self.reason)
-            for pod in session.view.pending(job):
-                trace.pods.pop(pod.row, None)
+def waits(session: Session, job: Job) -> bool:
+    """Whether a gang was searched for in vain the last time."""
+    entries = session.view.environment.left.get(_NAME)
+    return entries is not None and job.key in entries
 
 
-def recall(session: Session, job: Job, *problems: Problem | None) -> Vain | None:
-    """What is known of a gang whose problems are these; without any, where nothing changed that they follow from.
+def recall(session: Session, job: Job, problems: Callable[[], Sequence[Problem]]) -> bool:
+    """Whether a gang's problems are those of its last search; says again then why it waits.
 
-    Where the time or others outside were asked, more may have changed than can be seen.
+    They are read only where something changed that they follow from, or where that is not to be seen, as the time.
     """
     entry = _entries(session).get(job.key)
     if entry is None:
-        return None
+        return False
     known = _seen(session)
-    if problems:
-        digest = digest_of(*problems)
+    situation, digest = known.digests.get(job.key, ("", ""))
+    if session.view.volatile or situation != known.situation(session):
+        digest = digest_of(problems())
         known.digests[job.key] = known.situation(session), digest
-    else:
-        situation, digest = known.digests.get(job.key, ("", ""))
-        if session.view.volatile or situation != known.situation(session):
-            return None
-    return _vain(entry) if entry[0] == digest else None
+    if entry["digest"] != digest:
+        return False
+    told = [msgspec.convert(each, Reason) for each in entry["reasons"]]
+    trace, pods = session.view.trace, entry["pods"]
+    if entry["job"] >= 0:
+        trace.job(job.key, told[entry["job"]])
+    for pod in session.view.pending(job):
+        if pod.uid in pods:
+            trace.pod(pod.row, told[pods[pod.uid]])
+    return True
 
 
-def keep(session: Session, job: Job, vain: Vain) -> None:
-    """Remember that a gang has no places."""
-    known, reason = _seen(session), vain.reason
-    known.digests[job.key] = known.situation(session), vain.digest
-    entry = [vain.digest]
-    if reason is not None:
-        entry += [str(int(reason.stage)), reason.reason, reason.message, reason.actionable.value, reason.detail]
-        entry += ["scalable"] if reason.scalable else []
-    entries = dict(_entries(session))
-    entries[job.key] = entry
-    session.actions_left[_NAME] = entries
+def keep(session: Session, job: Job, problems: Sequence[Problem]) -> None:
+    """Remember that a gang with these problems has no places, and what is said of it."""
+    trace, known, digest = session.view.trace, _seen(session), digest_of(problems)
+    known.digests[job.key] = known.situation(session), digest
+    said = {pod.uid: trace.pods[pod.row] for pod in session.view.pending(job) if pod.row in trace.pods}
+    of_job = trace.jobs.get(job.key)
+    reasons = [*said.values(), *([] if of_job is None else [of_job])]
+    number = {id(reason): at for at, reason in enumerate({id(reason): reason for reason in reasons}.values())}
+    session.actions_left[_NAME] = {
+        **_entries(session),
+        job.key: {
+            "digest": digest,
+            "job": -1 if of_job is None else number[id(of_job)],
+            "pods": {uid: number[id(reason)] for uid, reason in said.items()},
+            "reasons": [msgspec.to_builtins(reason) for reason in {id(each): each for each in reasons}.values()],
+        },
+    }
 
 
-def _entries(session: Session) -> dict[str, list[str]]:
+def _entries(session: Session) -> dict[str, dict[str, Any]]:
     """What earlier turns and sessions remember, of gangs that still wait."""
-    found: dict[str, list[str]] | None = session.actions_left.get(_NAME)
+    found: dict[str, dict[str, Any]] | None = session.actions_left.get(_NAME)
     if found is None:
         jobs, before = session.view.jobs, session.view.environment.left.get(_NAME, {})
         if not before:
@@ -85,18 +88,10 @@ def _entries(session: Session) -> dict[str, list[str]]:
     return found
 
 
-def _vain(entry: list[str]) -> Vain:
-    if len(entry) == 1:
-        return Vain(entry[0], None)
-    digest, stage, word, message, who, detail, *scalable = entry
-    reason = Reason(Stage(int(stage)), word, message, Actionable(who), detail, scalable=bool(scalable))
-    return Vain(digest, reason)
-
-
 # -- what a problem is -------------------------------------------------------------------------------------------------
 
 
-def digest_of(*problems: Problem | None) -> str:
+def digest_of(problems: Sequence[Problem]) -> str:
     """The same for equal problems, in every process."""
     return blake2b(repr([_plain(each) for each in problems]).encode(), digest_size=_DIGEST).hexdigest()
 

@@ -7,7 +7,7 @@ others: only a gang that would have places there is told to wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -35,12 +35,23 @@ _MOST_SETS = 64
 _MOST_REFUSED = 64
 
 
+def waits_in_vain(session: Session, job: Job) -> bool:
+    """Whether nothing changed for a gang since it was searched for in vain; says again why it waits."""
+    if not memory.waits(session, job) or not _may_search(session, job):
+        return False
+    pods, steps = placeable(session, job), session.kernel.steps
+    # Of a process that remembers and of one that has to look the work counts as the same.
+    known = memory.recall(session, job, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
+    session.kernel.steps = steps
+    return known
+
+
 def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
     """Place what a job needs to start, where its pods found no places in their order.
 
     What is left to place then; None where nothing was placed, with a reason if it is known that nothing ever will be.
     """
-    if not session.rules.what_fits or session.ask.job_missing(job) <= 0 or job.waiting_count:
+    if not _may_search(session, job):
         return None
     statement = _find(session, job)
     if statement is None:
@@ -50,18 +61,33 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
     return pending_job(session, job, placeable(session, job))
 
 
+def _may_search(session: Session, job: Job) -> bool:
+    return session.rules.what_fits and session.ask.job_missing(job) > 0 and not job.waiting_count
+
+
 def _find(session: Session, job: Job) -> Statement | None:
     """Places for what a job needs, on a statement that is to be committed."""
     pods = placeable(session, job)
     if len(pods) < 2:
         return None
-    kinds = kinds_of(session, job, pods)
-    alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(pods[0])
-    everywhere = alike and len(session.kernel.board(pods[0]).rows) == len(session.view.nodes)
-    if everywhere and not domains.is_bound(job):
+    if not domains.needed(job) and _all_alike(session, pods) and _everywhere(session, pods[0]):
         # The order makes no difference, and whether the empty cluster has room was known before.
         return None
-    return _Attempt(session, job, kinds, ordered=alike).run()
+    return _Attempt(session, job, kinds_of(session, job, pods)).run()
+
+
+def _all_alike(session: Session, pods: Sequence[PodRecord]) -> bool:
+    """Whether nothing tells pods apart, and where one goes has no say in where others may."""
+    first, kernel = pods[0], session.kernel
+    if any(pod.pod_class is not first.pod_class or pod.role != first.role for pod in pods):
+        return False
+    if kernel.identifies and len({kernel.identity(pod) for pod in pods}) > 1:
+        return False
+    return not kernel.varies(first)
+
+
+def _everywhere(session: Session, pod: PodRecord) -> bool:
+    return len(session.kernel.board(pod).rows) == len(session.view.nodes)
 
 
 @dataclass(slots=True)
@@ -74,35 +100,44 @@ class _Verdict:
 
 
 class _Attempt:
-    def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]], *, ordered: bool) -> None:
+    def __init__(self, session: Session, job: Job, kinds: list[list[PodRecord]]) -> None:
         self._session = session
         self._job = job
         self._kinds = kinds
-        #: whether the order of the pods makes no difference, so that there are no places now
-        self._ordered = ordered
+        #: the problem as things stand; None where the order of the pods makes no difference, so that it is answered
+        self._now: Reading | None = None
+        if len(kinds) > 1 or job.divided or session.kernel.varies(kinds[0][0]):
+            self._now = read(session, job, kinds)
+        #: the same if no other pod held a place; None for a gang that holds places itself
+        self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
         self._left = session.policy.session.search
         self._refused = 0
         self._statement: Statement | None = None
 
+    def problems(self) -> list[Problem]:
+        """What all that is found follows from."""
+        return [each.problem for each in (self._now, self._empty) if each is not None]
+
     def run(self) -> Statement | None:
-        session, job = self._session, self._job
-        known = memory.recall(session, job)
-        if known is None:
-            now = None if self._ordered else read(session, job, self._kinds)
-            empty = None if job.ready_count else read(session, job, self._kinds, empty=True)
-            problems = [each.problem for each in (now, empty) if each is not None]
-            if any(not within.choices for each in problems for within in each.within):
-                # There is no HyperNode that it may lie in: that is known better than here.
-                return None
-            known = memory.recall(session, job, *problems)
-            if known is None:
-                known = memory.Vain(memory.digest_of(*problems), self._search_all(now, empty))
-                if self._statement is not None:
-                    return self._statement
-                if all(each.clear for each in problems) and not self._refused:
-                    memory.keep(session, job, known)
-        known.tell(session, job)
+        problems = self.problems()
+        if any(not within.choices for each in problems for within in each.within):
+            # There is no HyperNode that it may lie in: that is known better than here.
+            return None
+        reason = self._search_all(self._now, self._empty)
+        if self._statement is not None:
+            return self._statement
+        if reason is not None:
+            self._tell(reason)
+        if all(each.clear for each in problems) and not self._refused:
+            memory.keep(self._session, self._job, problems)
         return None
+
+    def _tell(self, reason: Reason) -> None:
+        """Give the gang a reason, in place of what single pods lack: they may lack it in one order only."""
+        trace = self._session.view.trace
+        trace.job(self._job.key, reason)
+        for pod in self._session.view.pending(self._job):
+            trace.pods.pop(pod.row, None)
 
     def _search_all(self, now: Reading | None, empty: Reading | None) -> Reason | None:
         """Search for places now, and if there are none on the empty cluster; the reason where others do not matter."""

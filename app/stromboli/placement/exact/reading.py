@@ -117,10 +117,6 @@ class _Reader:
     def _nodes_of(self, at: int, relations: Sequence[Relation]) -> Mask:
         """The nodes whose filters pass one pod of a kind, rules that others of the gang may satisfy set aside."""
         kernel, pod = self._session.kernel, self._first[at]
-        if not kernel.varies(pod):
-            mask = np.zeros(len(self._session.view.nodes), np.bool_)
-            mask[kernel.board(pod).rows] = True
-            return mask
         replaced = {each.cause for each in relations if isinstance(each, Near | Balanced) and each.pod == at}
         return kernel.without(pod, replaced, hopeful=self._empty)
 
