@@ -177,7 +177,7 @@ SITUATIONS = {
             queue("default"),
             *waits(4, cpu="2", spec={"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}),
         ),
-        *("NoHyperNodeFits", "wait", policy("gang", "predicates network-topology-aware proportion")),
+        *("CannotBePlacedTogether", "user", policy("gang", "predicates network-topology-aware proportion")),
     ),
     "terminating pod": Situation(
         lambda: one(pod("old", cpu="8", node="n", deleted=True), *waits(cpu="4")),

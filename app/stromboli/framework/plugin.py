@@ -94,6 +94,8 @@ class Plugin(Hints):
     silent: frozenset[str] = frozenset()
     #: what predicates and scores read of pods beyond their class; see `Reads`
     reads: ClassVar[Reads] = Reads()
+    #: whether what it permits outweighs rejections by others in its tier; it may be set in `open`
+    insists: bool = False
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
     #: dataclasses that `leave` returns, or that are in it, beside plain data: a journal can keep them

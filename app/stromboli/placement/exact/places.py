@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
@@ -39,6 +40,9 @@ def waits_in_vain(session: Session, job: Job) -> bool:
     """Whether nothing changed for a gang since it was searched for in vain; says again why it waits."""
     if not memory.waits(session, job) or not _may_search(session, job):
         return False
+    if session.view.nodes.releasing.any() or session.ask.job_pipelined(job):
+        # It may be promised what terminating pods leave, or keep what it finds.
+        return False
     pods, steps = placeable(session, job), session.kernel.steps
     # Of a process that remembers and of one that has to look the work counts as the same.
     known = memory.recall(session, job, lambda: _Attempt(session, job, kinds_of(session, job, pods)).problems())
@@ -62,7 +66,10 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
 
 
 def _may_search(session: Session, job: Job) -> bool:
-    return session.rules.what_fits and session.ask.job_missing(job) > 0 and not job.waiting_count
+    """Whether a gang lacks pods, and keeps no places of an earlier turn."""
+    if not session.rules.what_fits or session.ask.job_missing(job) <= 0:
+        return False
+    return not (job.waiting_count or job.counts[PodState.Allocated])
 
 
 def _find(session: Session, job: Job) -> Statement | None:
@@ -104,10 +111,10 @@ class _Attempt:
         self._session = session
         self._job = job
         self._kinds = kinds
-        #: the problem as things stand; None where the order of the pods makes no difference, so that it is answered
-        self._now: Reading | None = None
-        if len(kinds) > 1 or job.divided or session.kernel.varies(kinds[0][0]):
-            self._now = read(session, job, kinds)
+        #: whether the order of the pods makes no difference, so that there are no places now
+        self._alike = len(kinds) == 1 and not job.divided and not session.kernel.varies(kinds[0][0])
+        #: the problem as things stand
+        self._now = read(session, job, kinds)
         #: the same if no other pod held a place; None for a gang that holds places itself
         self._empty = None if job.ready_count else read(session, job, kinds, empty=True)
         self._left = session.policy.session.search
@@ -123,7 +130,7 @@ class _Attempt:
         if any(not within.choices for each in problems for within in each.within):
             # There is no HyperNode that it may lie in: that is known better than here.
             return None
-        reason = self._search_all(self._now, self._empty)
+        reason = self._search_all()
         if self._statement is not None:
             return self._statement
         if reason is not None:
@@ -139,16 +146,15 @@ class _Attempt:
         for pod in self._session.view.pending(self._job):
             trace.pods.pop(pod.row, None)
 
-    def _search_all(self, now: Reading | None, empty: Reading | None) -> Reason | None:
+    def _search_all(self) -> Reason | None:
         """Search for places now, and if there are none on the empty cluster; the reason where others do not matter."""
-        reason = None
-        if now is not None:
-            verdict = self._solve(now, real=True)
+        if not self._alike:
+            verdict = self._solve(self._now, real=True)
             if self._statement is not None:
                 return None
-            if not verdict.found.proven and now.problem.clear and not self._refused:
-                reason = self._not_found()
-        return self._never(empty) if reason is None and empty is not None else reason
+            if not verdict.found.proven and self._now.problem.clear and not self._refused:
+                return self._not_found()
+        return None if self._empty is None else self._never(self._empty)
 
     # -- reasons -----------------------------------------------------------------------------------------------------
 
