@@ -14,6 +14,7 @@ from stromboli.framework import closing, ignored
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.explain import why_job
 from stromboli.framework.failures import PluginFailure
+from stromboli.framework.handover import environment_after
 from stromboli.framework.muted import muted
 from stromboli.framework.node_questions import Watch
 from stromboli.framework.own_nodes import OwnNodesOnly
@@ -62,7 +63,7 @@ class SessionResult:
     @property
     def unfinished(self) -> bool:
         """Whether the budget was exhausted before all jobs had their turns, which the next session continues."""
-        return bool(self.session.unfinished)
+        return bool(self.session.budget.unfinished)
 
 
 def _without_turns(environment: Environment) -> Environment:
@@ -141,16 +142,7 @@ class Engine:
         session.report.diagnose = None
         ignored.tell(session)
         closing.close(session)
-        left = replace(
-            environment,
-            nominated_hyper_nodes=session.nominated_hyper_nodes(),
-            admitted=session.admissions.after_session() if session.admissions is not None else environment.admitted,
-            kept=session.keeper.kept,
-            room=session.kept_room(),
-            churn=session.churn.after_session(),
-            left=session.left(),
-        )
-        return SessionResult(session.decisions, session, left)
+        return SessionResult(session.decisions, session, environment_after(session))
 
     @property
     def notes(self) -> list[str]:

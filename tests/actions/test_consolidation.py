@@ -27,7 +27,7 @@ def decide(*objs: Any, policy: str = POLICY, environment: Environment = OFFLINE,
 def moved(result: SessionResult) -> dict[str, str]:
     """The node that each pod that moves is promised, by name."""
     session = result.session
-    return {move.pods[0].name: session.view.nodes.name(move.nodes[0]) for move in session.moved.values()}
+    return {move.pods[0].name: session.view.nodes.name(move.nodes[0]) for move in session.outcome.moved.values()}
 
 
 def test_a_pod_moves_where_there_is_room_so_that_another_fits() -> None:

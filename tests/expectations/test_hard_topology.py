@@ -46,7 +46,7 @@ def test_a_gang_stays_in_one_rack(topology: dict[str, Any]) -> None:
 def test_a_gang_that_no_rack_has_room_for_waits(topology: dict[str, Any]) -> None:
     result = run(*racks(2, 2, per_spine=1), *job(5, topology))
     assert bound(result) == {}
-    assert (refused(result, "x").reason, refused(result, "x").actionable) == ("CannotBePlacedTogether", "user")
+    assert refused(result, "x").reason == "NoHyperNodeFits"
 
 
 def test_without_a_tier_a_spine_will_do_where_no_rack_does() -> None:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from stromboli.api.errors import StromboliError
 from stromboli.cli.options import CertFile, Compatible, KeyFile, PluginsDir, SchedulerNames, policy_option
 from stromboli.cli.problems import misset
+from stromboli.cli.workloads import kinds_with
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
@@ -30,10 +31,10 @@ from stromboli.framework.failures import summaries
 from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
-from stromboli.http import Probes, make_app, serve
-from stromboli.http import listen as open_socket
-from stromboli.http_api import LiveCluster, api_routes
-from stromboli.http_extender import LiveSessions
+from stromboli.http.api import LiveCluster, api_routes
+from stromboli.http.extender import LiveSessions
+from stromboli.http.server import Probes, make_app, serve
+from stromboli.http.server import listen as open_socket
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
@@ -61,7 +62,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 #: seconds for which the event loop may stand still, and those that the end may take
 _PATIENCE = 60.0
 _GRACE = 10.0
-#: seconds for what the journal still has to write, and for threads that find out what nobody waits for any more
+#: seconds for what the journal still has to write, and for threads whose answers are awaited no longer
 _FLUSH = 3.0
 _REST = 1.0
 #: seconds for which a session may keep the interpreter while questions and events wait
@@ -98,6 +99,9 @@ def run(
     ] = None,
     http_max_body: Annotated[int, typer.Option(help="Longest request, in bytes.")] = 32 << 20,
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
+    workloads: Annotated[
+        list[Path] | None, typer.Option(help="File with more kinds of workloads (WorkloadKind). May be repeated.")
+    ] = None,
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
     binds_per_second: Annotated[float, typer.Option(help="Limit on bindings.")] = 2_000,
     pod_events: Annotated[
@@ -108,6 +112,7 @@ def run(
     ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
+    lease_name: Annotated[str, typer.Option(help="Name of the lease that replicas share.")] = "stromboli",
     lease_duration: Annotated[float, typer.Option(help="A leader silent for so many seconds is succeeded.")] = 6.0,
     renew_deadline: Annotated[float, typer.Option(help="A leader silent for so many seconds writes nothing.")] = 4.0,
     retry_period: Annotated[float, typer.Option(help="Seconds between looks at the lease.")] = 1.0,
@@ -140,12 +145,14 @@ def run(
             client_ca_file=client_ca_file,
             http_max_body=http_max_body,
             schedule_period=schedule_period,
+            kinds=kinds_with(workloads or ()),
             default_queue=default_queue,
             binds_per_second=binds_per_second,
             pod_events=pod_events,
             delete_victims=delete_victims,
             leader_elect=leader_elect,
             lease_namespace=lease_namespace,
+            lease_name=lease_name,
             lease_duration=lease_duration,
             renew_deadline=renew_deadline,
             retry_period=retry_period,
@@ -177,7 +184,7 @@ def _fail(problem: str, code: int) -> NoReturn:
 
 
 class _Watcher(Metrics):
-    """Counts, and keeps the last session and what was before it for whoever asks over HTTP."""
+    """Counts, and keeps the last session and what was before it for questions over HTTP."""
 
     def __init__(self) -> None:
         super().__init__()

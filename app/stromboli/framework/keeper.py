@@ -1,8 +1,8 @@
 """Places that are kept from session to session: for pods that were moved, and for those that they made room for.
 
-An evicted pod comes back as another one, some time later and perhaps first in order. If everybody took what they like
-best then, the place that was made could be gone, and somebody would have to move again. So what was promised counts as
-taken for all jobs but its own, until the pods have come, or until it was kept long enough.
+An evicted pod comes back as another one, some time later and perhaps first in order. If each pod took what it likes
+best then, the place that was made could be gone, and another pod would have to move again. So what was promised counts
+as taken for all jobs but its own, until the pods have come, or until it was kept long enough.
 
 The same holds for nodes that kube-scheduler nominated for pods that it binds: it evicted others there for them, and
 lets only pods of a higher priority have that room.

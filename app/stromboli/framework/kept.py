@@ -1,6 +1,6 @@
 """What is kept for jobs from session to session: places for pods that move, and room that was made by evictions.
 
-Places count as taken for everybody else (`framework/keeper.py`); room is given to its job before anybody is served
+Places count as taken for all other jobs (`framework/keeper.py`); room is given to its job before any job is served
 (`placement/reservations.py`).
 """
 

@@ -1,6 +1,6 @@
-"""Room that was made for jobs in earlier sessions: they get it before anybody is served.
+"""Room that was made for jobs in earlier sessions: they get it before any job is served.
 
-Between the eviction and the moment when the victim has gone others would take the place, and somebody else would have
+Between the eviction and the moment when the victim has gone others would take the place, and another pod would have
 to go. So the places stay promised until the pods are bound or gone, the room is lost, or it took too long.
 """
 

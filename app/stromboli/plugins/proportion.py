@@ -98,7 +98,7 @@ class Proportion(Plugin):
         if pool is not None and kept < room:
             return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
         columns = shares.exceeded(held + (room + 1) * request, limit, request, self._pods)
-        excess = Excess(queue.name, held, request, limit, columns, tried=got)
+        excess = Excess(queue.name, held, request, limit, columns, tried=got, most=self._limit[row])
         return room, excess.reason(self._view, Limit.Deserved)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:
@@ -195,7 +195,7 @@ class Proportion(Plugin):
         """The excess of queues over their deserved amounts of requested resources, for a queue with a smaller share
         afterwards.
 
-        Priorities of queues do not count: they order who gets free resources, not shares.
+        Priorities of queues do not count: they order queues for free resources, and give no share.
         """
         view = self._view
         own, wanted = view.jobs[pod.job].queue, view.request(pod)

@@ -1,8 +1,8 @@
 """What the API server would refuse: values out of bounds, and fields that are missing or do not go together.
 
-The models read what is there, also in clusters with other definitions; a manifest that nobody has admitted yet is held
-to the generated CustomResourceDefinitions, and to what Kubernetes and the webhooks of controllers refuse of the fields
-that scheduling reads.
+The models read what is there, also in clusters with other definitions; a manifest that no API server has admitted is
+held to the generated CustomResourceDefinitions, and to what Kubernetes and the webhooks of controllers refuse of the
+fields that scheduling reads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from stromboli.api.requests import is_pod_level, of_containers, pod_level
 from stromboli.api.resources import ResourceAmounts, amount, is_scheduled, told_quantity
 from stromboli.api.structural import Schema, problems
 from stromboli.api.validation import field_path, shown
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_requests
-from stromboli.state.podgroups import exact, formatted
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES
+from stromboli.workloads.amounts import exact, formatted, with_requests
 
 #: pairs of a field path and what is wrong there
 Problems: TypeAlias = Iterator[tuple[str, str]]
@@ -106,7 +106,7 @@ def _of_queue(queue: crds.Queue) -> Problems:
 
 
 def _no_resources(path: str, amounts: ResourceAmounts | None) -> Problems:
-    """Names of nothing that a node could have, though nobody refuses them: what is said of them would not count."""
+    """Names of nothing that a node could have, which the API server accepts: what is said of them has no effect."""
     for name in amounts or ():
         if not (is_scheduled(name) or name.startswith(_OF_QUOTAS)):
             yield field_path((name,), path), f"{shown(name)} {_NO_RESOURCE}"

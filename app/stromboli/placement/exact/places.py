@@ -77,8 +77,9 @@ def _find(session: Session, job: Job) -> Statement | None:
     pods = placeable(session, job)
     if len(pods) < 2:
         return None
-    if not domains.needed(job) and _all_alike(session, pods) and _everywhere(session, pods[0]):
-        # The order makes no difference, and whether the empty cluster has room was known before.
+    known = domains.is_bound(job) or _everywhere(session, pods[0])
+    if known and not job.divided and _all_alike(session, pods):
+        # The order makes no difference, and whether the empty cluster has room is known without a search.
         return None
     return _Attempt(session, job, kinds_of(session, job, pods)).run()
 
