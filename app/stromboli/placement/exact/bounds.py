@@ -22,7 +22,9 @@ _MOST_SETS = 96
 
 def refuted(problem: Problem) -> tuple[bool, int]:
     """Whether a bound says that a gang cannot get what it needs, and the steps that it took to say so."""
-    steps, opened = 0, problem.opened()
+    steps, opened = len(problem.rooms), problem.opened()
+    if _beyond_all_rooms(problem, opened):
+        return True, steps
     for kinds, capacity, places in _sets(problem):
         wanted = _at_least(problem, kinds, opened)
         steps += len(problem.kinds)
@@ -34,6 +36,21 @@ def refuted(problem: Problem) -> tuple[bool, int]:
         if found < wanted:
             return True, steps
     return False, steps
+
+
+def _beyond_all_rooms(problem: Problem, opened: Sequence[int]) -> bool:
+    """Whether the smallest pods that are needed request more of a resource than all nodes that may take them have."""
+    rooms = np.array(problem.rooms).reshape(len(problem.rooms), len(problem.dimensions))
+    for need in problem.needs:
+        kinds = [problem.kinds[kind] for kind in bits(need.kinds) if opened[kind]]
+        nodes = list(bits(_union([opened[kind] for kind in bits(need.kinds)])))
+        if sum(kind.count for kind in kinds) < need.least:
+            return True
+        requests = np.repeat([kind.request for kind in kinds], [kind.count for kind in kinds], axis=0)
+        smallest = np.sort(requests, axis=0)[: need.least].sum(axis=0)
+        if (smallest >= np.maximum(rooms[nodes], 0).sum(axis=0) + need.least * TOLERANCE)[smallest > 0].any():
+            return True
+    return False
 
 
 def _at_least(problem: Problem, kinds: int, opened: Sequence[int]) -> int:
