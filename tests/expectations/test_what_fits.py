@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stromboli.api import crds
 from stromboli.engine import Engine, SessionResult, Successive
 from stromboli.framework.environment import Environment
 from stromboli.framework.explain import all_reasons, why_job
@@ -82,7 +83,23 @@ def spread_over_unequal_zones() -> Iterator[Any]:
     yield [pod(f"y-{i}", "x", labels={"app": "x"}, topologySpreadConstraints=[constraint | selector]) for i in range(4)]
 
 
+def a_group_for_each_rack() -> Iterator[Any]:
+    """Two groups of a small and a large pod, and two racks with a node for each."""
+    for rack in "ab":
+        names = [f"{rack}-large", f"{rack}-small"]
+        yield from (node(names[0], cpu="4"), node(names[1], cpu="2"))
+        members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in names]
+        yield crds.HyperNode.parse({"metadata": {"name": rack}, "spec": {"tier": 1, "members": members}})
+    policy = {"name": "part", "subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["part"]}
+    near = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+    yield pod_group("x", 4, subGroupPolicy=[policy | near], networkTopology={"mode": "hard", "highestTierAllowed": 2})
+    for part in "01":
+        yield from (pod(f"x-{part}-0", "x", cpu="2", labels={"part": part}),)
+        yield from (pod(f"x-{part}-1", "x", cpu="4", labels={"part": part}),)
+
+
 FITS = [
+    a_group_for_each_rack,
     *(ps_comes_last, attracted_by_the_smaller_node, only_one_node_for_the_second, hard_and_elastic),
     *(the_driver_comes_last, one_to_spare_is_in_the_way, who_is_joined_comes_last, spread_over_unequal_zones),
 ]
@@ -102,7 +119,7 @@ def test_under_volcanos_rules_the_order_decides(situation: Any) -> None:
 
 
 def test_a_gang_that_has_places_in_order_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_find", None)
+    monkeypatch.setattr(places, "_Attempt", None)
     assert len(run(node("n"), pod_group("x", 4), gang("x", 4)).session.bound) == 4
 
 

@@ -99,3 +99,14 @@ def test_a_policy_in_which_sla_is_not_heard_says_so() -> None:
     assert [line.partition(":")[0] for line in lines] == ["tiers[1].plugins[0]"] * 2
     assert "what sla permits at job_pipelined is not heard where gang rejects" in lines[1]
     assert len(Engine(builders.policy("gang sla"), compatibility="volcano").notes) == 1
+
+
+def test_an_overdue_gang_starts_where_it_has_places_in_another_order() -> None:
+    late = pod_group("late", 2)
+    late.metadata.annotations["sla-waiting-time"] = "10m"
+    nodes = node("large", cpu="4"), node("small", cpu="2")
+    pods = pod("late-0", "late", cpu="2"), pod("late-1", "late", cpu="4")
+    cluster = state(queue("default"), *nodes, late, *pods)
+    engine = Engine(builders.policy("gang sla", "predicates"))
+    bound = engine.decide(cluster.snapshot(), now=CREATED + 600).session.bound
+    assert bound == {"default/late-0": "small", "default/late-1": "large"}

@@ -16,9 +16,9 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.framework.job import Job
+from stromboli.framework.operation import Kind
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
-from stromboli.placement import domains
 from stromboli.placement.exact import bounds, memory
 from stromboli.placement.exact.conflicts import conflicts, numbered
 from stromboli.placement.exact.problem import QUEUE, Problem
@@ -55,10 +55,25 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
 
     What is left to place then; None where nothing was placed, with a reason if it is known that nothing ever will be.
     """
-    if not _may_search(session, job):
+    if not session.rules.what_fits or not session.policy.session.search:
         return None
-    statement = _find(session, job)
+    kept = [(statement, statement.save()) for statement in session.undecided]
+    held = [each for _, made in kept for each in made]
+    if any(each.kind is Kind.Pipeline for each in held):
+        # It gets its places when others have gone.
+        return None
+    pods = [*placeable(session, job), *(pod for each in held for pod in each.pods)]
+    if len(pods) < 2 or _order_is_all_the_same(session, job, pods):
+        return None
+    for each, _ in reversed(kept):
+        each.discard()
+    statement = None
+    if _may_search(session, job):
+        statement = _Attempt(session, job, kinds_of(session, job, placeable(session, job))).run()
     if statement is None:
+        # What a gang that is overdue found in its own order is kept for it.
+        for each, made in kept:
+            each.recover(made)
         return None
     statement.commit()
     session.view.trace.jobs.pop(job.key, None)
@@ -67,21 +82,14 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
 
 def _may_search(session: Session, job: Job) -> bool:
     """Whether a gang lacks pods, and keeps no places of an earlier turn."""
-    if not session.rules.what_fits or session.ask.job_missing(job) <= 0:
+    if not session.rules.what_fits or not session.policy.session.search or session.ask.job_missing(job) <= 0:
         return False
     return not (job.waiting_count or job.counts[PodState.Allocated])
 
 
-def _find(session: Session, job: Job) -> Statement | None:
-    """Places for what a job needs, on a statement that is to be committed."""
-    pods = placeable(session, job)
-    if len(pods) < 2:
-        return None
-    known = domains.is_bound(job) or _everywhere(session, pods[0])
-    if known and not job.divided and _all_alike(session, pods):
-        # The order makes no difference, and whether the empty cluster has room is known without a search.
-        return None
-    return _Attempt(session, job, kinds_of(session, job, pods)).run()
+def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
+    """Whether the order of pods makes no difference, and it is known without a search if the empty cluster has room."""
+    return not job.divided and _all_alike(session, pods) and _everywhere(session, pods[0])
 
 
 def _all_alike(session: Session, pods: Sequence[PodRecord]) -> bool:
@@ -130,6 +138,8 @@ class _Attempt:
         problems = self.problems()
         if any(not within.choices for each in problems for within in each.within):
             # There is no HyperNode that it may lie in: that is known better than here.
+            return None
+        if memory.recall(self._session, self._job, lambda: problems):
             return None
         reason = self._search_all()
         if self._statement is not None:
