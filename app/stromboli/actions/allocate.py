@@ -157,7 +157,7 @@ class Allocate(Action):
             return False
         if self._place_in_order(session, job, pending_jobs):
             return True
-        left = place_in_any_order(session, job) if session.ask.job_missing(job) > 0 else None
+        left = place_in_any_order(session, job)
         pending_jobs[job.key] = left or pending_jobs[job.key]
         return bool(left)
 

@@ -58,12 +58,13 @@ def place_in_any_order(session: Session, job: Job) -> PendingJob | None:
     if not session.rules.what_fits or not session.policy.session.search:
         return None
     kept = [(statement, statement.save()) for statement in session.undecided]
-    held = [each for _, made in kept for each in made]
-    if any(each.kind is Kind.Pipeline for each in held):
-        # It gets its places when others have gone.
-        return None
-    pods = [*placeable(session, job), *(pod for each in held for pod in each.pods)]
-    if len(pods) < 2 or _order_is_all_the_same(session, job, pods):
+    pods = session.view.pending(job)
+    for operation in (each for _, made in kept for each in made):
+        if operation.kind is Kind.Pipeline:
+            # It gets its places when others have gone.
+            return None
+        pods += operation.pods
+    if len(pods) < 2 or _order_is_all_the_same(session, job, pods) or session.ask.job_missing(job) <= 0:
         return None
     for each, _ in reversed(kept):
         each.discard()
@@ -89,21 +90,19 @@ def _may_search(session: Session, job: Job) -> bool:
 
 def _order_is_all_the_same(session: Session, job: Job, pods: Sequence[PodRecord]) -> bool:
     """Whether the order of pods makes no difference, and it is known without a search if the empty cluster has room."""
-    return not job.divided and _all_alike(session, pods) and _everywhere(session, pods[0])
+    return not job.divided and _all_alike(session, pods) and session.kernel.passes_everywhere(pods[0])
 
 
 def _all_alike(session: Session, pods: Sequence[PodRecord]) -> bool:
     """Whether nothing tells pods apart, and where one goes has no say in where others may."""
     first, kernel = pods[0], session.kernel
-    if any(pod.pod_class is not first.pod_class or pod.role != first.role for pod in pods):
-        return False
-    if kernel.identifies and len({kernel.identity(pod) for pod in pods}) > 1:
-        return False
+    pod_class, role, labels = first.pod_class, first.role, first.labels
+    for pod in pods:
+        if pod.pod_class is not pod_class or pod.role != role:
+            return False
+        if pod.labels != labels and kernel.identifies and kernel.identity(pod) != kernel.identity(first):
+            return False
     return not kernel.varies(first)
-
-
-def _everywhere(session: Session, pod: PodRecord) -> bool:
-    return len(session.kernel.board(pod).rows) == len(session.view.nodes)
 
 
 @dataclass(slots=True)
