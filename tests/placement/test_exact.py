@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stromboli.engine import SessionResult
@@ -81,6 +81,7 @@ def starts(result: SessionResult) -> bool:
 
 
 @given(clusters(busy=False))
+@example(Cluster((SmallNode(2, 2, "u"),), (SmallPod(1, disk="ssd"), SmallPod(1, disk="ssd")), 2, hard=True))
 @tried(60)
 def test_what_fits_starts_and_of_what_does_not_it_is_proven(cluster: Cluster) -> None:
     result = run(cluster)

@@ -186,7 +186,10 @@ class _Reader:
                 yield WithinRule(TOPOLOGY, everything, choices)
 
     def _choices(self, of: Job | SubJob) -> tuple[int, ...] | None:
-        """The largest HyperNodes in which a job or group may lie; None for anywhere."""
+        """The largest HyperNodes in which a job or group may lie, of the nodes that may take a pod; None for anywhere.
+
+        Empty where there is no HyperNode for it, whatever room there is.
+        """
         session, tree = self._session, self._session.view.topology
         if of.highest_tier is None:
             return None
@@ -199,7 +202,7 @@ class _Reader:
         sets = sorted({self._bits(tree.masks[each]) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count())
         largest: list[int] = []
         for nodes in sets:
-            if nodes and not any(nodes & ~other == 0 for other in largest):
+            if not any(nodes & ~other == 0 for other in largest):
                 largest.append(nodes)
         return tuple(sorted(largest))
 
