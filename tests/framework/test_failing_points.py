@@ -31,7 +31,7 @@ GATES = frozenset(
     {
         *("job_valid", "job_enqueueable", "job_missing", "job_pipelined", "job_starving", "sub_job_missing"),
         *("sub_job_pipelined", "overused", "allocatable", "lendable", "preemptive", "predicate", "refusal"),
-        *("hyper_node_gradient", "bind_annotations", "bind_claims", "bind_volumes"),
+        *("hyper_node_gradient", "bind_annotations", "bind_claims", "bind_volumes", "relations"),
     }
 )
 

@@ -272,6 +272,11 @@ class Session:
         self.behind.update(keys)
         self.view.trace.all_jobs(keys, reasons.behind(queue))
 
+    @property
+    def undecided(self) -> list[Statement]:
+        """The statements of the current turn that hold something and were not committed."""
+        return [statement for statement in self._open if statement]
+
     def statement(self) -> Statement:
         """A new statement."""
         statement = Statement(self.view, self.ledger, self.outcome.commit)

@@ -7,6 +7,7 @@ pods that a Service or a controller selects; here they are those of one PodGroup
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,6 +16,7 @@ import numpy as np
 from stromboli.api import objects
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.plugin import Filters, Passing
+from stromboli.framework.relations import Balanced
 from stromboli.framework.view import View
 from stromboli.kube import node_affinity, taints
 from stromboli.kube.domains import Domains, domains
@@ -102,6 +104,29 @@ class Spread:
         limiting = [mask for mask in masks if mask is not None]
         if limiting:
             yield Passing(_CAUSE), reduce(np.logical_and, limiting)
+
+    def relations(self, pods: Sequence[PodRecord]) -> Iterator[Balanced]:
+        """What the constraints of some pods mean for each other."""
+        for at, pod in enumerate(pods):
+            wanted = constraints(pod, "DoNotSchedule")
+            labelled = self._labelled(wanted) if wanted else None
+            for constraint in wanted:
+                # What selects every pod counts none.
+                if labelled is None or constraint.selector == EVERYTHING:
+                    continue
+                counts, eligible = self._counts(constraint, pod), labelled & self._included(constraint, pod)
+                all_domains = self._domains(constraint)
+                yield Balanced(
+                    f"topology spread by {constraint.topology_key}",
+                    _CAUSE,
+                    at,
+                    np.array([_counted(constraint, pod, other) for other in pods], np.bool_),
+                    all_domains.numbers,
+                    eligible,
+                    np.zeros(len(self._facts)) if counts is None else counts,
+                    constraint.max_skew,
+                    all_domains.number_of(eligible) < constraint.min_domains,
+                )
 
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
@@ -195,6 +220,11 @@ class Spread:
             return pods.selected(selector, pods.named((namespace,)))
 
         return self._placed.count((namespace, selector), selected, terminating=False)
+
+
+def _counted(constraint: Constraint, pod: PodRecord, other: PodRecord) -> bool:
+    """Whether a constraint of a pod counts another one."""
+    return other.namespace == pod.namespace and constraint.selector.matches(other.labels)
 
 
 def _emptiest_first(crowding: Vector, known: Mask) -> Vector | None:

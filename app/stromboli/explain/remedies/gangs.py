@@ -94,7 +94,7 @@ def resources(case: Case) -> Iterator[Candidate]:
 
 def topology(case: Case) -> Iterator[Candidate]:
     """The lowest tier of HyperNodes that has room, or no limit of how far apart pods are."""
-    if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode"):
+    if case.job is None or case.reason not in ("NoHyperNodeFits", "NoHyperNode", "CannotBePlacedTogether"):
         return
     topology = case.job.pod_group.spec.network_topology
     if topology is None:
