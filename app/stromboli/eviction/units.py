@@ -38,7 +38,7 @@ class Surplus:
         self._session = session
         self._job = job
         #: whether pending best-effort pods count as if they had a place
-        self._generous = not session.rules.readiness
+        self._generous = session.ask.counts_best_effort
         together = job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
         self._pods = 0 if together else job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
