@@ -207,12 +207,8 @@ class SessionReport:
         then: list[Job] = []
         if not only.reason:
             goes_on = (job for key, job in view.jobs.items() if key not in waits)
-            called = workload_of if only.name else lambda _: ""
-            then = [
-                job
-                for job in goes_on
-                if wanted(job.namespace, job.name, called(job.pod_group), job.queue.name, job.phase)
-            ]
+            of = workload_of if only.name else lambda _: ""
+            then = [j for j in goes_on if wanted(j.namespace, j.name, of(j.pod_group), j.queue.name, j.phase)]
             then.sort(key=lambda job: job.key)
         rest = then[max(0, offset - len(first)) : max(0, offset + limit - len(first))]
         return JobPage(
