@@ -110,7 +110,7 @@ RIGHTS = {
     "watch batch/jobs": "has groups follow their Jobs",
     "create pods/binding": "binds",
     "get pods": "looks up what became of a binding",
-    "patch pods": "puts bare pods into their group",
+    "patch pods": "puts bare pods that kube-scheduler binds into their group",
     "patch pods/status": "says why pods wait, and whom it evicts",
     "create pods/eviction": "evicts",
     "create events": "tells what it did",
@@ -228,9 +228,11 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     service = start(*arguments, kubeconfig=world.cluster.service_account_kubeconfig(NAMESPACE, "stromboli"))
     world.gang("train", 4)
     world.gang("large", 9)
-    world.pods([pod("bare"), *owned(world)])
+    notes = {"scheduling.volcano.sh/queue-name": "default"}
+    advised = pod("advised", cpu="100m", scheduler="default-scheduler", annotations=notes)
+    world.pods([pod("bare"), advised, *owned(world)])
 
-    eventually(lambda: len(world.placed()) == 6)
+    eventually(lambda: len(world.placed()) == 7)
     eventually(lambda: world.group_status("train").get("phase") == "Running")
     eventually(lambda: world.condition("large", "Unschedulable") != {})
     eventually(lambda: world.refused() != {})

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from stromboli.api.crds import PodGroupCondition, PodGroupStatus
+from stromboli.api import objects
+from stromboli.api.crds import PodGroup, PodGroupCondition, PodGroupStatus
+from stromboli.api.decisions import Evict
 from stromboli.engine import Engine
 from stromboli.explain.remedies import explained
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load
 from stromboli.simulation.run import Run, feed, run
 from stromboli.state.cluster import ClusterState
-from stromboli.workloads.native import condition
+from stromboli.workloads.native import as_pod_group, condition
 from tests import builders
+from tests.plugins.sessions import decide, policy
 
 VERSIONS = ("v1alpha2", "v1alpha3", "v1beta1")
 Object = dict[str, Any]
@@ -108,3 +111,19 @@ def test_the_condition_is_true_once_and_false_while_it_waits() -> None:
     assert (scheduled["type"], scheduled["status"]) == ("PodGroupInitiallyScheduled", "True")
     assert condition(waiting, {"status": {"conditions": [scheduled]}}, "v1beta1") is None
     assert condition(PodGroupStatus(phase="Inqueue"), group(), "v1alpha2") is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "gone"), [("Pod", 1), ("PodGroup", 4), ({"single": {}}, 1), ({"all": {}}, 4)], ids=str
+)
+def test_a_group_that_is_disrupted_as_one_is_evicted_whole(mode: Any, gone: int) -> None:
+    found = as_pod_group(group(policy={"gang": {"minCount": 3}}, disruptionMode=mode))
+    metadata = {**found["metadata"], "namespace": "default", "name": "train"}
+    running = PodGroup.parse({**found, "metadata": metadata, "spec": {"minMember": 3}, "status": {"phase": "Running"}})
+    high = objects.PriorityClass(metadata=objects.Metadata(name="high"), value=9)
+    urgent = builders.pod_group("urgent", 1, phase="Inqueue", priorityClassName="high")
+    by = policy("drf", actions="allocate, preempt")
+    victims = builders.gang("train", 4, cpu="1", node="n")
+    objs = (running, *victims, high, urgent, *builders.gang("urgent", 1, cpu="1"))
+    result = decide(builders.node("n", cpu="4"), *objs, by=by)
+    assert sum(isinstance(each, Evict) for each in result.decisions) == gone

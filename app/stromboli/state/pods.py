@@ -24,6 +24,8 @@ _ROLE = "volcano.sh/task-spec"
 _PRIORITY = "volcano.sh/task-priority"
 #: whether a pod agrees to be evicted, as an annotation or a label
 PREEMPTABLE = "volcano.sh/preemptable"
+#: on a PodGroup: whether none of its pods is evicted without the others
+EVICTED_TOGETHER = "stromboli.io/evicted-together"
 #: a scheduling gate, and the annotation that asks for it: the pod waits until its queue has room
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 #: annotations that are kept with a pod whatever plugins read

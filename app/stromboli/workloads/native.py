@@ -14,7 +14,7 @@ from stromboli.api.crds import SCHEDULING, PodGroupPhase, PodGroupStatus
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.objects import Pod
 from stromboli.api.validation import shown
-from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.state.pods import EVICTED_TOGETHER, GROUP_ANNOTATION
 from stromboli.workloads import said
 from stromboli.workloads.groups import WORKLOAD_ANNOTATION
 from stromboli.workloads.paths import Object, at, count, described, items, mapping, text
@@ -67,6 +67,9 @@ def as_pod_group(native: Object) -> Object:
     """
     meta, name = native["metadata"], text(native, "metadata.name")
     noted = {**(meta.get("annotations") or {}), WORKLOAD_ANNOTATION: f"PodGroup/{name}"}
+    mode = at(native, "spec.disruptionMode")
+    if mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode):
+        noted[EVICTED_TOGETHER] = "true"
     metadata: Object = {**meta, "name": inner_name(name), "annotations": noted}
     spec: Object = {"minMember": _min_count(native)}
     queue, priority = said.first([native], said.QUEUE, {}), text(native, "spec.priorityClassName")
