@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,9 +20,11 @@ from stromboli.framework.participants import Tiers
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.pod_trace import PodTrace
 from stromboli.framework.registry import Registry
+from stromboli.framework.reservation import PLACE_RESERVED
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
 from stromboli.kube.dra.extended import with_device_resources
+from stromboli.placement.reservations import place_reserved
 from stromboli.policy.document import DEFAULT_POLICY, load_policy
 from stromboli.policy.model import PluginOption, Policy
 from stromboli.policy.rules import RULES, Compatibility, rules
@@ -112,7 +114,7 @@ class Engine:
             source=source,
         )
         self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules, recorded=recorded)
-        self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
+        self._actions = self._runs(self.policy.actions)
 
     def decide(
         self,
@@ -144,8 +146,7 @@ class Engine:
             environment,
             nominated_hyper_nodes=session.nominated_hyper_nodes(),
             admitted=session.admissions.after_session() if session.admissions is not None else environment.admitted,
-            kept=session.keeper.kept,
-            room=session.kept_room(),
+            reservations=session.reservations(),
             churn=session.churn.after_session(),
             left=session.left(),
         )
@@ -155,7 +156,7 @@ class Engine:
         """An engine with the same policy but other actions."""
         other = copy(self)
         other.policy = replace(self.policy, actions=tuple(actions))
-        other._actions = {name: self.registry.actions[name]().run for name in actions}
+        other._actions = self._runs(actions)
         return other
 
     def unbounded(self) -> Engine:
@@ -169,6 +170,10 @@ class Engine:
         other = copy(self)
         other._watch = watch
         return other
+
+    def _runs(self, actions: Iterable[str]) -> dict[str, Callable[[Session], None]]:
+        """What sessions run, by name: the actions, and what goes before all of them."""
+        return {PLACE_RESERVED: place_reserved} | {name: self.registry.actions[name]().run for name in actions}
 
     def _check_reads(self, snapshot: Snapshot) -> None:
         """Raises StateError if the state lacks what the policy's plugins read of pods."""

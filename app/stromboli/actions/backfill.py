@@ -8,6 +8,7 @@ from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.explain import unplaceable
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
+from stromboli.placement.pending import stays_together
 from stromboli.state.pods import PodRecord
 
 
@@ -38,6 +39,8 @@ class Backfill(Action):
 
     def _pods(self, session: Session, job: Job) -> list[PodRecord]:
         """The pods of a job to be placed here; none when the job has to wait."""
+        if stays_together(session, job):
+            return []
         pods = [pod for pod in session.view.pending(job) if pod.pod_class.best_effort and not pod.pod_class.gated]
         why = session.ask.job_valid(job) or session.ask.closed(job.queue)
         if pods and why is not None:
@@ -46,7 +49,10 @@ class Backfill(Action):
         return pods
 
     def _place_all(self, session: Session, job: Job, pods: list[PodRecord]) -> None:
-        """Give each pod a node; once the job is ready, all that it holds is decided."""
+        """Give each pod a node; once the job is ready, all that it holds is decided.
+
+        A job that does not become ready gives the nodes back where allocate places what its gang lacks.
+        """
         statement = session.statement()
         for pod in session.ask.in_task_order(pods):
             if session.view.counts_pods:
@@ -64,3 +70,5 @@ class Backfill(Action):
             if session.ask.job_missing(job) <= 0:
                 statement.commit()
                 session.commit_held(job)
+        if session.rules.readiness:
+            statement.discard()

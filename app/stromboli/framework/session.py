@@ -24,7 +24,6 @@ from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError
 from stromboli.framework.job import NOWHERE, Job, Queue
 from stromboli.framework.keeper import Keeper
-from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger
 from stromboli.framework.never_fits import judge
@@ -35,6 +34,7 @@ from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
+from stromboli.framework.reservation import PLACE_RESERVED, Reservation
 from stromboli.framework.statement import Statement
 from stromboli.framework.turns import TURN, Beyond, Turns, line_up
 from stromboli.framework.view import View, claimless
@@ -115,8 +115,6 @@ class Session:
         self.moved: dict[int, Operation] = {}
         #: what actions leave for the next session, by name
         self.actions_left: dict[str, Any] = {}
-        #: room of earlier sessions that is still kept, by key of the job
-        self.room: dict[str, KeptRoom] = dict(environment.room) if rules.served_next else {}
         #: who must not be evicted again
         self.churn = ChurnBreaker(self.view)
         #: keys of jobs that wait because one before them in their queue does
@@ -140,7 +138,7 @@ class Session:
             self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
         self.points.forget()
-        for name in self.policy.actions:
+        for name in ((PLACE_RESERVED,) if self.keeper.reservations else ()) + tuple(self.policy.actions):
             started = clock()
             self._run_action(name, actions[name])
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
@@ -236,9 +234,8 @@ class Session:
         if self.kernel.watch is not None:
             self.kernel.watch(TURN)
         self._open.clear()
-        keeper = self.keeper
-        if (keeper.kept or keeper.nominations) and keeper.bars(job):
-            turn = partial(self._with_its_places, job, turn)
+        if self.keeper.nominations and self.keeper.bars(job):
+            turn = partial(self._with_nominations, job, turn)
         try:
             return turn()
         except PluginLeftError:
@@ -330,13 +327,13 @@ class Session:
         self.aside.add(held.job)
         self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
-    def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
-        """The turn of a job for which places are kept, or that may have those of others."""
+    def _with_nominations(self, job: Job, turn: Callable[[], T]) -> T:
+        """The turn of a job that may have nodes which kube-scheduler nominated."""
         self.keeper.lift(job)
         try:
             return turn()
         finally:
-            self.keeper.restore(job)
+            self.keeper.restore()
 
     def _leave_out(self, error: BaseException, where: str, plugin: Plugin | None = None) -> None:
         """Ask the plugin that raised nothing more in this session; an error that is no plugin's goes on."""
@@ -533,21 +530,11 @@ class Session:
             return None
         return self.kernel.best_on(pod, node)
 
-    def kept_room(self) -> Mapping[str, KeptRoom]:
-        """What the next session has to know of room that was made, by key of the job."""
-        if not (self.promised and self.rules.served_next and self.policy.evictions.keep):
-            return self.room if self.room != self.view.environment.room else self.view.environment.room
-        kept, now = dict(self.room), self.view.time()
-        for key in {self.view.record(row).job for row in self.promised}:
-            kept[key] = KeptRoom(now, dict(self._places_promised(self.view.jobs[key])))
-        return kept
-
-    def _places_promised(self, job: Job) -> Iterator[tuple[str, str]]:
-        """The uid of each pod of a job that gets a place when others have gone, and the name of its node."""
-        pods = self.view.pods
-        for pod in self.view.members(job):
-            if pods.state[pod.row] == PodState.Pipelined:
-                yield pod.uid, self.view.nodes.name(int(pods.node[pod.row]))
+    def reservations(self) -> Mapping[str, Reservation]:
+        """What the next session has to know of places that are reserved, by key of the job."""
+        return self.keeper.after_session(
+            self.promised if self.rules.served_next else (), self.policy.evictions.keep
+        )
 
     def nominated_hyper_nodes(self) -> dict[str, str]:
         """What the next session has to know of the HyperNodes that were nominated, by uid of the group."""
