@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stromboli.api.resources import PODS, TOLERANCE, Mask
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.explain import unplaceable
 from stromboli.framework.job import Job
@@ -62,7 +63,7 @@ class Backfill(Action):
                 if not allowed and refusal is not None:
                     session.view.trace.pod(pod.row, refusal)
                     continue
-            node = session.kernel.best_effort(pod)
+            node = session.kernel.best_effort(pod, _unpromised(session))
             if node is None:
                 session.view.trace.pod(pod.row, unplaceable(session, pod))
                 continue
@@ -72,3 +73,12 @@ class Backfill(Action):
                 session.commit_held(job)
         if session.rules.readiness:
             statement.discard()
+
+
+def _unpromised(session: Session) -> Mask | None:
+    """The nodes that take a further pod beside those which were promised places there; None when it makes no difference."""
+    nodes = session.view.nodes
+    if nodes.plain or not session.rules.served_next:
+        return None
+    room: Mask = nodes.room(nodes.rows)[PODS] >= 1 - TOLERANCE
+    return room

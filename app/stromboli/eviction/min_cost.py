@@ -216,7 +216,12 @@ class MinCostSearch:
     # -- pods in the way -------------------------------------------------------------------------------------------
 
     def _clear(self, pod: PodRecord, rows: Rows) -> bool:
-        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps."""
+        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps.
+
+        Where only pods are in the way that terminate already, none is evicted.
+        """
+        if self._await(pod, rows):
+            return True
         in_question = ~self._session.kernel.feasible(pod)
         in_question &= np.isin(self._session.view.nodes.rows, self._context.pod_index.node[self._candidates])
         refused = rows[in_question[rows]]
@@ -241,6 +246,19 @@ class MinCostSearch:
         self._promise_place(pod, node)
         self._placed.append((pod, node))
         self._reduced_jobs |= self._node_candidates.evicted(units)
+        return True
+
+    def _await(self, pod: PodRecord, rows: Rows) -> bool:
+        """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
+        session, nodes = self._session, self._session.view.nodes
+        room = fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]
+        if not room.any() or not self._has_share(pod):
+            return False
+        node = int(rows[room][np.argmin(self._place[rows[room]])])
+        if session.ask.refusal(pod, node) is not None:
+            return False
+        self._promise_place(pod, node)
+        self._placed.append((pod, node))
         return True
 
     def _cleared(self, pod: PodRecord, node: int) -> list[tuple[Unit, Statement]] | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from stromboli.api.decisions import Bind, ClaimUse, Decision, Evict, VolumeUse
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, Mask, fits
+from stromboli.api.resources import CPU, MEMORY, Mask, Rows, fits
 from stromboli.framework import reasons
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
@@ -35,7 +35,7 @@ from stromboli.framework.points import Points
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
 from stromboli.framework.reservation import PLACE_RESERVED, Reservation
-from stromboli.framework.statement import Statement
+from stromboli.framework.statement import Statement, eviction
 from stromboli.framework.turns import TURN, Beyond, Turns, line_up
 from stromboli.framework.view import View, claimless
 from stromboli.policy.model import Policy
@@ -107,6 +107,8 @@ class Session:
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
+        #: rows of the pods that terminate since before the session
+        self._leaving: Rows = np.flatnonzero(snapshot.pods.state == PodState.Releasing)
         #: pods evicted, by key
         self.victims: dict[str, PodRecord] = {}
         #: node of each pod that waits for victims of this session to go, by row
@@ -520,6 +522,20 @@ class Session:
         self.churn.evicted(operation)
         self.evicted[pod.key] = name = self.view.nodes.name(node) if node >= 0 else pod.node_name
         self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, name, operation.reason, operation.beneficiary))
+
+    def passing_later(self, pod: PodRecord) -> Mask:
+        """The nodes that pass a pod when those that terminate have gone, room not considered, shape (nodes,)."""
+        view = self.view
+        if not len(self._leaving) or not self.kernel.varies(pod):
+            return self.kernel.feasible(pod)
+        leaving = [eviction(view, each, "") for each in view.records(self._leaving) if view.pods.node[each.row] >= 0]
+        for operation in leaving:
+            self.ledger.tell("on_deallocate", operation)
+        found = self.kernel.feasible(pod)
+        for operation in reversed(leaving):
+            self.ledger.tell("on_allocate", operation)
+        self.ledger.raise_if_left()
+        return found
 
     # -- nominations -------------------------------------------------------------------------------------------------
 

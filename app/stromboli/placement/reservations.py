@@ -80,17 +80,27 @@ def _at(place: Place, pod: PodRecord) -> Place:
 def _promise(session: Session, statement: Statement, job: Job, pod: PodRecord, place: Place) -> bool:
     """Give a pod its place, now or later; False when it cannot have it."""
     node = session.view.nodes.facts.index.get(place.node)
-    found = None if node is None else session.kernel.best_on(pod, node)
-    if found is None or session.ask.allocatable(job.queue, pod)[0] <= 0:
+    if node is None or session.ask.allocatable(job.queue, pod)[0] <= 0:
         return False
-    if session.ask.refusal(pod, found[0]) is not None:
+    found = session.kernel.best_on(pod, node)
+    if (found is None and not _later(session, pod, node)) or session.ask.refusal(pod, node) is not None:
         return False
     sub_job = session.view.sub_job_of(job, pod)
-    if found[1] and may_start(session, job, pod):
-        statement.allocate(sub_job, (pod,), (found[0],))
+    if found is not None and found[1] and may_start(session, job, pod):
+        statement.allocate(sub_job, (pod,), (node,))
     else:
-        statement.pipeline(sub_job, pod, found[0])
+        statement.pipeline(sub_job, pod, node)
     return True
+
+
+def _later(session: Session, pod: PodRecord, node: int) -> bool:
+    """Whether a pod has a place on a node when pods that terminate have gone, which may hold more than amounts."""
+    nodes = session.view.nodes
+    return bool(
+        session.kernel.varies(pod)
+        and fits(session.view.request(pod), nodes.future_idle(node), nodes.always)
+        and session.passing_later(pod)[node]
+    )
 
 
 def _keep(session: Session, statement: Statement, job: Job) -> bool:
