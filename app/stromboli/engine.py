@@ -14,6 +14,7 @@ from stromboli.framework import closing, ignored
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.explain import why_job
 from stromboli.framework.failures import PluginFailure
+from stromboli.framework.handover import environment_after
 from stromboli.framework.node_questions import Watch
 from stromboli.framework.own_nodes import OwnNodesOnly
 from stromboli.framework.participants import Tiers
@@ -63,7 +64,7 @@ class SessionResult:
     @property
     def unfinished(self) -> bool:
         """Whether the budget was exhausted before all jobs had their turns, which the next session continues."""
-        return bool(self.session.unfinished)
+        return bool(self.session.budget.unfinished)
 
 
 def _without_turns(environment: Environment) -> Environment:
@@ -142,15 +143,7 @@ class Engine:
         session.report.diagnose = None
         ignored.tell(session)
         closing.close(session)
-        left = replace(
-            environment,
-            nominated_hyper_nodes=session.nominated_hyper_nodes(),
-            admitted=session.admissions.after_session() if session.admissions is not None else environment.admitted,
-            reservations=session.reservations(),
-            churn=session.churn.after_session(),
-            left=session.left(),
-        )
-        return SessionResult(session.decisions, session, left)
+        return SessionResult(session.decisions, session, environment_after(session))
 
     def acting(self, actions: Sequence[str]) -> Engine:
         """An engine with the same policy but other actions."""
@@ -173,7 +166,8 @@ class Engine:
 
     def _runs(self, actions: Iterable[str]) -> dict[str, Callable[[Session], None]]:
         """What sessions run, by name: the actions, and what goes before all of them."""
-        return {PLACE_RESERVED: place_reserved} | {name: self.registry.actions[name]().run for name in actions}
+        runs: dict[str, Callable[[Session], None]] = {PLACE_RESERVED: place_reserved}
+        return runs | {name: self.registry.actions[name]().run for name in actions}
 
     def _check_reads(self, snapshot: Snapshot) -> None:
         """Raises StateError if the state lacks what the policy's plugins read of pods."""

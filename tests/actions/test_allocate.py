@@ -16,6 +16,7 @@ from stromboli.api.decisions import Bind
 from stromboli.discovery import discover
 from stromboli.engine import Engine, SessionResult
 from stromboli.framework.environment import Environment, Sharding
+from stromboli.framework.handover import nominated_hyper_nodes
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.registry import Registry
 from stromboli.state.cluster import ClusterState
@@ -348,11 +349,11 @@ def test_a_gang_goes_where_victims_were_evicted_for_it(topology: dict[str, Any] 
     names = {"default/j": "r1"}
     result = decide(cluster, nominated_hyper_nodes=names)
     assert racks_of(result) == {"r1"}
-    assert result.session.nominated_hyper_nodes() == {}
+    assert nominated_hyper_nodes(result.session) == {}
     cluster.upsert("Pod", builders.pod("going", node="r1-0", cpu="1", deleted=True))
     waiting = decide(cluster, nominated_hyper_nodes=names)
     assert (bound(waiting), pipelined(waiting)) == ({}, {"j-1"})
-    assert waiting.session.nominated_hyper_nodes() == names
+    assert nominated_hyper_nodes(waiting.session) == names
 
 
 def test_nominations_are_void_when_one_pod_cannot_go_there() -> None:
@@ -364,7 +365,7 @@ def test_nominations_are_void_when_one_pod_cannot_go_there() -> None:
         [nominated(f"j-{i}", "r1-0") for i in range(2)],
     )
     result = decide(cluster, nominated_hyper_nodes={"default/j": "r1"})
-    assert (racks_of(result), result.session.nominated_hyper_nodes()) == ({"r0"}, {})
+    assert (racks_of(result), nominated_hyper_nodes(result.session)) == ({"r0"}, {})
 
 
 # -- trials leave no trace -------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def decide(*objs: Any, policy: str = POLICY, environment: Environment = OFFLINE,
 def moved(result: SessionResult) -> dict[str, str]:
     """The node that each pod that moves is promised, by name."""
     session = result.session
-    return {move.pods[0].name: session.view.nodes.name(move.nodes[0]) for move in session.moved.values()}
+    return {move.pods[0].name: session.view.nodes.name(move.nodes[0]) for move in session.outcome.moved.values()}
 
 
 def test_a_pod_moves_where_there_is_room_so_that_another_fits() -> None:
@@ -132,7 +132,7 @@ def test_the_places_are_kept_until_all_have_come() -> None:
 
     settled = [again[0], pod("again", name[:3], cpu="2", node=to), wants[0], pod("w", "wants", "3", node=left)]
     fourth = history(both, NODES, stays, settled)
-    assert (fourth.session.bound, evicted(fourth), fourth.environment.kept) == ({}, [], {})
+    assert (fourth.session.bound, evicted(fourth), fourth.environment.reservations) == ({}, [], {})
 
 
 def test_nobody_else_takes_what_is_kept_but_only_for_so_long() -> None:

@@ -261,6 +261,6 @@ def test_strict_no_gang_is_left_in_part_and_the_whole_beneficiary_fits(data: st.
         if gone:
             assert job.ready_count == 0 or job.ready_count >= job.min_available
     assert (session.view.nodes.future_idle() > -TOLERANCE).all()
-    assert not session.evicted or session.promised
+    assert not session.evicted or session.outcome.promised
     for job in session.view.jobs.values():
         assert job.waiting_count == 0 or job.waiting_count + job.ready_count >= job.min_available

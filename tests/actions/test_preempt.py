@@ -235,7 +235,7 @@ def test_strict_no_gang_is_left_in_part_and_all_that_was_promised_fits(data: st.
         if gone:
             assert held == 0 or held >= job.min_available
     assert (session.view.nodes.future_idle() > -TOLERANCE).all()
-    assert not session.evicted or session.promised
+    assert not session.evicted or session.outcome.promised
 
 
 # -- pods in the way ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.extender import Published, Standing
 from stromboli.framework.registry import Registry
-from stromboli.http import Probes, make_app
+from stromboli.http.server import Probes, make_app
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import load

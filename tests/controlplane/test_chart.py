@@ -110,6 +110,47 @@ def test_logs_and_spans_are_as_the_values_say(helm: Helm) -> None:
     assert {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint} in container["env"]
 
 
+def test_a_folder_of_plugins_is_filled_before_the_service_starts(helm: Helm) -> None:
+    container = {"name": "plugins", "image": "example.com/plugins:1"}
+    values = {
+        "extraVolumes": [{"name": "plugins", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "plugins", "mountPath": "/plugins"}],
+        "extraInitContainers": [container],
+        "extraArgs": ["--plugins-dir=/plugins"],
+    }
+    done = helm("template", "stromboli", "charts/stromboli", "--show-only", "templates/deployment.yaml",
+                *(f"--set-json={name}={json.dumps(value)}" for name, value in values.items()))  # fmt: skip
+    pod = yaml.safe_load(done.stdout)["spec"]["template"]["spec"]
+    (service,) = pod["containers"]
+    assert pod["initContainers"] == [container]
+    assert values["extraVolumes"][0] in pod["volumes"]
+    assert values["extraVolumeMounts"][0] in service["volumeMounts"]
+    assert "--plugins-dir=/plugins" in service["args"]
+
+
+def test_releases_for_other_scheduler_names_lead_side_by_side(helm: Helm) -> None:
+    def held(name: str) -> tuple[str, list[str]]:
+        objects = rendered(helm, f"schedulerName={name}")
+        (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+        lease = next(arg for arg in container["args"] if arg.startswith("--lease-name="))
+        (usage,) = [rule["resourceNames"] for rule in objects["Role"]["rules"] if "resourceNames" in rule]
+        return lease, usage
+
+    assert held("stromboli") == ("--lease-name=stromboli", ["stromboli-usage"])
+    assert held("batch") == ("--lease-name=batch", ["batch-usage"])
+
+
+def test_roles_of_users_are_part_of_those_that_every_cluster_has(helm: Helm) -> None:
+    def into(role: str) -> set[str]:
+        prefix = "rbac.authorization.k8s.io/aggregate-to-"
+        (found,) = [obj for obj in made(helm, of="templates/userroles.yaml") if obj["metadata"]["name"] == role]
+        return {label.removeprefix(prefix) for label in found["metadata"]["labels"] if label.startswith(prefix)}
+
+    assert into("stromboli-podgroup-viewer") == {"view", "edit", "admin"}
+    assert into("stromboli-podgroup-editor") == {"edit", "admin"}
+    assert into("stromboli-queue-admin") == set()
+
+
 def test_alerts_and_the_dashboard_come_when_they_are_asked_for(helm: Helm, repository: Path) -> None:
     assert "PrometheusRule" not in rendered(helm)
     objects = rendered(helm, "prometheusRule.enabled=true", "prometheusRule.labels.team=a")
@@ -286,6 +327,44 @@ def test_a_queue_in_use_cannot_be_deleted(api: httpx.Client) -> None:
     api.patch(f"{queues}/used/status", json={"status": {"running": 0, "completed": 2}}, **patch).raise_for_status()
     assert refused() == ""
     api.delete(f"{queues}/used").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("role", "verb", "resource", "allowed"),
+    [
+        ("podgroup-viewer", "list", "podgroups", True),
+        ("podgroup-viewer", "create", "podgroups", False),
+        ("podgroup-editor", "create", "podgroups", True),
+        ("podgroup-editor", "patch", "podgroups/status", False),
+        ("queue-viewer", "watch", "queues", True),
+        ("queue-viewer", "patch", "queues", False),
+        ("queue-admin", "create", "queues", True),
+        ("queue-admin", "create", "podgroups", False),
+    ],
+)
+def test_users_may_do_with_podgroups_and_queues_what_their_role_says(
+    api: httpx.Client, role: str, verb: str, resource: str, allowed: bool
+) -> None:
+    binding = {
+        "metadata": {"name": f"user-of-{role}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"stromboli-{role}"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"user-of-{role}"}],
+    }
+    made = api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", json=binding)
+    assert made.is_success or made.status_code == httpx.codes.CONFLICT, made.text
+    kind, _, subresource = resource.partition("/")
+    attributes = {
+        "verb": verb, "group": "scheduling.volcano.sh", "resource": kind, "subresource": subresource,
+        "namespace": "default",
+    }  # fmt: skip
+    review = {"spec": {"user": f"user-of-{role}", "resourceAttributes": attributes}}
+
+    def answer() -> bool:
+        reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        said: bool = api.post(reviews, json=review).raise_for_status().json()["status"]["allowed"]
+        return said
+
+    eventually(lambda: answer() is allowed)
 
 
 def test_the_scheduler_may_hold_a_lease_in_its_namespace_only(installed: Cluster) -> None:

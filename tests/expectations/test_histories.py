@@ -70,7 +70,9 @@ def engine(order: tuple[str, ...], shares: str) -> Engine:
 
 #: every order of the actions, the usual one first
 orders = st.sampled_from(ACTIONS).flatmap(
-    lambda names: st.one_of(st.just(("allocate", *names, "backfill")), st.permutations(("allocate", "backfill", *names)))
+    lambda names: st.one_of(
+        st.just(("allocate", *names, "backfill")), st.permutations(("allocate", "backfill", *names))
+    )
 )
 #: the queues that take jobs, with their parents in a tree
 QUEUES = {"a": "parent", "b": "middle", "c": "root"}
@@ -127,7 +129,7 @@ class Histories(RuleBasedStateMachine):
         specs=st.tuples(*[queue_specs] * 5),
         first=st.lists(jobs, min_size=3, max_size=5),
         then=st.lists(jobs, min_size=2, max_size=4),
-        patience=st.integers(0, 1),
+        patience=st.integers(0, 3),
     )
     def begin(
         self,

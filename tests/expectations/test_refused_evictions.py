@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stromboli.engine import Engine
-from stromboli.eviction.diagnosis import why_no_evictions
+from stromboli.explain.evictions import why_no_evictions
 from stromboli.framework.explain import pending_reasons
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.refusals import Refusal

@@ -10,7 +10,7 @@ from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
 from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.session import Session
-from stromboli.http_api import LiveCluster, Source, api_routes
+from stromboli.http.api import LiveCluster, Source, api_routes
 from stromboli.live.access import User
 from stromboli.simulation.scripted_extender import ScriptedExtender
 from stromboli.state.cluster import ClusterState

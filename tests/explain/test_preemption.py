@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stromboli.engine import Engine
-from stromboli.eviction.diagnosis import why_no_evictions
 from stromboli.explain.checkup import policy_findings
+from stromboli.explain.evictions import why_no_evictions
 from stromboli.framework.session import Session
 from tests.builders import decide, gang, node, pod_group, policy, queue, state
 from tests.expectations.test_preemption import CLASSES

@@ -27,7 +27,7 @@ from stromboli.framework.plugin import Filters, Plugin
 from stromboli.framework.reasons import plugin_failed
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
-from stromboli.http_api import api_routes
+from stromboli.http.api import api_routes
 from stromboli.live.access import User
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.state.cluster import ClusterState

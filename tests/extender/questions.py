@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from stromboli.api import objects
 from stromboli.extender import Published, Standing
-from stromboli.http import Probes, make_app
+from stromboli.http.server import Probes, make_app
 from stromboli.state.cluster import ClusterState
 from tests import builders
 

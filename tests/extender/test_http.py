@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from stromboli.extender import Standing
-from stromboli.http import Probes, listen, make_app, serve
+from stromboli.http.server import Probes, listen, make_app, serve
 from stromboli.metrics import Metrics
 from tests import builders
 from tests.extender.questions import by_name, published

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from stromboli.extender import Published, Standing
-from stromboli.http import Probes, listen, make_app, serve
+from stromboli.http.server import Probes, listen, make_app, serve
 from stromboli.live.settings import Settings
 from tests import builders
 from tests.extender.questions import by_name, published

@@ -106,7 +106,7 @@ class World:
         for row in np.isin(pods.state, (PodState.Pipelined, PodState.Allocated)).nonzero()[0].tolist():
             pod = result.session.view.record(row)
             self.status[pod.name] = "Pipelined", result.session.view.nodes.name(int(pods.node[row]))
-        for move in result.session.moved.values():
+        for move in result.session.outcome.moved.values():
             self.status[move.pods[0].name] = "Pipelined", result.session.view.nodes.name(move.nodes[0])
 
     def result(self, engine: Engine) -> SessionResult:

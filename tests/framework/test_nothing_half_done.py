@@ -136,7 +136,7 @@ def test_the_columns_are_what_was_decided(objs: list[Any], at: int, points: set[
             held[:, node] += request * (state in (*ON_NODE_STATES, *ALLOCATED_STATES))
             promised[:, node] += request * (state == PodState.Pipelined)
             leaving[:, node] += request * (state == PodState.Releasing)
-    for move in result.session.moved.values():
+    for move in result.session.outcome.moved.values():
         promised[:, move.nodes[0]] += move.request
     np.testing.assert_array_equal(view.nodes.used, held)
     np.testing.assert_array_equal(view.nodes.idle, view.nodes.allocatable - held)

@@ -167,7 +167,7 @@ def test_searches_for_victims_share_a_budget_too(action: str) -> None:
     decide = Successive(Engine(f"{text}\nsession: {{steps: {STEPS}}}\n"), Environment())
     result = session(decide, busy(*objs))
     assert any(key.startswith("default/holds-") for key in result.session.evicted)
-    assert action in result.session.unfinished
+    assert action in result.session.budget.unfinished
 
 
 @pytest.mark.parametrize(("steps", "compatibility"), [(0, "strict"), (1, "volcano")])

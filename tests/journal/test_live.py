@@ -14,8 +14,8 @@ from stromboli.engine import Engine
 from stromboli.extender import Standing
 from stromboli.framework.churn import Churn
 from stromboli.framework.environment import Environment
-from stromboli.http import Probes, make_app
-from stromboli.http_api import LiveCluster, api_routes
+from stromboli.http.api import LiveCluster, api_routes
+from stromboli.http.server import Probes, make_app
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape, read, replay, segments
 from stromboli.live import Service, Settings
 from stromboli.metrics import Metrics

@@ -43,6 +43,12 @@ class Fault:
     #: it is carried out first, and the answer waits
     late: bool = False
     times: int = 1
+    #: part of the path and query that a request must not have
+    unless: str = ""
+
+    def matches(self, request: web.BaseRequest) -> bool:
+        path = request.raw_path
+        return self.method == request.method and self.where in path and not (self.unless and self.unless in path)
 
 
 class Proxy:
@@ -84,7 +90,7 @@ class Proxy:
 
     def _fault(self, request: web.BaseRequest) -> Fault | None:
         for fault in self.faults:
-            if fault.method == request.method and fault.where in request.raw_path:
+            if fault.matches(request):
                 fault.times -= 1
                 if fault.times == 0:
                     self.faults.remove(fault)
@@ -170,9 +176,9 @@ class Cluster:
         fault = Fault(method, where, status, {k.replace("_", "-"): v for k, v in headers.items()}, times=times)
         self.proxy.faults.append(fault)
 
-    def answer(self, where: str, content: bytes, status: int = 200, times: int = 1) -> None:
+    def answer(self, where: str, content: bytes, status: int = 200, times: int = 1, unless: str = "") -> None:
         """Answer the next reads that match with this, whatever it is."""
-        self.proxy.faults.append(Fault("GET", where, status, content=content, times=times))
+        self.proxy.faults.append(Fault("GET", where, status, content=content, times=times, unless=unless))
 
     def lose(self, method: str, where: str) -> None:
         """Carry out the next request that matches, and lose the answer."""

@@ -118,8 +118,11 @@ async def start(bare_cluster: Cluster) -> AsyncIterator[StartService]:
 
 
 async def until(condition: Callable[[], bool], what: str = "") -> None:
-    """Return when a condition holds; fails when it does not within a time that only a failure needs."""
-    for _ in range(1_000):
+    """Return when a condition holds; fails when it does not within a time that only a failure needs.
+
+    The condition has to stay true once it is: what holds for milliseconds only may pass between two looks.
+    """
+    for _ in range(3_000):
         if condition():
             return
         await asyncio.sleep(0.02)

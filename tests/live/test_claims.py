@@ -271,8 +271,8 @@ async def test_a_claim_for_extended_resources_is_deleted_when_its_pod_is_not_bou
     method = "PATCH" if where.endswith("status") else "POST"
     extended.fail(method, where, 422, times=2)
     wants_gpus(extended, "p", 2)
-    await until(lambda: extended.count(method, where, 422) == 1)
     await until(lambda: extended.pods() == {"p": "n0"})
+    assert extended.count(method, where, 422) == 2
     assert len(extended.items(_CLAIMS)) == 1
     assert len(service.state.objects["ResourceClaim"]) == 1
 

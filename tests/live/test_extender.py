@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from stromboli.engine import Engine, Successive
 from stromboli.extender import Published, extender
 from stromboli.framework.environment import Environment
-from stromboli.http import Probes, make_app
-from stromboli.http_extender import LiveSessions
+from stromboli.http.extender import LiveSessions
+from stromboli.http.server import Probes, make_app
 from stromboli.live import Service
 from tests.live.cluster import Cluster, Object
 from tests.live.conftest import StartService, until
@@ -40,6 +40,10 @@ class Asker:
     def _session(self, snapshot: Any, result: Any, now: float, seconds: float) -> None:
         self.published = Published(result.session, self._service.state.pods.by_key)
 
+    def knows_group(self, key: str) -> bool:
+        """Whether the service was told of a PodGroup."""
+        return self._service.state.pod_group(key) is not None
+
     async def filter(self, pod: Object, nodes: list[str]) -> list[str]:
         """The nodes that a pod may go to."""
         body = msgspec.json.encode({"Pod": pod, "NodeNames": nodes})
@@ -65,9 +69,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 async def test_a_pod_is_not_refused_because_it_is_new(cluster: Cluster, asker: Asker) -> None:
+    """Not even if it is the last of a gang whose other pods are known."""
     cluster.group("train", 2)
+    await until(lambda: asker.knows_group("default/train"))
     pods = [cluster.pod(f"train-{number}", "train", schedulerName=SCHEDULER) for number in range(2)]
-    for pod in pods:
+    for pod in reversed(pods):
         assert len(await asker.filter(pod, NODES)) == 1
 
 

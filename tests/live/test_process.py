@@ -21,7 +21,7 @@ State: TypeAlias = Callable[[Cluster], AbstractContextManager[object]]
 Run: TypeAlias = Callable[..., Awaitable[Process]]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stromboli"
 #: seconds after which only a failure still waits
-_PATIENCE = 40
+_PATIENCE = 120
 
 
 @pytest.fixture

@@ -296,7 +296,7 @@ async def test_a_volume_that_is_being_given_is_given_to_nobody_else(
     """Not before the API server has it either."""
     local(cluster, "disk", "n0")
     service = await start(engine)
-    with cluster.held("PATCH", "/persistentvolumes/disk"):
+    with cluster.held("PATCH", "/persistentvolumes/disk"), cluster.held("PATCH", "/persistentvolumes/more"):
         claimed(cluster, "first", "local")
         await until(lambda: "default/first" in service.state.assumed)
         claimed(cluster, "second", "local")

@@ -145,16 +145,20 @@ async def test_definitions_may_go_and_come_back(
 
 async def test_watches_that_end_at_once_are_repeated_ever_more_seldom(cluster: Cluster, start: StartService) -> None:
     await start()
+
+    def all_watches(resource: str, limited: bool) -> list[float]:
+        found = [(path, when) for path, when in cluster.proxy.requests if f"/{resource}?watch" in path]
+        return [when for path, when in found if ("timeoutSeconds" in path) == limited]
+
+    def watches(resource: str, *, limited: bool = True) -> list[float]:
+        """When a reflector, or the operator, which sets no limit of time, watched again."""
+        return all_watches(resource, limited)[1:]
+
+    await until(lambda: all_watches("queues", limited=False) != [], "the operator watches")
     for resource in KINDS:
         cluster.answer(f"/{resource}?", b"", times=10_000)
     cluster.disconnect()
     cluster.reconnect()
-
-    def watches(resource: str, *, limited: bool = True) -> list[float]:
-        """When a reflector, or the operator, which sets no limit of time, watched."""
-        found = [(path, when) for path, when in cluster.proxy.requests if f"/{resource}?watch" in path]
-        return [when for path, when in found if ("timeoutSeconds" in path) == limited][1:]
-
     await until(lambda: all(len(watches(resource)) >= 6 for resource in KINDS))
     for resource in KINDS:
         pauses = [after - before for before, after in pairwise(watches(resource))]
@@ -203,9 +207,13 @@ async def test_an_operator_that_fails_is_begun_anew(cluster: Cluster, start: Sta
     def lists() -> int:
         return sum(path.endswith("/queues") for path, _ in cluster.proxy.requests)
 
-    await until(lambda: lists() >= 1)
+    def watches() -> bool:
+        return any(watch in path and "timeoutSeconds" not in path for path, _ in cluster.proxy.requests)
+
+    # The service has made its queues, too: that is a request to the same path.
+    await until(lambda: watches() and len(cluster.items(f"{SCHEDULING}/queues")) == 2)
     before = lists()
-    cluster.answer(watch, event("ERROR", object=status(500)), times=1)
+    cluster.answer(watch, event("ERROR", object=status(500)), unless="timeoutSeconds")
     cluster.disconnect()
     cluster.reconnect()
     await until(lambda: lists() > before, "the operator lists again")
@@ -248,11 +256,13 @@ async def test_watches_that_tell_of_errors_are_listed_anew_ever_more_seldom(
     assert all(pause >= 0.1 * 2**n / 2 for n, pause in enumerate(pauses)), pauses
 
 
-async def old_lists(cluster: Cluster, times: int) -> None:
-    """The next lists of pods are of when none of a gang was bound."""
-    cluster.gang("gang", 4)
-    before = cluster.http.get("/api/v1/pods").content
-    await until(lambda: cluster.all_bound(4))
+async def old_lists(cluster: Cluster, service: Service, times: int) -> None:
+    """The next lists of pods are of when none of a gang was bound, which the service has seen since."""
+    with cluster.held("POST", "/binding", 4):
+        cluster.gang("gang", 4)
+        before = cluster.http.get("/api/v1/pods").content
+    pods = service.state.pods
+    await until(lambda: len(pods.by_key) == 4 and all(pods.records[row].node_name for row in pods.by_key.values()))
     cluster.answer("/pods?watch", event("ERROR", object=status(410)))
     cluster.answer("/pods?limit", before, times=times)
     cluster.disconnect()
@@ -261,7 +271,7 @@ async def old_lists(cluster: Cluster, times: int) -> None:
 
 async def test_a_list_from_before_what_was_seen_frees_no_place(cluster: Cluster, start: StartService) -> None:
     service = await start()
-    await old_lists(cluster, times=3)
+    await old_lists(cluster, service, times=3)
     await until(lambda: recorder(service).relists.count(("Pod", "old")) == 3)
     await until(lambda: service.unready() == [])
     assert cluster.count("POST", "/binding") == 4
@@ -272,8 +282,7 @@ async def test_when_all_lists_are_old_the_server_was_restored(
 ) -> None:
     monkeypatch.setattr("stromboli.live.reflector._RESTORED", 0.5)
     caplog.set_level("INFO", "stromboli.live.reflector")
-    await start()
-    await old_lists(cluster, times=10_000)
+    await old_lists(cluster, await start(), times=10_000)
     await until(lambda: "listed kind=Pod why=old objects=4 dropped=0" in caplog.text)
 
 

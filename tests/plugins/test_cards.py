@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.plugins.deviceshare import cards
+from stromboli.plugins.deviceshare.card_parts import CardParts
 from stromboli.plugins.deviceshare.cards import Cards, Fleet, Inventory, InventoryIndex, Sharing
 from stromboli.plugins.deviceshare.gpu import SharedMemory, WholeCards
-from stromboli.plugins.deviceshare.holders import Holders
 from stromboli.plugins.deviceshare.vgpu import Virtual
 from stromboli.state.columns import Column
 from tests import builders
@@ -101,7 +101,7 @@ def test_cards_of_some_pods_are_counted_on(
     before: list[tuple[int, int, int]], turned: list[tuple[int, int, int]], chosen: list[bool], asked_after: int
 ) -> None:
     parts = np.array(sorted(before), np.intp).reshape(-1, 3)
-    holders, held = Holders(*parts.T, np.zeros((len(parts), 2), np.int64)), set(before)
+    holders, held = CardParts(*parts.T, np.zeros((len(parts), 2), np.int64)), set(before)
 
     def found() -> list[tuple[int, int]]:
         cards = holders.cards_of("chosen", lambda: np.array(chosen), (2, 2))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from stromboli.fairness.shares import dominant_share, share
-from stromboli.plugins.drf import Branch, Drf, Shares, Tree
+from stromboli.plugins.drf import Drf
+from stromboli.plugins.drf.hierarchy import Branch, Shares, Tree
 from tests.builders import gang, node, pod_group, queue
 from tests.plugins.sessions import decide, policy
 

@@ -21,8 +21,8 @@ from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import OFFLINE
 from stromboli.framework.session import Session
-from stromboli.http import listen
-from stromboli.http_api import api_routes
+from stromboli.http.api import api_routes
+from stromboli.http.server import listen
 from stromboli.state.cluster import ClusterState
 from stromboli.ui import Service, make_ui
 from tests.builders import NOON, node, pod, pod_group, queue, state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stromboli.explain.board import Nodes, QueueRow, SessionRow, Shares
+from stromboli.explain.overview import Nodes, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
 from stromboli.ui import figures, words
 

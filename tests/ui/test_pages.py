@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stromboli.dashboard.routes import dashboard_routes
-from stromboli.http_api import api_routes
+from stromboli.http.api import api_routes
 from stromboli.live.access import User
 from stromboli.ui import Service, make_ui
 from tests.ui.cluster import HOSTILE, Ran, cluster, page, served

@@ -48,11 +48,11 @@ class Allocate(Action):
     def run(self, session: Session) -> None:
         pending_jobs: dict[str, PendingJob] = {}
         waiting: dict[str, list[Job]] = {}
-        lined_up = session.line_up(self.name, self._waiting(session))
+        lined_up = session.budget.line_up(self.name, self._waiting(session))
         for job in lined_up:
             if self._prepare(session, job, pending_jobs):
                 waiting.setdefault(job.queue.name, []).append(job)
-        turns = session.turns(self.name, waiting)
+        turns = session.budget.turns(self.name, waiting)
         turns.need_none(job for job in lined_up if job.key not in pending_jobs)
         job_key = turns.by(session.ask.job_key)
         jobs_of = {name: [(job_key(job), job) for job in jobs] for name, jobs in waiting.items()}
@@ -60,7 +60,7 @@ class Allocate(Action):
             jobs_of = self._serve(session, pending_jobs, turns, jobs_of)
             if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
                 break
-        session.put_off(self.name, turns)
+        session.budget.put_off(self.name, turns)
         waits = session.behind | session.view.trace.not_reached
         left = [session.view.jobs[key] for key in pending_jobs if key not in waits]
         borrow_leftover(session, left, partial(self._lend, session))
@@ -94,13 +94,13 @@ class Allocate(Action):
                 put_off.setdefault(queue.name, []).extend(jobs)
                 continue
             key, job = heapq.heappop(jobs)
-            if turns.scarce and not session.in_strict_order(queue) and turns.puts_off(job):
+            if turns.scarce and not session.view.in_strict_order(queue) and turns.puts_off(job):
                 put_off.setdefault(queue.name, []).append((key, job))
                 heapq.heappush(queues, (ask.queue_key(queue) if queues else (), queue))
                 continue
-            if session.take_turn(turns, job, partial(self._take_turn, session, job, pending_jobs), otherwise=False):
+            if session.budget.take(turns, job, partial(self._take_turn, session, job, pending_jobs), otherwise=False):
                 heapq.heappush(jobs, (job_key(job), job))
-            elif session.in_strict_order(queue) and ask.job_missing(job) > 0:
+            elif session.view.in_strict_order(queue) and ask.job_missing(job) > 0:
                 session.hold_back(queue, [*(other.key for _, other in jobs), *turns.drop_queue(queue)])
                 jobs.clear()
             # A queue that is the last one left needs no place in an order.

@@ -21,22 +21,22 @@ class Backfill(Action):
         waiting: dict[str, list[tuple[Job, list[PodRecord]]]] = {}
         jobs = session.view.jobs
         best_effort = jobs.now(session.view.membership.pending_best_effort, lambda job: job.pending_best_effort)
-        lined_up = session.line_up(self.name, (best_effort > 0) & ~jobs.now_in_phase("", "Pending"))
+        lined_up = session.budget.line_up(self.name, (best_effort > 0) & ~jobs.now_in_phase("", "Pending"))
         for job in lined_up:
             if job.pending_phase or not job.pending_best_effort:
                 continue
             pods = session.attempt(job, partial(self._pods, session, job), otherwise=None)
             if pods:
                 waiting.setdefault(job.queue.name, []).append((job, pods))
-        turns = session.turns(self.name, {name: [job for job, _ in jobs] for name, jobs in waiting.items()})
+        turns = session.budget.turns(self.name, {name: [job for job, _ in jobs] for name, jobs in waiting.items()})
         with_pods = {job.key for of_queue in waiting.values() for job, _ in of_queue}
         turns.need_none(job for job in lined_up if job.key not in with_pods)
         queues = sorted((session.view.queues[name] for name in waiting), key=session.ask.queue_key)
         for queue in queues:
             pods_of = {job.key: pods for job, pods in waiting[queue.name]}
             for job in turns.in_order((job for job, _ in waiting[queue.name]), session.ask.job_key):
-                session.serve(turns, job, partial(self._place_all, session, job, pods_of[job.key]))
-        session.put_off(self.name, turns)
+                session.budget.serve(turns, job, partial(self._place_all, session, job, pods_of[job.key]))
+        session.budget.put_off(self.name, turns)
 
     def _pods(self, session: Session, job: Job) -> list[PodRecord]:
         """The pods of a job to be placed here; none when the job has to wait."""
@@ -70,13 +70,13 @@ class Backfill(Action):
             statement.allocate(session.view.sub_job_of(job, pod), (pod,), (node,))
             if session.ask.job_missing(job) <= 0:
                 statement.commit()
-                session.commit_held(job)
+                session.outcome.commit_held(job)
         if session.rules.readiness:
             statement.discard()
 
 
 def _unpromised(session: Session) -> Mask | None:
-    """The nodes that take a further pod beside those which were promised places there; None when it makes no difference."""
+    """The nodes that take a pod beside those which were promised places there; None when no pods were."""
     nodes = session.view.nodes
     if nodes.plain or not session.rules.served_next:
         return None

@@ -24,12 +24,12 @@ class Enqueue(Action):
     def run(self, session: Session) -> None:
         waiting: dict[str, list[tuple[Any, Job]]] = {}
         jobs_of: dict[str, list[Job]] = {}
-        for job in session.line_up(self.name, self._waiting(session)):
+        for job in session.budget.line_up(self.name, self._waiting(session)):
             if not (job.pending_phase or _only_says_so(job)):
                 job.phase = "Pending"
             waiting.setdefault(job.queue.name, []).append((session.ask.job_key(job), job))
             jobs_of.setdefault(job.queue.name, []).append(job)
-        turns = session.turns(self.name, jobs_of)
+        turns = session.budget.turns(self.name, jobs_of)
         queues: list[tuple[Any, Queue]] = []
         for name in waiting:
             queue = session.view.queues[name]
@@ -40,13 +40,13 @@ class Enqueue(Action):
             _, queue = heapq.heappop(queues)
             of_queue = waiting[queue.name]
             _, job = heapq.heappop(of_queue)
-            session.take_turn(turns, job, partial(self._admit, session, job), otherwise=None)
-            if job.pending_phase and session.in_strict_order(queue):
+            session.budget.take(turns, job, partial(self._admit, session, job), otherwise=None)
+            if job.pending_phase and session.view.in_strict_order(queue):
                 session.hold_back(queue, [*(behind.key for _, behind in of_queue), *turns.drop_queue(queue)])
                 continue
             if of_queue:
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
-        session.put_off(self.name, turns)
+        session.budget.put_off(self.name, turns)
 
     def _waiting(self, session: Session) -> Mask:
         """The jobs that are not admitted as they are, shape (jobs,)."""

@@ -40,14 +40,14 @@ class GangPreempt(Action):
         pod_index = PodIndex(session, HELD)
         search = self._search(session, pod_index)
         priorities = session.view.jobs.priority[pod_index.job]
-        turns = session.turns(self.name, waiting, search_steps(session))
+        turns = session.budget.turns(self.name, waiting, search_steps(session))
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             in_queue = (pod_index.queue == queue.index) & pod_index.may_go_for(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
                 turn = partial(search, job, in_queue & (priorities < job.priority))
-                session.serve(turns, job, turn, search_steps(session))
-        session.end_turns(self.name, turns)
+                session.budget.serve(turns, job, turn, search_steps(session))
+        session.budget.end(self.name, turns)
 
     def _search(self, session: Session, pod_index: PodIndex) -> Callable[[Job, Mask], None]:
         """What evicts for a job, given the indexed pods that may be evicted."""

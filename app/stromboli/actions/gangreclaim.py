@@ -37,7 +37,7 @@ class GangReclaim(Action):
             return
         pod_index = PodIndex(session, (PodState.Running,))
         context = PreemptionContext(session, pod_index, self.name, "reclaimable")
-        turns = session.turns(self.name, waiting, search_steps(session))
+        turns = session.budget.turns(self.name, waiting, search_steps(session))
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             queue = session.view.queues[name]
             if session.ask.overused(queue) is not None:
@@ -50,8 +50,8 @@ class GangReclaim(Action):
                 search = partial(first_fit.evict_for_gang, session, policy)
             candidates = pod_index.outside(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                session.serve(turns, job, partial(search, job, candidates), search_steps(session))
-        session.end_turns(self.name, turns)
+                session.budget.serve(turns, job, partial(search, job, candidates), search_steps(session))
+        session.budget.end(self.name, turns)
 
 
 class _ByValue:

@@ -55,15 +55,15 @@ class Preempt(Action):
         waiting = self._starving(session)
         if not waiting:
             return
-        turns = session.turns(self.name, waiting, search_steps(session))
+        turns = session.budget.turns(self.name, waiting, search_steps(session))
         search = self._search(session)
         for _, name in sorted((session.ask.queue_key(session.view.queues[name]), name) for name in waiting):
             search.begin(session.view.queues[name])
             for job in turns.in_order(waiting[name], session.ask.job_key):
-                session.serve(turns, job, partial(search.between_jobs, job), search_steps(session))
+                session.budget.serve(turns, job, partial(search.between_jobs, job), search_steps(session))
             for job in waiting[name]:
                 session.attempt(job, partial(search.within_job, job), otherwise=None)
-        session.end_turns(self.name, turns)
+        session.budget.end(self.name, turns)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
         """The jobs that may evict others, by queue; under Volcano's rules not those that care where their pods lie."""

@@ -31,7 +31,7 @@ class Reclaim(Action):
         jobs_of = starving(session, among_others=True, by_share=session.ask.takes_back_by_share)
         if not jobs_of:
             return
-        turns = session.turns(self.name, jobs_of, search_steps(session))
+        turns = session.budget.turns(self.name, jobs_of, search_steps(session))
         pod_index = PodIndex(session, (PodState.Running,))
         context = PreemptionContext(session, pod_index, self.name, "reclaimable")
         queues = [(session.ask.queue_key(session.view.queues[name]), session.view.queues[name]) for name in jobs_of]
@@ -49,11 +49,11 @@ class Reclaim(Action):
             else:
                 serve = partial(_first_fit, session, HeldAmounts(session, pod_index, pod_index.outside(queue)))
             for job in turns.in_order(jobs, session.ask.job_key):
-                session.serve(turns, job, partial(serve, job), search_steps(session))
+                session.budget.serve(turns, job, partial(serve, job), search_steps(session))
             for _ in range(len(jobs) - 1):
                 heapq.heappush(queues, (session.ask.queue_key(queue), queue))
             jobs_of[queue.name] = []
-        session.end_turns(self.name, turns)
+        session.budget.end(self.name, turns)
 
 
 def _at_min_cost(context: PreemptionContext, job: Job) -> None:

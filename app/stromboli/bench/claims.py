@@ -174,7 +174,7 @@ def _all_placed(nodes: int) -> Objects:
 
 
 def _changed_slice(session: int) -> Objects:
-    """The first node has devices of a model that nobody has seen, and in every other session one more."""
+    """The first node has devices of a new model, and in every other session one more."""
     (name,) = _names(1)
     yield _slice(name, 24 + session % 2, f"model-{session}", nodeName=name)
 

@@ -86,7 +86,7 @@ class Trial:
     changed: Callable[[int], Objects] = _no_objects
     #: whether sessions have the policy's budget; otherwise they try all pods
     bounded: bool = False
-    #: whether pods in vain are as all others, since nobody finds room or somebody to evict
+    #: whether pods in vain are as all others, since no pod finds room or victims
     always_vain: bool = False
 
     def policy(self) -> str:

@@ -70,7 +70,7 @@ class _LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was typed, or the one that is most like it in an error."""
-        # Whoever completes a line parses with resilience, and asks about words that are none yet.
+        # Shell completion parses leniently, and asks about words that are incomplete.
         typed = bool(args) and not ctx.resilient_parsing and not args[0].startswith("-")
         if typed and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"no such command {args[0]!r}{did_you_mean(args[0], self.list_commands(ctx))}")

@@ -54,7 +54,7 @@ class RemoteError(StromboliError):
 
 @dataclass(slots=True)
 class Known:
-    """A cluster that is known here: an engine, and a state that nobody else has."""
+    """A cluster that is known here: an engine, and a state of its own."""
 
     engine: Engine
     state: ClusterState
@@ -66,7 +66,7 @@ class Known:
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
-    """Manifests are simulated whoever is to schedule them: all names that occur, but kube-scheduler's only alone.
+    """Manifests are simulated whichever scheduler they name: all names that occur, but kube-scheduler's only alone.
 
     Where there are no pods those count that are to come.
     """

@@ -1,4 +1,4 @@
-"""`stromboli doctor`: what is likely to be wrong, before anybody waits for it."""
+"""`stromboli doctor`: what is likely to be wrong, before a job waits for it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _capped(size: int, hard: int) -> int:
 
 
 def _address_space() -> int:
-    """Bytes of address space that this process has now; 0 where nobody says."""
+    """Bytes of address space that this process has now; 0 where the system does not tell."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE
     except (OSError, ValueError, IndexError):

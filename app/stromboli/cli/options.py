@@ -49,7 +49,9 @@ Files = Annotated[
     list[str] | None, typer.Option("-f", "--filename", help="Files, folders or - for stdin instead of a service.")
 ]
 Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster that is read instead of a service.")]
-Context = Annotated[str | None, typer.Option(help="The same, by a context of the kubeconfig.")]
+Context = Annotated[
+    str | None, typer.Option(help="Context of the kubeconfig, for a cluster that is read instead of a service.")
+]
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]

@@ -93,7 +93,7 @@ def _drop_what_nobody_takes() -> None:
 
 
 def open_streams() -> None:
-    """Give commands streams that take every character, also where whoever started the process has closed them."""
+    """Give commands streams that take every character, also where the parent process closed them."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115

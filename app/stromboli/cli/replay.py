@@ -97,7 +97,7 @@ def _named(journal: Path) -> str:
 
 
 def _told(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """The same, with a line for each other version that recorded."""
+    """The entries; a line on standard error tells of each other version that recorded them."""
     told = {version()}
     for entry in entries:
         if isinstance(entry, Began) and entry.version not in told:

@@ -30,10 +30,10 @@ from stromboli.framework.failures import summaries
 from stromboli.framework.reasons import error_told
 from stromboli.framework.registry import Registry
 from stromboli.framework.session import Session
-from stromboli.http import Probes, make_app, serve
-from stromboli.http import listen as open_socket
-from stromboli.http_api import LiveCluster, api_routes
-from stromboli.http_extender import LiveSessions
+from stromboli.http.api import LiveCluster, api_routes
+from stromboli.http.extender import LiveSessions
+from stromboli.http.server import Probes, make_app, serve
+from stromboli.http.server import listen as open_socket
 from stromboli.journal import Folder, Journal, RecordedSessions, Tape
 from stromboli.live import node_load, queue_usage
 from stromboli.live.access import AccessReviews
@@ -61,7 +61,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 #: seconds for which the event loop may stand still, and those that the end may take
 _PATIENCE = 60.0
 _GRACE = 10.0
-#: seconds for what the journal still has to write, and for threads that find out what nobody waits for any more
+#: seconds for what the journal still has to write, and for threads whose answers are awaited no longer
 _FLUSH = 3.0
 _REST = 1.0
 #: seconds for which a session may keep the interpreter while questions and events wait
@@ -108,6 +108,7 @@ def run(
     ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
+    lease_name: Annotated[str, typer.Option(help="Name of the lease that replicas share.")] = "stromboli",
     lease_duration: Annotated[float, typer.Option(help="A leader silent for so many seconds is succeeded.")] = 6.0,
     renew_deadline: Annotated[float, typer.Option(help="A leader silent for so many seconds writes nothing.")] = 4.0,
     retry_period: Annotated[float, typer.Option(help="Seconds between looks at the lease.")] = 1.0,
@@ -146,6 +147,7 @@ def run(
             delete_victims=delete_victims,
             leader_elect=leader_elect,
             lease_namespace=lease_namespace,
+            lease_name=lease_name,
             lease_duration=lease_duration,
             renew_deadline=renew_deadline,
             retry_period=retry_period,
@@ -177,7 +179,7 @@ def _fail(problem: str, code: int) -> NoReturn:
 
 
 class _Watcher(Metrics):
-    """Counts, and keeps the last session and what was before it for whoever asks over HTTP."""
+    """Counts, and keeps the last session and what was before it for questions over HTTP."""
 
     def __init__(self) -> None:
         super().__init__()

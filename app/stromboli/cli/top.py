@@ -1,4 +1,4 @@
-"""`stromboli top`: queues, who waits and why, and nodes, in a terminal that follows them."""
+"""`stromboli top`: queues, the jobs that wait and why, and nodes, in a terminal that follows them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from stromboli.cli.options import (
 from stromboli.cli.output import show
 from stromboli.cli.top_screen import Glance, resources, screen
 from stromboli.dashboard.report import SessionReport
-from stromboli.explain.board import JobPage, Nodes, Overview, QueuePage
+from stromboli.explain.overview import JobPage, Nodes, Overview, QueuePage
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def _here(
 
 
 def _follow(look: Look, glance: Glance, resource: str, interval: float) -> None:
-    """Show what is there until somebody ends it; a look that fails is told, and the one before stays."""
+    """Show what is there until it is interrupted; a failure is told, and what was shown before stays."""
     console, problem = Console(highlight=False, markup=False), ""
     live = Live(console=console, screen=True, auto_refresh=False)
     with suppress(KeyboardInterrupt), _ctrl_c() as ended, _keys() as pressed, live:

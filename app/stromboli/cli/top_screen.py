@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stromboli.api.validation import readable
-from stromboli.explain.board import JobRow, Nodes, Overview, Pending, QueueRow
+from stromboli.explain.overview import JobRow, Nodes, Overview, Pending, QueueRow
 from stromboli.explain.words import amount, who
 
 T = TypeVar("T", str, list[float])

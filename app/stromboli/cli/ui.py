@@ -34,7 +34,7 @@ def ui(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="A token of the cluster, with whose rights everybody reads who brings no token of his own."),
+        typer.Option(help="Token of the cluster with whose rights clients read that bring no token of their own."),
     ] = None,
     certificate_authority: CaFile = None,
     tls_cert_file: CertFile = None,
@@ -45,8 +45,8 @@ def ui(
 ) -> None:
     """Serve the page: queues, jobs and why they wait, nodes, shares, sessions. It reads and never writes.
 
-    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback as anybody there,
-    elsewhere with the token that a browser's proxy passes on, or that of --token-file.
+    It needs the extra `stromboli[ui]`, and no rights in the cluster: it asks the service, on loopback as any client
+    there, elsewhere with the token that a browser's proxy passes on, or that of --token-file.
 
     Example: stromboli ui --url http://127.0.0.1:8080
     """
@@ -56,7 +56,7 @@ def ui(
         raise StromboliError(f"the page needs {error.name}: pip install 'stromboli[ui]'") from None
     from pydantic import ValidationError
 
-    from stromboli.http import listen as open_socket
+    from stromboli.http.server import listen as open_socket
     from stromboli.live.settings import Settings
 
     try:
@@ -77,12 +77,12 @@ def ui(
 
 
 async def _serve(app: FastAPI, listening: socket.socket, settings: Settings, service: Service) -> None:
-    from stromboli.http import serve
+    from stromboli.http.server import serve
 
     serving = asyncio.create_task(serve(app, listening, settings))
 
     def stop() -> None:
-        # Whoever asks again does not cut off the answers that the first time waits for.
+        # A second question does not cut off the answer that the first one waits for.
         if not serving.cancelling():
             serving.cancel()
 

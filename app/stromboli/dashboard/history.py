@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from stromboli.api.resources import UNKNOWN
 from stromboli.dashboard.report import in_units
-from stromboli.explain.board import SessionRow, Shares
+from stromboli.explain.overview import SessionRow, Shares
 from stromboli.framework.session import Session
 
 #: seconds between two samples of shares, and their number: half an hour of a busy cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from stromboli.explain.board import PluginRow, PolicyInForce
+from stromboli.explain.overview import PluginRow, PolicyInForce
 from stromboli.framework.failures import summaries
 from stromboli.framework.session import Session
 from stromboli.policy.switches import OFF_BY_DEFAULT

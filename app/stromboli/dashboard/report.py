@@ -14,7 +14,8 @@ from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector
 from stromboli.dashboard.filters import JobFilter
-from stromboli.explain.board import (
+from stromboli.explain.jobs import outline
+from stromboli.explain.overview import (
     Amounts,
     JobPage,
     JobRow,
@@ -26,7 +27,6 @@ from stromboli.explain.board import (
     QueuePage,
     QueueRow,
 )
-from stromboli.explain.jobs import outline
 from stromboli.explain.places import UNLIMITED
 from stromboli.explain.queues import in_tree
 from stromboli.fairness.queue_tree import QueueTree

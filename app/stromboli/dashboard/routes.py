@@ -14,7 +14,7 @@ from stromboli.dashboard.filters import JobFilter
 from stromboli.dashboard.history import History
 from stromboli.dashboard.policy import policy_in_force
 from stromboli.dashboard.report import SessionReport
-from stromboli.explain.board import (
+from stromboli.explain.overview import (
     JobPage,
     JobRow,
     Nodes,
@@ -27,8 +27,8 @@ from stromboli.explain.board import (
     Shares,
 )
 from stromboli.framework.session import Session
-from stromboli.http_api import GROUP, Caller, Reviews, as_json, caller
-from stromboli.http_schema import answers
+from stromboli.http.api import GROUP, Caller, Reviews, as_json, caller
+from stromboli.http.schema import answers
 
 T = TypeVar("T")
 

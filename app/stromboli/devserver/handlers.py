@@ -268,7 +268,7 @@ class Handler:
         return _answer(encode({**success(), "code": 201}), 201)
 
     async def _review(self, request: web.BaseRequest, target: Target) -> web.Response:
-        """Access and identity reviews: whoever asks is the administrator and may do everything."""
+        """Access and identity reviews: every caller is the administrator and may do everything."""
         if request.method != "POST":
             raise method_not_allowed()
         body = await _body(request)

@@ -85,7 +85,7 @@ class Kubelet:
                 self._later(self._finishing, uid, seconds, self._finish, stored.key)
 
     def _see_node(self, stored: Stored) -> None:
-        """Reports a node as ready unless somebody else did, and starts the pods that were bound too early."""
+        """Reports a node as ready unless a client did, and starts the pods that were bound too early."""
         status = stored.body.get("status") or {}
         if not any(c["type"] == "Ready" for c in status.get("conditions") or ()):
             self._set_status(NODES, stored.key, _ready_node(stored.body))

@@ -25,7 +25,8 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
 from stromboli.eviction.ordering import NO_VICTIMS, Cost, unit_cost
 from stromboli.eviction.prefilter import FailureBudget, Prefilter
-from stromboli.eviction.reprieve import give_back, take_back
+from stromboli.eviction.reprieve import give_back
+from stromboli.eviction.trial import Evicted, Trial, undo
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import Changes
@@ -77,10 +78,7 @@ class MinCostSearch:
         self._cheapest_first: CheapestFirst | None = None
         #: whether the queue may take no more, whatever is evicted
         self._exhausted = False
-        #: the evicted units, each on a statement
-        self._evicted_units: list[tuple[Unit, Statement]] = []
-        self._placed: list[tuple[PodRecord, int]] = []
-        self._promises = session.statement()
+        self._trial = Trial(context, job, pods[0])
 
     def run(self) -> int:
         """Find as many places as there are pods, or as can be had; how many. Keep them with `apply`."""
@@ -107,29 +105,22 @@ class MinCostSearch:
             if not self._find_place(pod) and not (self._varies and self._clear(pod, rows)):
                 break
         # 4. Units that the pods can do without are given back.
-        if len(self._evicted_units) > 1 and not self._varies:
+        if len(self._trial.evicted) > 1 and not self._varies:
             self._reprieve(rows)
-        return len(self._placed)
+        return len(self._trial.placed)
 
     def apply(self, statement: Statement) -> None:
         """Add the evictions and the places that were found to a statement."""
-        for _, unit in self._evicted_units:
-            statement.merge(unit)
-        if any(promise.after_eviction != bool(self._evicted_units) for promise in self._promises.operations):
-            self._promises.discard()
-            for pod, node in self._placed:
-                self._promise_place(pod, node)
-        statement.merge(self._promises)
+        self._trial.apply(statement)
 
     @property
     def units(self) -> list[Unit]:
         """The units that are evicted."""
-        return [unit for unit, _ in self._evicted_units]
+        return [unit for unit, _ in self._trial.evicted]
 
     def take_back(self) -> None:
         """Leave everything as it was."""
-        self._promises.discard()
-        _undo(self._evicted_units)
+        self._trial.take_back()
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -208,7 +199,7 @@ class MinCostSearch:
 
     def _candidate(self, node: int) -> Candidate | None:
         """What a node asks for the next places."""
-        ask, jobs = self._node_candidates.ask(node, len(self._pods) - len(self._placed), self._possible)
+        ask, jobs = self._node_candidates.ask(node, len(self._pods) - len(self._trial.placed), self._possible)
         for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
         return ask
@@ -234,41 +225,37 @@ class MinCostSearch:
                 continue
             found += 1
             entry = Cost.of(unit for unit, _ in gone), number, node, [unit for unit, _ in gone]
-            _undo(gone)
+            undo(gone)
             best = entry if best is None or entry[:2] < best[:2] else best
             if found == _COMPARED:
                 break
         if best is None:
             return False
         _, _, node, units = best
-        self._evicted_units += [(unit, self._evicted(unit)) for unit in units]
-        self._join()
-        self._promise_place(pod, node)
-        self._placed.append((pod, node))
+        self._trial.keep([self._trial.evict(unit) for unit in units], pod, node)
         self._reduced_jobs |= self._node_candidates.evicted(units)
         return True
 
     def _await(self, pod: PodRecord, rows: Rows) -> bool:
         """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
         session, nodes = self._session, self._session.view.nodes
-        room = fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]
-        if not room.any() or not self._has_share(pod):
+        at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
+        if not len(at) or not self._trial.has_share(pod):
             return False
-        node = int(rows[room][np.argmin(self._place[rows[room]])])
+        node = int(at[np.argmin(self._place[at])])
         if session.ask.refusal(pod, node) is not None:
             return False
-        self._promise_place(pod, node)
-        self._placed.append((pod, node))
+        self._trial.keep([], pod, node)
         return True
 
-    def _cleared(self, pod: PodRecord, node: int) -> list[tuple[Unit, Statement]] | None:
+    def _cleared(self, pod: PodRecord, node: int) -> list[Evicted] | None:
         """Evict what may go from a node, except pods with which a pod fits as well; None, and none, if it cannot."""
-        gone = [(item.unit, self._evicted(item.unit)) for item in self._node_candidates.on(node)]
-        if not gone or not self._fits(pod, node):
-            _undo(gone)
+        gone = [self._trial.evict(item.unit) for item in self._node_candidates.on(node)]
+        if not gone or not self._trial.fits(pod, node):
+            undo(gone)
             return None
         dearest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
-        give_back((statement for _, statement in dearest), lambda: self._fits(pod, node))
+        give_back((statement for _, statement in dearest), lambda: self._trial.fits(pod, node))
         return [entry for entry in gone if entry[1]]
 
     # -- trying ----------------------------------------------------------------------------------------------------
@@ -277,30 +264,27 @@ class MinCostSearch:
         """Evict the units of a candidate and promise a pod the place; False, and nothing done, when that fails."""
         if not self._node_candidates.consent(candidate.units):
             return False
-        gone = [(unit, self._evicted(unit)) for unit in candidate.units]
-        if not self._context.reclaiming and not self._has_share(pod):
+        gone = [self._trial.evict(unit) for unit in candidate.units]
+        if not self._context.reclaiming and not self._trial.has_share(pod):
             gone += self._free_share(pod)
-        if self._fits(pod, candidate.node):
-            self._evicted_units += gone
-            self._join()
-            self._promise_place(pod, candidate.node)
-            self._placed.append((pod, candidate.node))
+        if self._trial.fits(pod, candidate.node):
+            self._trial.keep(gone, pod, candidate.node)
             self._reduced_jobs |= self._node_candidates.evicted([unit for unit, _ in gone])
             return True
-        _undo(gone)
+        undo(gone)
         return False
 
-    def _free_share(self, pod: PodRecord) -> list[tuple[Unit, Statement]]:
+    def _free_share(self, pod: PodRecord) -> list[Evicted]:
         """Evict units on any node, the cheapest first, until the queue may take a pod; none if it never may.
 
         Plugins do not say how much of its share a queue lacks, so they are asked after each eviction.
         """
-        gone = list[tuple[Unit, Statement]]()
+        gone = list[Evicted]()
         for item in self._victims_in_order():
-            gone.append((item.unit, self._evicted(item.unit)))
-            if self._has_share(pod):
+            gone.append(self._trial.evict(item.unit))
+            if self._trial.has_share(pod):
                 return gone
-        _undo(gone)
+        undo(gone)
         self._exhausted = True
         return []
 
@@ -315,47 +299,12 @@ class MinCostSearch:
             self._cheapest_first = CheapestFirst(session, context.pod_index, candidates, self._node_candidates)
         return self._cheapest_first
 
-    def _evicted(self, unit: Unit) -> Statement:
-        statement = self._session.statement()
-        for pod in unit.pods:
-            if self._session.view.pods.state[pod.row] in self._context.pod_index.states:
-                statement.evict(pod, self._context.action, self._job.key)
-        return statement
-
-    def _join(self) -> None:
-        """Pods of a gang that were evicted before the whole gang was are given back together with it or not at all."""
-        whole = {unit.job.key: (unit, statement) for unit, statement in self._evicted_units if unit.whole}
-        if not whole:
-            return
-        kept: list[tuple[Unit, Statement]] = []
-        for unit, statement in self._evicted_units:
-            of = whole.get(unit.job.key)
-            if of is None or of[0] is unit:
-                kept.append((unit, statement))
-            else:
-                of[1].merge(statement)
-        self._evicted_units = kept
-
-    def _fits(self, pod: PodRecord, node: int) -> bool:
-        """Whether a pod has its place, as things stand on the statements."""
-        session = self._session
-        nodes = session.view.nodes
-        if not fits(self._request, nodes.future_idle(node), nodes.always):
-            return False
-        if not self._has_share(pod) or session.ask.refusal(pod, node) is not None:
-            return False
-        return not self._varies or bool(session.kernel.feasible(pod)[node])
-
-    def _has_share(self, pod: PodRecord) -> bool:
-        """Whether the queue may take one more pod, as things stand on the statements."""
-        return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
-
     # -- giving back -----------------------------------------------------------------------------------------------
 
     def _reprieve(self, rows: Rows) -> None:
         """Give back, the dearest first, what the pods can do without, and place them anew."""
-        self._promises.discard()
-        before, gone, nodes = self._placed, self._evicted_units, self._session.view.nodes
+        self._trial.withdraw()
+        before, gone, nodes = self._trial.placed, self._trial.evicted, self._session.view.nodes
         most = self._most_places()[rows]
         place = np.full(len(self._possible), -1)
         place[rows] = np.arange(len(rows))
@@ -372,40 +321,27 @@ class MinCostSearch:
                     if not statement:
                         room[:, at], copies[at] = less, fewer
 
-        given = give_back(spare(), self._within_share)
-        self._evicted_units = [entry for entry in gone if entry[1]]
+        given = give_back(spare(), self._trial.within_share)
+        self._trial.evicted = [entry for entry in gone if entry[1]]
         if not self._place_anew(rows, copies):
             for statement, evictions in reversed(given):
                 statement.recover(evictions)
-            self._evicted_units = gone
-            self._promise(before)
+            self._trial.evicted = gone
+            self._trial.promise(before)
 
     def _most_places(self) -> Vector:
         """How many of the pods each node takes at most, shape (nodes,): one that refused some, those that it took."""
-        most = np.full(len(self._possible), float(len(self._placed)))
+        most = np.full(len(self._possible), float(len(self._trial.placed)))
         for refused in self._refused:
-            most[refused] = sum(node == refused for _, node in self._placed)
+            most[refused] = sum(node == refused for _, node in self._trial.placed)
         return most
-
-    def _within_share(self) -> bool:
-        """Whether the queue may take all the pods that found places, as things stand on the statements."""
-        session, left, trial = self._session, self._placed, self._session.statement()
-        room = 1
-        while left and room > 0:
-            room, _ = session.ask.allocatable(self._job.queue, left[0][0], len(left))
-            # Who limits what pods bring along, as devices, speaks for fewer than he may grant in the end.
-            for pod, node in left[:room] if room < len(left) else ():
-                trial.pipeline(session.view.sub_job_of(self._job, pod), pod, node)
-            left = left[room:]
-        trial.discard()
-        return not left
 
     def _place_anew(self, rows: Rows, copies: Vector) -> bool:
         """Promise the pods places again: the nodes where they were first in front. False if a plugin refuses one.
 
         `copies` says for how many of them each of the nodes has room.
         """
-        before = [node for _, node in self._placed]
+        before = [node for _, node in self._trial.placed]
         places = np.zeros(len(self._possible), np.intp)
         places[rows] = copies
         nodes = [node for node in dict.fromkeys(before) for _ in range(places[node])]
@@ -415,27 +351,8 @@ class MinCostSearch:
                 nodes += [node] * int(places[node])
                 if len(nodes) >= len(before):
                     break
-        pods = [pod for pod, _ in self._placed]
-        return self._promise(list(zip(pods, nodes[: len(pods)], strict=True)))
-
-    def _promise(self, places: list[tuple[PodRecord, int]]) -> bool:
-        """Promise pods places; False, and none is promised, if a plugin refuses one."""
-        self._placed, self._promises = places, self._session.statement()
-        for pod, node in places:
-            if self._session.ask.refusal(pod, node) is not None:
-                self._promises.discard()
-                return False
-            self._promise_place(pod, node)
-        return True
-
-    def _promise_place(self, pod: PodRecord, node: int) -> None:
-        sub_job = self._session.view.sub_job_of(self._job, pod)
-        self._promises.pipeline(sub_job, pod, node, after_eviction=bool(self._evicted_units))
-
-
-def _undo(evicted: Sequence[tuple[Unit, Statement]]) -> None:
-    """Undo evictions, the last first."""
-    take_back(statement for _, statement in reversed(evicted))
+        pods = [pod for pod, _ in self._trial.placed]
+        return self._trial.promise(list(zip(pods, nodes[: len(pods)], strict=True)))
 
 
 def _without(statement: Statement, place: Rows, room: Matrix) -> tuple[Rows, Matrix]:

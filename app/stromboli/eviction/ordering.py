@@ -81,7 +81,7 @@ def began(pod: PodRecord) -> float:
 
 
 def beginnings(facts: PodFacts) -> Vector:
-    """The same of all pods, by row."""
+    """When all pods began to run, by row, infinite where that is not known."""
     column = facts.column("started", lambda pod: pod.started)
     found: Vector = np.array([*column.values[:], 0.0])[column.numbers]
     found[found == 0] = math.inf

@@ -41,7 +41,7 @@ class PodIndex:
         pods = session.view.pods
         job_of = session.view.membership.index_of
         self.states = frozenset(states)
-        #: by state, whether who is in it holds a node
+        #: by state, whether a pod in it holds a node
         self.held: Mask = np.isin(np.arange(STATES), states)
         rows = np.flatnonzero(self.held[pods.state] & (pods.node >= 0) & (job_of[pods.job] >= 0))
         rows = rows[_sorted(pods.node[rows].astype(np.intp))]
@@ -87,7 +87,7 @@ class PodIndex:
 
     @cached_property
     def willing_of(self) -> Mask:
-        """The same by row of all pods."""
+        """Which agree to go, by row of all pods."""
         willing = np.zeros(len(self._session.view.pods.state), np.bool_)
         willing[self.rows] = self.willing
         return willing

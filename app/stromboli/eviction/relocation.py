@@ -47,7 +47,7 @@ class MovePolicy:
 
 
 class Relocation:
-    """Looks for pods to move for one job; see the module's docstring."""
+    """Looks for pods to move so that one job fits."""
 
     def __init__(self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts) -> None:
         self._session = session

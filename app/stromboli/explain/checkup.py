@@ -1,4 +1,4 @@
-"""What is likely to be wrong with a cluster or a policy before anybody waits for it."""
+"""What is likely to be wrong with a cluster or a policy before a job waits for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.validation import did_you_mean
-from stromboli.eviction.diagnosis import PREEMPTING, RECLAIMING
+from stromboli.explain.evictions import PREEMPTING, RECLAIMING
 from stromboli.explain.jobs import counted
 from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.session import Session
@@ -112,7 +112,7 @@ def pod_findings(session: Session) -> Iterator[Finding]:
 
 
 def scheduler_findings(pods: Collection[tuple[str, str, bool]], served: Collection[str]) -> Iterator[Finding]:
-    """Names of schedulers that nobody answers to; `pods` are keys, scheduler names, and whether they wait."""
+    """Names of schedulers that none answers to; `pods` are keys, scheduler names, and whether they wait."""
     waiting: defaultdict[str, list[str]] = defaultdict(list)
     for key, name, waits in pods:
         if waits and name not in served and name != _KUBE_SCHEDULER:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.decisions import Evict
 from stromboli.api.pod_state import READY_STATES, PodState
 from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import PODS, Vector, listed, told
-from stromboli.eviction.diagnosis import PREEMPTING, RECLAIMING, why_no_evictions
-from stromboli.explain.answers import Answer, Eviction, Holding, Step
-from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders, limited, places, would_fit
-from stromboli.fairness.queue_tree import QueueTree
+from stromboli.api.resources import PODS, listed, told
+from stromboli.explain.answers import Answer, Eviction, Step
+from stromboli.explain.competitors import holders_of, jobs_ahead, waiting_for
+from stromboli.explain.evictions import PREEMPTING, RECLAIMING, why_no_evictions
+from stromboli.explain.places import Places, amounts, limited, places, would_fit
 from stromboli.framework import reasons
 from stromboli.framework.explain import why, why_job, why_moved, without_place
 from stromboli.framework.ignored import ignored_of_job
-from stromboli.framework.job import Job, Queue, lineage
+from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.kube.pod_claims import claims_of
 from stromboli.kube.storage import storage_of
@@ -117,7 +116,7 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
 
 
 def _volumes_that_lack(session: Session, pod: PodRecord) -> str:
-    """The volumes that a pod waits for, each with who makes it and since when; empty without any."""
+    """The volumes that a pod waits for, each with its provisioner and since when; empty without any."""
     return " and ".join(_waited_for(session, pod))
 
 
@@ -138,7 +137,7 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
     found = places(session, sample, _alike(session, sample, waiting)) if sample is not None else Places()
     fitting = would_fit(session, waiting) if waiting else 0
     at_nodes = reason is not None and reason.stage >= Stage.Gang
-    ahead = _ahead(session, job) if reason else []
+    ahead = jobs_ahead(session, job) if reason else []
     evictions = [_eviction(action, why) for action, why in why_no_evictions(session, job)]
     return replace(
         _outlined(session, said, job, reason),
@@ -147,9 +146,9 @@ def _answer(session: Session, said: Answer, job: Job, waiting: Sequence[PodRecor
         steps=_steps(session, job, waiting, reason, fitting, found, evictions),
         nodes=found.causes if at_nodes else [],
         nearest=found.nearest if at_nodes else "",
-        ahead=[_waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
+        ahead=[waiting_for(session, each) for each in ahead[:_MOST_AHEAD]],
         ahead_count=len(ahead),
-        holders=_holders(session, job, sample, reason, found),
+        holders=holders_of(session, job, sample, reason, found),
         evictions=evictions,
     )
 
@@ -315,94 +314,3 @@ def _binding(session: Session, job: Job) -> str:
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
     return f"{under_way} pods are decided and not running yet{waits}"
-
-
-# -- others ----------------------------------------------------------------------------------------------------------
-
-
-def _ahead(session: Session, job: Job) -> list[Job]:
-    """The jobs that wait and are served before this one, in order."""
-    ask = session.ask
-    mine = ask.job_key(job)
-    before = [
-        (ask.job_key(other), other) for other in job.queue.jobs if other is not job and other.counts[PodState.Pending]
-    ]
-    same = [other for key, other in sorted(before, key=lambda pair: pair[0]) if key < mine]
-    place = ask.queue_key(job.queue)
-    queues = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
-    earlier = [queue for queue in queues if ask.queue_key(queue) < place]
-    others = [other for queue in earlier for other in queue.jobs if other.counts[PodState.Pending]]
-    return same + others
-
-
-def _waiting_for(session: Session, job: Job) -> Holding:
-    pending = session.view.pending(job)
-    asked = session.view.requested(pending)
-    return Holding(
-        namespace=job.namespace,
-        name=job.name,
-        queue=job.queue.name,
-        pods=len(pending),
-        amounts=amounts(session, asked, pod=next(iter(pending), None)),
-    )
-
-
-def _holders(
-    session: Session, job: Job, sample: PodRecord | None, reason: Reason | None, found: Places
-) -> list[Holding]:
-    """Who holds what is missing at the stage that blocks."""
-    asked = session.view.request(sample) if sample is not None else job.min_resources
-    if reason is None or asked is None:
-        return []
-    if reason.stage >= Stage.Placement:
-        return holders(session, found.willing, found.lacking)
-    columns = np.flatnonzero(asked > 0).tolist()
-    if reason.reason == "ClusterOvercommitted":
-        return in_jobs(session, session.view.jobs.values(), columns, claimed=True)
-    if reason.reason == "ResourceQuotaExceeded":
-        return in_jobs(session, (j for j in session.view.jobs.values() if j.namespace == job.namespace), columns)
-    if reason.stage is Stage.QueueShare or reason.reason == "QueueCapabilityExceeded":
-        return in_jobs(session, jobs_below(session, limiting_queue(session, job, reason)), columns, claimed=True)
-    return holders(session, found.willing, found.lacking) if reason.stage is Stage.Gang else []
-
-
-def limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:
-    """The queue that a reason names: a job's own, or one of its ancestors."""
-    above = lineage(job.queue, session.view.queues)
-    return next((queue for queue in above if f"queue {queue.name} " in f"{reason.message} "), job.queue)
-
-
-def jobs_below(session: Session, queue: Queue) -> list[Job]:
-    """The jobs of a queue and of all queues below it."""
-    queues = session.view.queues
-    tree = QueueTree.of({each.name: each.parent for each in queues.values()})
-    below = {tree.names[row] for row in tree.below(tree.names.index(queue.name))}
-    return [job for each in queues.values() if each.name in below for job in each.jobs]
-
-
-def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, claimed: bool = False) -> list[Holding]:
-    """The jobs that hold most of some resources, what they claim with their minResources counted if asked."""
-    if not columns:
-        return []
-    now = session.view.membership.allocated_now()
-
-    def held(job: Job) -> Vector:
-        vector: Vector = now[job.index]
-        if claimed and job.min_resources is not None and not job.pending_phase:
-            vector = np.maximum(vector, job.min_resources)
-        return vector
-
-    total = np.maximum(session.view.total, 1)
-    pairs = [(job, held(job)) for job in jobs]
-    ranked = sorted(pairs, key=lambda pair: (-float((pair[1] / total)[list(columns)].max()), pair[0].key))
-    return [
-        Holding(
-            namespace=job.namespace,
-            name=job.name,
-            queue=job.queue.name,
-            pods=job.allocated_count,
-            amounts=amounts(session, vector, columns),
-        )
-        for job, vector in ranked[:MOST_HOLDERS]
-        if vector[list(columns)].any()
-    ]

@@ -29,7 +29,7 @@ from stromboli.state.pods import PodRecord
 
 #: holders that are named
 MOST_HOLDERS = 5
-#: what the limit of nobody is
+#: the limit where there is none
 UNLIMITED = 2**60
 _IS_ON_NODE = np.isin(np.arange(STATES), ON_NODE_STATES)
 
@@ -53,7 +53,7 @@ def amounts(
 ) -> Amounts:
     """Amounts by resource, those of nothing left out, and the pods' own places unless they are asked for and count.
 
-    What nobody offers has a name only where a `pod` says what it asks for, and is left out elsewhere.
+    A resource that no node offers has a name only where a `pod` says what it asks for, and is left out elsewhere.
     """
     names = session.view.dimensions
     places = columns is not None and pod is None and session.view.counts_pods

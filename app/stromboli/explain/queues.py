@@ -9,7 +9,7 @@ import numpy as np
 
 from stromboli.api.resources import PODS, TOLERANCE, UNKNOWN, Vector, exact, listed, told, told_quantity
 from stromboli.explain.answers import Level, QueueAnswer, Round
-from stromboli.explain.jobs import in_jobs, jobs_below
+from stromboli.explain.competitors import in_jobs, jobs_below
 from stromboli.explain.places import amounts, limited, share
 from stromboli.explain.warnings import of_queue
 from stromboli.fairness.queue_tree import QueueTree

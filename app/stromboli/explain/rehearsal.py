@@ -27,7 +27,7 @@ from stromboli.state.nodes import NodeRecord
 from stromboli.state.pods import PodRecord, claim_statuses, timestamp
 
 Change: TypeAlias = Callable[[ClusterState], None]
-"""Changes a state that nobody else has."""
+"""Changes a state that is the caller's alone."""
 
 #: sessions until what is evicted has gone and others are in its place
 CYCLES = 4
@@ -88,13 +88,13 @@ def _bind_claim(state: ClusterState, use: VolumeUse, node: str) -> None:
 
 
 def _remove(state: ClusterState, key: str) -> None:
-    """Take away a pod, and from its claims what nobody else uses."""
+    """Take away a pod, and from its claims what no other pod uses."""
     release(state, _known(state, key))
     state.delete("Pod", key)
 
 
 def release(state: ClusterState, pod: PodRecord) -> None:
-    """Take away from a pod's claims what nobody else uses."""
+    """Take away from a pod's claims what no other pod uses."""
     for key in claim_keys(pod):
         claim = state.objects["ResourceClaim"].get(key)
         if claim is not None:
@@ -184,10 +184,10 @@ class _Unasked:
 
 
 class AbandonedError(StromboliError):
-    """Nobody needs what was being tried any longer."""
+    """What was being tried is needed no longer."""
 
     def __init__(self) -> None:
-        super().__init__("given up: nobody waits for the answer")
+        super().__init__("given up: the answer is awaited no longer")
 
 
 class TooManyStepsError(StromboliError):
@@ -218,7 +218,7 @@ class Rehearsal:
         self._extender = _Unasked()
         self._environment = replace(environment, extender=self._extender)
         self._now = now
-        #: sessions that were run, for whoever counts work
+        #: sessions that were run, for tests that count work
         self.sessions = 0
         #: steps of these sessions
         self.steps = 0

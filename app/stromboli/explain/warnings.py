@@ -23,6 +23,6 @@ def of_queue(session: Session, queue: Queue) -> dict[str, str]:
 
 
 def of_job(session: Session, job: Job) -> dict[str, str]:
-    """The same of a PodGroup."""
+    """Warnings about a PodGroup."""
     ignored = ignored_of_job(session, job)
     return {CONDITION: told(ignored)} if ignored else {}

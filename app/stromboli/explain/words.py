@@ -9,9 +9,9 @@ from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 from stromboli.explain.jobs import counted
 
-_WHO = {"wait": "nobody: it passes", "user": "the user", "admin": "an administrator"}
+_WHO = {"wait": "no one; it passes by itself", "user": "the user", "admin": "an administrator"}
 #: the same where there is room for more
-_WHO_OF_ONE = _WHO | {"wait": "nobody: it resolves as others finish"}
+_WHO_OF_ONE = _WHO | {"wait": "no one; it resolves as others finish"}
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 

@@ -29,9 +29,9 @@ from stromboli.extender.wire import (
     FilterResult,
     HostPriority,
     MetaVictims,
-    Offer,
     PreemptionArgs,
     PreemptionResult,
+    RequestedNodes,
     json,
     unchanged,
 )
@@ -65,11 +65,11 @@ class Extender:
         """The nodes where the pod may run. Raises msgspec.DecodeError and NoAnswerError."""
         if not self._is_ours(args.pod):
             return unchanged(args)
-        offer = Offer.read(args)
+        nodes = RequestedNodes.read(args)
         judgement = await self._settled(
             args.pod,
-            offer.names,
-            lambda: self._verdict(args.pod, offer.names).judge(offer.names),
+            nodes.names,
+            lambda: self._verdict(args.pod, nodes.names).judge(nodes.names),
             Judgement.refuses_all,
         )
         resolvable: dict[str, Raw] = {}
@@ -77,12 +77,12 @@ class Extender:
         for number, cause in enumerate(judgement.causes):
             failed = resolvable if cause.resolvable else unresolvable
             # Encoded once, since thousands of nodes have the same message.
-            failed.update(dict.fromkeys(judgement.refused(offer.names, number), Raw(json(cause.message))))
-        return offer.result(judgement.passing, resolvable, unresolvable)
+            failed.update(dict.fromkeys(judgement.refused(nodes.names, number), Raw(json(cause.message))))
+        return nodes.result(judgement.passing, resolvable, unresolvable)
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """The score of each node. Raises msgspec.DecodeError and NoAnswerError."""
-        names = Offer.read(args).names
+        names = RequestedNodes.read(args).names
         scores = self._verdict(args.pod, names).scores(names) if self._is_ours(args.pod) else [0] * len(names)
         return list(map(HostPriority, names, scores))
 

@@ -139,7 +139,7 @@ def json(value: object) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class RequestedNodes:
     """The nodes of a request."""
 
     names: list[str]
@@ -147,7 +147,7 @@ class Offer:
     items: list[Raw] | None
 
     @classmethod
-    def read(cls, args: ExtenderArgs) -> Offer:
+    def read(cls, args: ExtenderArgs) -> RequestedNodes:
         """Raises msgspec.DecodeError."""
         if _given(args.node_names):
             return cls(_NAMES.decode(args.node_names), None)

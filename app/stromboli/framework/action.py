@@ -16,7 +16,7 @@ class ErrorCacheArguments(Arguments):
     predicate_error_cache: bool = Field(default=True, alias="predicateErrorCacheEnable")
     """Accepted for compatibility: answers are always shared within an identity class, where they are exact."""
     enable_predicate_error_cache: bool = Field(default=True, alias="enablePredicateErrorCache")
-    """The same in another spelling."""
+    """Accepted for compatibility, as another spelling."""
 
 
 class Action:

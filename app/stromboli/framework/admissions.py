@@ -1,7 +1,7 @@
 """Which jobs lay claim to their minResources: those that were admitted, by this service and as they are now.
 
-Whoever may write a PodGroup can write its phase, too, where it has no status subresource, as Volcano's has none. So a
-phase is believed as far as an earlier session gave it; a job that only says it was admitted lays claim to nothing
+A user who may write a PodGroup can write its phase, too, where it has no status subresource, as Volcano's has none. So
+a phase is believed as far as an earlier session gave it; a job that only says it was admitted lays claim to nothing
 beyond what its pods hold, until `enqueue` admits it.
 """
 

@@ -20,7 +20,7 @@ from stromboli.framework.nodes import Nodes, NodeView
 
 
 class Batch:
-    """One replay of the choice for identical pods; see the module's docstring."""
+    """One replay of the choice of nodes for identical pods."""
 
     def __init__(
         self,

@@ -9,7 +9,10 @@ from stromboli.framework.view import View
 
 
 class ChurnBreaker:
-    """See the module's docstring. Under Volcano's rules it works where the environment brings it along."""
+    """Counts evictions between jobs and queues, and pauses those that repeat too often.
+
+    Under Volcano's rules it works where the environment brings it along.
+    """
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -31,7 +34,7 @@ class ChurnBreaker:
             self._evicted.setdefault(pair, set()).add(operation.pods[0].uid)
 
     def paused_for(self, queue: Queue) -> list[int]:
-        """The indices of the jobs of which nobody is evicted for a queue now."""
+        """The indices of the jobs of which no pod is evicted for a queue now."""
         jobs = self._view.jobs
         return [jobs[key].index for key, name in self.paused if name == queue.name and key in jobs]
 

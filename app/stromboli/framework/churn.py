@@ -49,7 +49,7 @@ class Churn:
     histories: Mapping[Pair, History] = field(default_factory=dict)
 
     def paused(self, settings: EvictionSettings, now: float) -> frozenset[Pair]:
-        """The pairs between which nobody is evicted now."""
+        """The pairs between which no pod is evicted now."""
         return frozenset(
             pair
             for pair, history in self.histories.items()
@@ -57,7 +57,7 @@ class Churn:
         )
 
     def may_be_paused(self, settings: EvictionSettings) -> bool:
-        """Whether it depends on the time who is paused."""
+        """Whether it depends on the time which pairs are paused."""
         return any(len(history.times) >= settings.most for history in self.histories.values())
 
     def after(self, evictions: Iterable[Eviction], settings: EvictionSettings, now: float) -> Churn:

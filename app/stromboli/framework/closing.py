@@ -37,10 +37,10 @@ _WAITING = (PodState.Pending, PodState.Allocated, PodState.Pipelined)
 
 def close(session: Session) -> None:
     """Add the status decisions, only what differs from the snapshot, and say of each eviction why it was decided."""
-    if session.victims:
+    if session.outcome.victims:
         rules = Evictions(session)
         session.decisions = [
-            replace(each, why=rules.why(session.victims[each.key], each.action, each.beneficiary))
+            replace(each, why=rules.why(session.outcome.victims[each.key], each.action, each.beneficiary))
             if isinstance(each, Evict)
             else each
             for each in session.decisions
@@ -171,7 +171,7 @@ def _begins(message: str | None, word: str) -> bool:
 
 def _promised(session: Session) -> dict[int, int]:
     """The node of each pod for which others are evicted; under Volcano's rules also of those that gave it back."""
-    promised = dict(session.promised)
+    promised = dict(session.outcome.promised)
     if not session.rules.evict_only_what_helps:
         for row, placement in session.ledger.tried.items():
             if placement.after_eviction and session.view.pods.state[row] in _WAITING:
@@ -190,8 +190,8 @@ def phase(job: Job) -> str:
 
 
 def _may_differ(jobs: Jobs) -> Mask:
-    """Which jobs show something else than their PodGroups even if nobody changes them: what `phase` and `_has_moved`
-    find, for all at once.
+    """Which jobs show something else than their PodGroups even if no decision changes them: what `phase` and
+    `_has_moved` find, for all at once.
     """
     done = jobs.count(PodState.Succeeded, PodState.Failed)
     scheduled = jobs.count(*SCHEDULED_STATES)

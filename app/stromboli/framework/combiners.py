@@ -13,9 +13,9 @@ import numpy as np
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import Mask, Rows, Vector
-from stromboli.framework import answers
-from stromboli.framework.answers import AnswerError
+from stromboli.framework import checks
 from stromboli.framework.asked import Method, plugin_of
+from stromboli.framework.checks import AnswerError
 from stromboli.framework.combination import Combination
 from stromboli.framework.failures import PASSED_ON
 from stromboli.framework.participants import Participants
@@ -33,7 +33,7 @@ def first_reason(taking_part: Participants, point: str, *subject: Any) -> Reason
         try:
             answer = method(*subject)
             if answer is not None:
-                return answers.reason(method, answer)
+                return checks.reason(method, answer)
         except BaseException as error:
             return taking_part.refusal(point, method, error, subject)
     return None
@@ -45,7 +45,7 @@ def vote(taking_part: Participants, point: str, *subject: Any) -> tuple[bool, Re
         permitted = False
         for method in tier:
             try:
-                verdict = answers.verdict(method, method(*subject))
+                verdict = checks.verdict(method, method(*subject))
             except BaseException as error:
                 if point != "job_enqueueable":
                     taking_part.hold(point, method, error, subject)
@@ -66,7 +66,7 @@ def largest(taking_part: Participants, point: str, *subject: Any) -> int:
     for method in taking_part.all[point]:
         try:
             answer = method(*subject)
-            number = answer if type(answer) is int else answers.count(method, answer)
+            number = answer if type(answer) is int else checks.count(method, answer)
         except BaseException as error:
             taking_part.hold(point, method, error, subject)
             number = 1
@@ -89,7 +89,7 @@ def smallest(
         methods = tuple(method for method in methods if plugin_of(method) not in silent)
     for method in methods:
         try:
-            room, reason = answers.room(method, method(*subject, least), least)
+            room, reason = checks.room(method, method(*subject, least), least)
         except BaseException as error:
             return 0, taking_part.refusal(point, method, error, subject)
         if room < least:
@@ -102,7 +102,7 @@ def lowest_limit(taking_part: Participants, point: str, dimensions: int, *subjec
     found = None
     for method in taking_part.all[point]:
         try:
-            amounts = answers.amounts(method, method(*subject), dimensions)
+            amounts = checks.amounts(method, method(*subject), dimensions)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
             continue
@@ -118,7 +118,7 @@ def first_by_key(
     found: dict[str, tuple[Vector, str]] = {}
     for method in taking_part.all[point]:
         try:
-            found = {**answers.bounds(method, method(*subject), dimensions), **found}
+            found = {**checks.bounds(method, method(*subject), dimensions), **found}
         except BaseException as error:
             taking_part.leave_out(point, method, error)
     return found
@@ -129,7 +129,7 @@ def last_by_key(taking_part: Participants, point: str, *subject: Any) -> Mapping
     out: dict[str, str] = {}
     for method in taking_part.all[point]:
         try:
-            out.update(answers.texts(method, method(*subject)))
+            out.update(checks.texts(method, method(*subject)))
         except BaseException as error:
             taking_part.hold(point, method, error, subject)
     return out
@@ -141,7 +141,7 @@ def any_plugin(taking_part: Participants, point: str, *subject: Any) -> bool:
         try:
             answer = method(*subject)
             # Asked for every pod, and nearly always a plain no.
-            if answer is not False and answers.flag(method, answer):
+            if answer is not False and checks.flag(method, answer):
                 return True
         except BaseException as error:
             taking_part.tell(point, method, error)
@@ -156,7 +156,7 @@ def all_plugins(taking_part: Participants, point: str, *subject: Any) -> bool:
         return False
     for method in methods:
         try:
-            if not answers.flag(method, method(*subject)):
+            if not checks.flag(method, method(*subject)):
                 return False
         except BaseException as error:
             taking_part.tell(point, method, error)
@@ -169,7 +169,7 @@ def first_tier_agrees(taking_part: Participants, point: str, *subject: Any) -> b
     for tier in taking_part.tiers(point):
         for method in tier:
             try:
-                if not answers.flag(method, method(*subject)):
+                if not checks.flag(method, method(*subject)):
                     return False
             except BaseException as error:
                 taking_part.hold(point, method, error, subject)
@@ -182,7 +182,7 @@ def first_plugin(taking_part: Participants, point: str, number: int, *subject: A
     """Groups of `number` HyperNodes as the first plugin that takes part has them; None when there is none."""
     for method in taking_part.all[point]:
         try:
-            return answers.gradients(method, method(*subject), number)
+            return checks.gradients(method, method(*subject), number)
         except BaseException as error:
             taking_part.hold(point, method, error, subject)
             return []
@@ -194,7 +194,7 @@ def joined(taking_part: Participants, point: str, kind: type[Any], *subject: Any
     found: list[Any] = []
     for method in taking_part.all[point]:
         try:
-            found += answers.uses(method, method(*subject), kind)
+            found += checks.uses(method, method(*subject), kind)
         except BaseException as error:
             taking_part.hold(point, method, error, subject)
     return found
@@ -205,7 +205,7 @@ def all_pass(taking_part: Participants, point: str, size: int, *subject: Any) ->
     for method in taking_part.all[point]:
         try:
             # At once: what is raised where the pairs are read is not the plugin's.
-            pairs = list(answers.filters(method, method(*subject), size))
+            pairs = list(checks.filters(method, method(*subject), size))
         except BaseException as error:
             refusal = taking_part.refusal(point, method, error, subject[:1])
             pairs = [(Failed(refusal.message), np.zeros(size, np.bool_))]
@@ -216,14 +216,14 @@ def alike(taking_part: Participants, point: str, pod: PodRecord) -> tuple[Hashab
     """What all plugins say tells a pod from others; one of which a plugin cannot say shares nothing with others."""
     methods = taking_part.all[point]
     try:
-        return tuple([answers.hashable(method, method(pod)) for method in methods])
+        return tuple([checks.hashable(method, method(pod)) for method in methods])
     except BaseException:
         return tuple([_told_apart(taking_part, point, method, pod) for method in methods])
 
 
 def _told_apart(taking_part: Participants, point: str, method: Method, pod: PodRecord) -> Hashable:
     try:
-        return cast(Hashable, answers.hashable(method, method(pod)))
+        return cast(Hashable, checks.hashable(method, method(pod)))
     except BaseException as error:
         taking_part.tell(point, method, error)
         return _ALONE, pod.uid
@@ -233,7 +233,7 @@ def each(taking_part: Participants, point: str, size: int, *subject: Any) -> Ite
     """A number for each of some things, shape (size,), from each plugin that has them."""
     for method in taking_part.all[point]:
         try:
-            found = answers.rows(method, method(*subject), size)
+            found = checks.rows(method, method(*subject), size)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
             continue
@@ -251,7 +251,7 @@ def total(taking_part: Participants, point: str, size: int, *subject: Any) -> Ve
             if scores is None:
                 continue
             if type(scores) is not np.ndarray or scores.dtype is not _FLOAT or scores.shape != shape:
-                scores = answers.scores(method, scores, size)
+                scores = checks.scores(method, scores, size)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
             continue
@@ -259,7 +259,7 @@ def total(taking_part: Participants, point: str, size: int, *subject: Any) -> Ve
             found = scores
         else:
             found, own = np.add(found, scores, out=found if own else None), True
-    if found is not None and not answers.numbers(found):
+    if found is not None and not checks.numbers(found):
         _leave_out_what_is_no_number(taking_part, point, subject)
         return total(taking_part, point, size, *subject)
     # The only one may belong to the plugin.
@@ -273,7 +273,7 @@ def _leave_out_what_is_no_number(taking_part: Participants, point: str, subject:
         try:
             scores = method(*subject)
             if scores is not None:
-                answers.finite(method, scores)
+                checks.finite(method, scores)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
     if methods == taking_part.all[point]:
@@ -289,10 +289,10 @@ def total_of_all(taking_part: Participants, point: str, size: int, *subject: Any
     found = np.zeros(size)
     for method in methods:
         try:
-            scores = answers.scores(method, method(*subject), size)
+            scores = checks.scores(method, method(*subject), size)
             if scores is None:
                 return None
-            found += answers.finite(method, scores)
+            found += checks.finite(method, scores)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
             return None
@@ -308,7 +308,7 @@ def columns(taking_part: Participants, point: str, size: int, *subject: Any) -> 
     found = []
     for method in methods:
         try:
-            column = answers.scores(method, method(*subject), size)
+            column = checks.scores(method, method(*subject), size)
         except BaseException as error:
             taking_part.leave_out(point, method, error)
             return None

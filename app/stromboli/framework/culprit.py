@@ -8,7 +8,7 @@ from traceback import walk_tb
 from types import CodeType, FunctionType
 from typing import Any
 
-from stromboli.framework.answers import AnswerError
+from stromboli.framework.checks import AnswerError
 from stromboli.framework.plugin import Plugin
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a plugin can often be seen when its class is made: methods that nobody would call."""
+"""What is wrong with a plugin, as far as its class shows: methods that would never be called."""
 
 from __future__ import annotations
 

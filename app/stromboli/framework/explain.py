@@ -179,7 +179,7 @@ def _why_promised(view: View, pod: PodRecord) -> Reason:
 
 def why_moved(session: Session, pod: PodRecord) -> Reason | None:
     """Why a pod is evicted while another place is kept for its replacement; None for any other pod."""
-    move = session.moved.get(pod.row)
+    move = session.outcome.moved.get(pod.row)
     if move is None:
         return None
     return reasons.moved(session.view.nodes.name(move.nodes[0]), move.beneficiary, pod.namespace)
@@ -187,7 +187,7 @@ def why_moved(session: Session, pod: PodRecord) -> Reason | None:
 
 def all_reasons(session: Session) -> dict[str, Reason]:
     """Why each pod without a place has none, and why pods move, by pod key."""
-    moved = ((move.pods[0].key, why_moved(session, move.pods[0])) for move in session.moved.values())
+    moved = ((move.pods[0].key, why_moved(session, move.pods[0])) for move in session.outcome.moved.values())
     return pending_reasons(session) | {key: reason for key, reason in moved if reason is not None}
 
 
@@ -255,7 +255,7 @@ class Evictions:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        #: what each queue held at the start, once somebody asks
+        #: what each queue held at the start, once it was needed
         self._held: dict[str, Vector] | None = None
         #: by victim's job and class, and beneficiary
         self._known: dict[tuple[str, int, str, str], str] = {}
@@ -290,7 +290,7 @@ class Evictions:
         return f"shares of queues: {'; '.join(sides)}"
 
     def _share_of(self, queue: str, columns: tuple[int, ...]) -> str:
-        """`q0 holds cpu 4 and deserves 8, memory ...`, as far as somebody worked out what it deserves."""
+        """`q0 holds cpu 4 and deserves 8, memory ...`, as far as a plugin worked out what it deserves."""
         view = self._session.view
         if self._held is None:
             self._held = view.by_queue(view.job_allocated)

@@ -1,8 +1,8 @@
 """Plugins that fail: what each failure costs, and what is kept of it.
 
 What only prefers (orders, scores, victims) is left out: that point of that plugin, for the rest of the session. What
-lets pods pass (filters and gates) holds those that it was asked about, and nobody else. While actions run, who has to
-begin anew is told by an exception; after them questions are answered without the plugin.
+lets pods pass (filters and gates) holds the pods, the job or the queue that it was asked about, and no others. While
+actions run, an exception tells what has to begin anew; after them questions are answered without the plugin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class JobHeldError(Exception):
         self.error = error
 
 
-#: what goes through a plugin's code to whoever handles it
+#: errors that pass through a plugin's code to their handler
 PASSED_ON = (KeyboardInterrupt, PluginLeftError, JobHeldError)
 
 
@@ -64,7 +64,7 @@ class Failures:
         self._count: Counter[tuple[str, str]] = Counter()
 
     def add(self, plugin: str, point: str, where: str, error: BaseException) -> None:
-        """Keep a failure. Raises the error when it is somebody who interrupts the process."""
+        """Keep a failure. Raises the error when it interrupts the process."""
         if isinstance(error, KeyboardInterrupt):
             raise error
         failure = PluginFailure(plugin, where, error, point)

@@ -25,7 +25,7 @@ _RANKED_AFTER = 3
 
 
 class FastBoard(Board):
-    """See the module's docstring."""
+    """A board that ranks nodes, knows scores by amounts and chooses ahead."""
 
     __slots__ = ("_by_amounts", "_foresight", "_ranking", "_singles")
 

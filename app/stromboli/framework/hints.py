@@ -20,7 +20,7 @@ from stromboli.state.pods import PodRecord
 
 
 class Hints:
-    """The hints that a plugin may give; see the module's docstring. Methods left alone are never called."""
+    """The hints that a plugin may give. Methods left alone are never called."""
 
     #: whether what it says about a victim never follows from candidates that come after it; then it may be asked about
     #: the first of them only
@@ -84,7 +84,7 @@ class Hints:
     def by_amounts(self, pod: PodRecord) -> bool:
         """Whether `node_order` says the same of all nodes that have the same amounts, whatever else tells them apart.
 
-        What is known of one node is then said of others, while nobody was evicted or promised a place. Asked once for
+        What is known of one node is then said of others, while no pod was evicted or promised a place. Asked once for
         a class.
         """
         raise NotImplementedError

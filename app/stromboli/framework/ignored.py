@@ -106,7 +106,7 @@ def ignored_of_queue(session: Session, queue: Queue) -> dict[str, str]:
 
 
 def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
-    """The same of a PodGroup's spec; a priority class that does not exist counts as ignored, too."""
+    """The fields of a PodGroup's spec that have no effect, each with why: also a priority class that does not exist."""
     ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
     name = job.pod_group.spec.priority_class_name
     if _is_missing(session, name):

@@ -36,7 +36,7 @@ class Queue:
     index: int
     name: str
     spec: crds.QueueSpec
-    #: Open, Closed, Closing, Unknown, or empty when nobody has set it
+    #: Open, Closed, Closing, Unknown, or empty when it was never set
     state: str
     #: seconds since the epoch
     created: float
@@ -50,7 +50,7 @@ class Queue:
 
     @property
     def jobs(self) -> list[Job]:
-        """Its jobs in the session; whoever can do with `indices` makes no objects of them."""
+        """Its jobs in the session; reading `indices` instead makes no objects of them."""
         return [self.job_at(index) for index in self.indices.tolist()]
 
     @property
@@ -65,7 +65,7 @@ class Queue:
 
     @property
     def closed(self) -> bool:
-        """Whether somebody closed it. The root cannot be closed, and what nobody has set is not closed."""
+        """Whether it was closed. The root cannot be closed, and a queue whose state was never set is not closed."""
         return self.state in ("Closed", "Closing") and self.name != "root"
 
     @property
@@ -223,7 +223,7 @@ class Job:
 
     @property
     def _groups(self) -> Groups:
-        """Its groups and where they lie, found when somebody first asks: most jobs are left alone."""
+        """Its groups and where they lie, found when it is first asked: most jobs are left alone."""
         if self._known_groups is None:
             self._known_groups = self.make_groups(self)
         return self._known_groups
@@ -235,7 +235,7 @@ class Job:
 
     @property
     def opened_sub_jobs(self) -> Collection[SubJob]:
-        """Those of its groups that somebody asked for."""
+        """Those of its groups that were asked for."""
         return self._known_groups.sub_jobs.values() if self._known_groups else ()
 
     @property
@@ -312,7 +312,7 @@ class Job:
 
     @property
     def _roles(self) -> RoleCounts:
-        """Its pods by role, counted when somebody first asks."""
+        """Its pods by role, counted when it is first asked."""
         if self._by_role is None:
             self._by_role = RoleCounts(self.members(self), self.state_of)
         return self._by_role

@@ -1,7 +1,7 @@
-"""The jobs of a session: columns over all of them, and objects for those that somebody asks for.
+"""The jobs of a session: columns over all of them, and objects for those that are asked for.
 
 Most jobs are left alone in a session, and what holds of them follows from their PodGroup and the states of their pods.
-So what PodGroups say is kept in columns from session to session, and whoever looks for jobs selects them by columns. An
+So what PodGroups say is kept in columns from session to session, and jobs are selected by columns. An
 object is made of a job that is selected or asked for by key; only such a job can have changed since the start.
 """
 
@@ -133,7 +133,7 @@ class Jobs(Mapping[str, Job]):
 
     @property
     def made(self) -> list[Job]:
-        """The jobs that anybody asked for, in order."""
+        """The jobs that were asked for, in order."""
         return [self._made[index] for index in sorted(self._made)]
 
     def _index(self, key: object) -> int:
@@ -187,7 +187,7 @@ class Jobs(Mapping[str, Job]):
         return reduce(np.add, (counts[state] for state in states))
 
     def now(self, column: Rows, read: Callable[[Job], int]) -> Rows:
-        """A column with what holds now of the jobs that anybody asked for."""
+        """A column with what holds now of the jobs that were asked for."""
         column = column.copy()
         for index, job in self._made.items():
             column[index] = read(job)

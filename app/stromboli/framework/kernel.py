@@ -125,7 +125,7 @@ class Kernel(NodeQuestions):
         return None if node is None else (node, now)
 
     def best_on(self, pod: PodRecord, node: int) -> tuple[int, bool] | None:
-        """The same when there is only one node to choose from."""
+        """Whether a node can take a pod: the node, and whether now (True) or later (False); None if it cannot."""
         only = np.zeros(len(self.nodes), np.bool_)
         only[node] = True
         return self.best(pod, only)

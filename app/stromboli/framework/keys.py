@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from operator import ne
 from typing import Any
 
-from stromboli.framework import answers
-from stromboli.framework.answers import AnswerError
+from stromboli.framework import checks
 from stromboli.framework.asked import Method
+from stromboli.framework.checks import AnswerError
 from stromboli.framework.failures import PASSED_ON
 from stromboli.framework.participants import Participants
 
@@ -68,7 +68,7 @@ class Keys:
             return [self.one(point, subject) for subject in subjects]
         rows = list(zip(*columns, strict=True))
         known = self._families.get(point, ("unknown",))
-        if set(known) == {float} and all(answers.WHOLE.issuperset(map(type, column)) for column in columns):
+        if set(known) == {float} and all(checks.WHOLE.issuperset(map(type, column)) for column in columns):
             return rows
         return [self._checked(point, methods, row, (s,)) for row, s in zip(rows, subjects, strict=True)]
 
@@ -80,9 +80,9 @@ class Keys:
         # Plain numbers, which most keys are, are seen at one glance; NaN is not what it is.
         if types != self._numbers.get(point) or any(map(ne, keys, keys)):
             families = self._families.get(point)
-            if families is None or not all(map(answers.belongs, keys, families)):
+            if families is None or not all(map(checks.belongs, keys, families)):
                 return self._compared(point, methods, keys, subject)
-            if answers.NUMBERS.issuperset(types):
+            if checks.NUMBERS.issuperset(types):
                 self._numbers[point] = types
         return tuple(keys)
 
@@ -95,8 +95,8 @@ class Keys:
         known = self._families.get(point)
         for method, answer in zip(methods, found, strict=True):
             try:
-                key = answers.key(method, answer)
-                family = answers.family(key)
+                key = checks.key(method, answer)
+                family = checks.family(key)
                 if known is not None and family != known[len(keys)]:
                     raise AnswerError(method, "keys that compare with each other, as it did before", key)
             except BaseException as error:
@@ -118,7 +118,7 @@ class Keys:
         out: list[Any] = []
         for method in self._participants.all[point]:
             try:
-                out.append(answers.key(method, method(*subject)))
+                out.append(checks.key(method, method(*subject)))
             except BaseException as again:
                 self._participants.tell(point, method, again)
                 out.append(_EQUAL)

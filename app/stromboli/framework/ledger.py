@@ -1,4 +1,4 @@
-"""The ledger of a session: the columns that operations change, and who is told of it.
+"""The ledger of a session: the columns that operations change, and the plugins that are told of it.
 
 Everything that happens to pods and nodes in a session goes through `apply` and `undo`, so what plugins and actions read
 in the `View` always is what the operations say.
@@ -24,7 +24,7 @@ from stromboli.state.snapshot import PodColumns
 
 
 class Ledger:
-    """See the module's docstring."""
+    """Applies operations to the columns of a session, undoes them, and tells plugins of both."""
 
     __slots__ = ("_nodes", "_on_failure", "_pods", "_points", "_taken_by", "evicts", "left", "tried")
 
@@ -44,7 +44,7 @@ class Ledger:
         self._taken_by: dict[int, Vector] = {}
         #: whether a pod was evicted in this session, if only to try it
         self.evicts = False
-        #: whether a plugin failed since somebody last raised that
+        #: whether a plugin failed since that was last raised
         self.left = False
         #: the last discarded try of each pod, by row
         self.tried: dict[int, Operation] = {}

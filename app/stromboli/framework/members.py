@@ -52,7 +52,7 @@ class Members:
         return found
 
     def among(self, rows: Rows, new: _Nodes) -> Members:
-        """The same after nodes came, went or moved: the row of each node that was there, -1 for none, and others."""
+        """The members after nodes came, went or moved: the row of each old node, -1 for none, and new nodes."""
         kept = rows[self.named]
         named = np.union1d(kept[kept >= 0], self._naming(new))
         return Members(self.spec, self.exact, self.searches, self.labels, self.problems, named)

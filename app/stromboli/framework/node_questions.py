@@ -50,7 +50,7 @@ class NodeQuestions:
 
     @property
     def filters(self) -> bool:
-        """Whether anybody looks at nodes beyond their room."""
+        """Whether any plugin looks at nodes beyond their room."""
         return bool(self._points.all["predicate"])
 
     def varies(self, pod: PodRecord) -> bool:
@@ -133,7 +133,7 @@ class NodeQuestions:
 
     @property
     def scores_sets(self) -> bool:
-        """Whether anybody's scores depend on the set of nodes."""
+        """Whether any plugin's scores depend on the set of nodes."""
         return bool(self._points.all["batch_node_order"])
 
     def set_scores(self, pod: PodRecord, rows: Rows) -> Vector | None:

@@ -15,7 +15,7 @@ Array = TypeVar("Array", bound=np.ndarray)
 
 
 def read_only(array: Array) -> Array:
-    """The same memory, not to be written through."""
+    """A view of an array, over the same memory, that cannot be written through."""
     shown = array.view()
     shown.flags.writeable = False
     return shown
@@ -56,7 +56,7 @@ class NodeView:
 
     @property
     def basic_allocatable(self) -> Matrix:
-        """The same of cpu and memory, shape (2, n), which is sooner taken than all."""
+        """The allocatable cpu and memory, shape (2, n), which takes less time than all dimensions."""
         if self._basic is None:
             whole = self._allocatable
             self._basic = self._nodes.allocatable[:2].take(self.rows, axis=1) if whole is None else whole[:2]
@@ -120,7 +120,7 @@ class _Imagined(NodeView):
 class Nodes:
     """The amounts of a session as they are now, shape (dimensions, nodes), to be read.
 
-    `log` lists the nodes in the order in which they changed, so that whoever caches something about nodes can catch
+    `log` lists the nodes in the order in which they changed, so that a cache about nodes can catch
     up with what is new.
     """
 
@@ -152,7 +152,7 @@ class Nodes:
         self.scoring: Matrix
         self.rows: Rows = read_only(np.arange(len(facts)))
         self.log: list[int] = []
-        #: whether nobody was evicted so far, or promised a place
+        #: whether no pod was evicted so far, or promised a place
         self.plain = True
         self._promised = False
         #: by row: equal for nodes that have the same amounts, which say all while nodes are `plain`
@@ -208,7 +208,7 @@ class Changes:
 
 
 class _Amounts(dict[int, bytes]):
-    """What was read of columns, shape (dimensions, nodes), by row; whoever changes a row takes it out."""
+    """What was read of columns, shape (dimensions, nodes), by row; a change of a row takes it out."""
 
     def __init__(self, columns: Matrix) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class _Amounts(dict[int, bytes]):
 
 
 class NodeLedger:
-    """The same amounts for whoever may change them: copies that operations change and take back."""
+    """Amounts of nodes that may be changed: copies that operations change and take back."""
 
     __slots__ = ("_amounts", "_changing", "_pipelined", "_releasing", "_scoring", "nodes")
 
@@ -233,7 +233,7 @@ class NodeLedger:
         self._releasing = columns.releasing
         self._pipelined: Matrix = np.zeros_like(columns.used)
         self._scoring = self._changing[2 * size :]
-        #: what everybody may read
+        #: what plugins and actions may read
         self.nodes = nodes = Nodes(columns.facts, columns.allocatable, always)
         nodes.idle, nodes.used = read_only(self._changing[:size]), read_only(self._changing[size : 2 * size])
         nodes.releasing, nodes.pipelined = read_only(self._releasing), read_only(self._pipelined)

@@ -24,7 +24,7 @@ class Kind(Enum):
 class Operation:
     """Pods of one identity class and one job that got, or lose, their nodes.
 
-    Nobody changes it; it is not frozen because one is made for each turn of a job.
+    It is never changed; it is not frozen because one is made for each turn of a job.
     """
 
     kind: Kind

@@ -94,7 +94,7 @@ class Participants:
         self._chains.clear()
         self.all.clear()
 
-    # -- who failed ------------------------------------------------------------------------------------------------
+    # -- failures --------------------------------------------------------------------------------------------------
 
     def disable(self, plugin: Plugin) -> None:
         """Ask a plugin nothing any more."""

@@ -49,7 +49,7 @@ Key: TypeAlias = Any
 
 
 class Passing(str):
-    """A cause that goes away when pods go, such as a host port in use: evicting somebody may help."""
+    """A cause that goes away when pods go, such as a host port in use: an eviction may help."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class Arguments(BaseModel):
 
 
 class Plugin(Hints):
-    """Base of all plugins; see the module's docstring. Methods that are not overridden are never called."""
+    """Base of all plugins. Methods that are not overridden are never called."""
 
     #: the name in the policy file
     name: ClassVar[str]
@@ -204,7 +204,7 @@ class Plugin(Hints):
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
         """The most that a queue may ever hold, shape (dimensions,); None when nothing limits it.
 
-        Asked before `open`: a job that needs more than that is set aside before anybody counts it.
+        Asked before `open`: a job that needs more than that is set aside before plugins count it.
         """
         raise NotImplementedError
 
@@ -240,9 +240,9 @@ class Plugin(Hints):
 
     @combines(Combination.FirstReason, switch="allocatable")
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
-        """Why a queue may not take some pods, all of them together, beyond its share, though nobody can use the room.
+        """Why a queue may not take some pods, all of them together, beyond its share, though no share reaches the room.
 
-        Asked when no share reaches what is left. Whoever answers is not asked `allocatable` about these pods; a plugin
+        Asked when no share reaches what is left. A plugin that answers is not asked `allocatable` about these pods; one
         that leaves this alone still is.
         """
         raise NotImplementedError
@@ -273,7 +273,7 @@ class Plugin(Hints):
 
     @combines(Combination.Victims)
     def gang_reclaimable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """The same for a job of another queue; where vetoes are final, `reclaimable` is asked."""
+        """The pods that a job of another queue may take; where vetoes are final, `reclaimable` is asked."""
         raise NotImplementedError
 
     @combines(Combination.FirstReason, switch="preemptive")

@@ -103,7 +103,7 @@ class Questions:
 
     @property
     def may_wait_for_gangs(self) -> bool:
-        """Whether anybody has jobs begin together."""
+        """Whether any plugin has jobs begin together."""
         return bool(self._points.all["job_missing"])
 
     def job_pipelined(self, job: Job) -> bool:
@@ -146,7 +146,7 @@ class Questions:
 
     @property
     def may_lend(self) -> bool:
-        """Whether anybody lends room beyond shares."""
+        """Whether any plugin lends room beyond shares."""
         return self._rules.indivisible_shares and bool(self._points.all["lendable"])
 
     def lendable(self, queue: Queue, pods: Sequence[PodRecord]) -> Reason | None:
@@ -177,11 +177,13 @@ class Questions:
         return self._points.reason("preemptive", queue, pods)
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
-        """The most that a queue may ever hold; None when nobody limits it."""
+        """The most that a queue may ever hold; None when no plugin limits it."""
         return self._points.limit("ceiling", len(view.dimensions), view, queue)
 
     def job_ceilings(self, view: View) -> Mapping[str, tuple[Vector, str]]:
-        """The most that single jobs may ever hold, with words about it, by key; who is asked first is heard."""
+        """The most that single jobs may ever hold, with words about it, by key; the first plugin that limits a job
+        decides.
+        """
         return self._points.limits("job_ceilings", len(view.dimensions), view)
 
     # -- victims -----------------------------------------------------------------------------------------------------
@@ -192,10 +194,10 @@ class Questions:
         return self._points.victims(point, beneficiary, self._not_refused(candidates), veto=self._rules.veto)
 
     def gang_victims(self, point: str, job: Job, first: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """The same for a job that is to get all its places at once, of whose pods `first` is placed first.
+        """The victims for a job that is to get all its places at once, of whose pods `first` is placed first.
 
         Volcano asks fewer plugins about this than about victims of a single pod, so budgets and cooldowns do not
-        count. Where vetoes are final, whoever has a say in those has one here.
+        count. Where vetoes are final, a plugin that has a say in those has one here.
         """
         if self._rules.veto:
             return self.victims(point, first, candidates)
@@ -206,13 +208,13 @@ class Questions:
         return [pod for pod in candidates if pod.uid not in self._refused] if self._refused else candidates
 
     def judges_steadily(self, point: str) -> bool:
-        """Whether what is said of a candidate stays so for all pods of equal jobs, whoever else is one."""
+        """Whether what is said of a candidate stays so for all pods of equal jobs, whatever the other candidates."""
         return self._rules.veto and self._points.steady(point)
 
     def preemptable_jobs(self, pod: PodRecord, jobs: int, smallest: Callable[[], Matrix]) -> Mask | None:
         """Which of so many jobs have pods that may be evicted for a pod of their queue at most; None for all.
 
-        `smallest` tells what anybody there requests at least, shape (jobs, dimensions).
+        `smallest` tells what every pod of a job requests at least, shape (jobs, dimensions).
         """
         if not self._rules.veto:
             return None
@@ -236,7 +238,7 @@ class Questions:
         return np.logical_and.reduce(masks) if masks else None
 
     def by_share(self, point: str) -> bool:
-        """Whether who may be evicted depends on what the jobs of a queue hold."""
+        """Whether which pods may be evicted depends on what the jobs of a queue hold."""
         return self._points.by_share(point)
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
@@ -262,14 +264,14 @@ class Questions:
         return np.zeros(len(hyper_nodes)) if total is None else total
 
     def hyper_node_scores_with(self, sub_job: SubJob, hyper_nodes: Rows, requested: Matrix) -> Vector | None:
-        """The same if so much, shape (dimensions, HyperNodes), had been placed in them; None if somebody cannot say."""
+        """Scores if some more, shape (dimensions, HyperNodes), had been placed there; None if a plugin cannot say."""
         return self._points.scores("hyper_node_order_with", len(hyper_nodes), sub_job, hyper_nodes, requested)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     @property
     def may_refuse(self) -> bool:
-        """Whether anybody looks again at the node that was chosen for a pod."""
+        """Whether any plugin looks again at the node that was chosen for a pod."""
         return bool(self._points.all["refusal"])
 
     def refusal(self, pod: PodRecord, node: int) -> Reason | None:
@@ -278,7 +280,7 @@ class Questions:
 
     @property
     def may_annotate(self) -> bool:
-        """Whether anybody has annotations for pods that are bound."""
+        """Whether any plugin has annotations for pods that are bound."""
         return bool(self._points.all["bind_annotations"])
 
     def bind_annotations(self, pod: PodRecord, node: int) -> Mapping[str, str]:

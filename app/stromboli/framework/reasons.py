@@ -105,7 +105,7 @@ def error_told(error: BaseException) -> str:
 
 
 def of_failure(words: str) -> Reason:
-    """The same from the words that name the plugin and its error."""
+    """The reason that a plugin failed, from the words that name it and its error."""
     return Reason(Stage.Admission, "PluginFailed", str(words), Actionable.Admin)
 
 
@@ -208,7 +208,7 @@ def queue_not_found(queue: str) -> Reason:
 
 
 def column_name(dimensions: Sequence[str], column: int) -> str:
-    """The resource of a column, for people; what nobody offers shares one and is not told apart."""
+    """The resource of a column, for people; resources that no node offers share one and are not told apart."""
     return "what no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
 
 
@@ -219,7 +219,7 @@ def insufficient(dimensions: Sequence[str], pod: PodRecord, columns: Sequence[in
 
 
 def resource_name(dimensions: Sequence[str], pod: PodRecord, column: int) -> str:
-    """The resource of a column; for that of what nobody offers, which of it the pod asks for."""
+    """The resource of a column; for the one of resources that no node offers, which of these the pod asks for."""
     if dimensions[column] != UNKNOWN:
         return dimensions[column]
     first, *others = sorted(pod.pod_class.request.keys() - set(dimensions))

@@ -30,7 +30,7 @@ class QueueGauges:
 
     @property
     def gets_nothing_more(self) -> bool:
-        """Whether it is overused, also where nobody had to ask."""
+        """Whether it is overused, also where no action had to ask."""
         if self.overused is not None:
             return self.overused
         held, deserved = self.amounts.get("allocated"), self.amounts.get("deserved")
@@ -58,7 +58,7 @@ class Report:
         self.diagnose: Callable[[Job], Reason | None] | None = None
         #: by name of the queue
         self.gauges: dict[str, QueueGauges] = {}
-        #: by name of the queue and type of the condition; a condition that nobody reports is over
+        #: by name of the queue and type of the condition; a condition that no plugin reports is over
         self.queue_conditions: dict[str, dict[str, Condition]] = {}
 
     def queue(self, name: str) -> QueueGauges:

@@ -18,7 +18,7 @@ from stromboli.state.pods import PodRecord
 
 
 class Statement:
-    """Operations on a session; see the module's docstring. A plugin that fails ends one with PluginLeftError."""
+    """Operations on a session, committed or discarded together. A plugin that fails ends one with PluginLeftError."""
 
     __slots__ = ("_decide", "_ledger", "_located", "_shown", "_view", "operations")
 
@@ -51,7 +51,7 @@ class Statement:
         self._do(eviction(self._view, pod, reason, beneficiary))
 
     def move(self, pod: PodRecord, node: int, beneficiary: str) -> None:
-        """Promise a pod that was evicted for a job another place: whoever comes instead of it is to go there."""
+        """Promise a pod that was evicted for a job another place: its replacement is to go there."""
         view = self._view
         job = view.jobs[pod.job]
         origin = int(view.pods.node[pod.row])
@@ -80,7 +80,7 @@ class Statement:
         self._ledger.raise_if_left()
 
     def take_back(self) -> None:
-        """The same after a failure: a plugin that fails now, too, is left out and nothing is said of it here."""
+        """Take everything back after a failure: a plugin that fails now, too, is left out without an error."""
         for operation in reversed(self.operations):
             for pod in operation.pods:
                 self._ledger.tried[pod.row] = operation

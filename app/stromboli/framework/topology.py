@@ -31,7 +31,7 @@ _MOST_LEVELS = 64
 
 
 class Topology:
-    """The tree; see the module's docstring. HyperNodes and nodes are referred to by index, NOWHERE is none."""
+    """The tree of HyperNodes. HyperNodes and nodes are referred to by index, NOWHERE is none."""
 
     __slots__ = (
         "_ancestors",
@@ -157,7 +157,7 @@ class Topology:
         return np.bincount(self._owner, weights=of_nodes[self._flat], minlength=len(self)).astype(np.float64)
 
     def matrix_sums(self, of_nodes: Matrix) -> Matrix:
-        """The same for each row of a matrix, shape (rows, HyperNodes)."""
+        """The sums by HyperNode for each row of a matrix, shape (rows, HyperNodes)."""
         if len(self) == 1:
             whole: Matrix = of_nodes.sum(axis=1, keepdims=True)
             return whole
@@ -267,7 +267,7 @@ def has_topology(job: Job) -> bool:
 
 
 def says_topology(pod_group: crds.PodGroup) -> bool:
-    """The same of a PodGroup."""
+    """Whether a PodGroup, or one of its policies of sub groups, says how close together its pods should be."""
     spec = pod_group.spec
     return spec.network_topology is not None or any(policy.network_topology for policy in spec.sub_group_policy)
 

@@ -114,7 +114,7 @@ def _places(groups: Rows) -> Rows:
 class Turns:
     """The turns of one action in one session. Without a limit every job has all the turns that it takes.
 
-    While less was taken than any tenant's part, turns are only noted down: nobody can have to wait.
+    While less was taken than any tenant's part, turns are only noted down: no job can have to wait.
     """
 
     def __init__(

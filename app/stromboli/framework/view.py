@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class View:
-    """See the module's docstring."""
+    """The cluster, its queues, jobs and pods as a session sees them, read-only."""
 
     def __init__(
         self, snapshot: Snapshot, nodes: Nodes, policy: Policy, rules: Rules, environment: Environment, now: float
@@ -45,7 +45,7 @@ class View:
         self.rules = rules
         self.environment = environment
         self._now = now
-        #: whether more was asked than the snapshot and the environment: the time, or somebody else
+        #: whether more was asked than the snapshot and the environment: the time, or an HTTP extender
         self.volatile = False
         self.dimensions = snapshot.dimensions
         #: by class, shape (classes, dimensions)
@@ -63,6 +63,23 @@ class View:
         self.shard: Shard | None = None
         if environment.sharding is not None:
             self.shard = Shard(environment.sharding, snapshot.objects.get("NodeShard", {}), nodes.facts)
+        self._open_queues()
+        #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
+        self.never_fits: Mapping[str, Reason] = {}
+        self.too_large: Collection[int] = ()
+        #: smaller is placed first; set once the plugins that order pods are known
+        self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
+        #: of jobs with sub groups: the group of each pod, and by uid the pods of each group, by row
+        self._sub_job_of_row: dict[int, SubJob] = {}
+        self._rows_of_sub_job: dict[str, Rows] = {}
+        for uid in environment.nominated_hyper_nodes:
+            # What was nominated for groups goes on to the next session, whether their jobs are asked for or not.
+            job = self.jobs.get("/".join(uid.split("/")[:2]))
+            _ = job.sub_jobs if job else None
+
+    def _open_queues(self) -> None:
+        """Make the queues and the columns of jobs, with what they hold at the start of the session."""
+        snapshot, rules = self.snapshot, self.rules
         self.queues: dict[str, Queue] = _queues(snapshot, self._job_at)
         if rules.closed_queue:
             _close_below(self.queues)
@@ -79,31 +96,23 @@ class View:
         #: what pods request that terminated on a node at the start, of each job; None where there are none or they do
         #: not count
         self.job_terminating: Matrix | None = self.membership.terminating() if rules.terminating else None
-        #: the same of each queue, shape (queues, dimensions), with what pods hold whose PodGroup was deleted
+        #: what terminating pods of each queue hold, shape (queues, dimensions), also those whose PodGroup was deleted
         self.terminating: Matrix | None = self._terminating() if rules.terminating else None
-        #: which queues were closed, or are below one that was; one that nobody opened yet is about to be
+        #: which queues were closed, or are below one that was; one that was never opened is about to be
         self.closed: Mask = self._closed_queues()
         #: which jobs get nothing more, since their queue was closed
         self.shut: Mask = self.closed[self.jobs.queue]
         if self.shut.any():
             self.job_requested[self.shut] = self.job_allocated[self.shut]
-        #: why jobs could not run even on the empty cluster, by key; and the rows of pods of other jobs that could not
-        self.never_fits: Mapping[str, Reason] = {}
-        self.too_large: Collection[int] = ()
-        #: smaller is placed first; set once the plugins that order pods are known
-        self.task_key: Callable[[PodRecord], tuple[object, ...]] = _by_arrival
-        #: of jobs with sub groups: the group of each pod, and by uid the pods of each group, by row
-        self._sub_job_of_row: dict[int, SubJob] = {}
-        self._rows_of_sub_job: dict[str, Rows] = {}
-        for uid in environment.nominated_hyper_nodes:
-            # What was nominated for groups goes on to the next session, whether anybody asks for them or not.
-            job = self.jobs.get("/".join(uid.split("/")[:2]))
-            _ = job.sub_jobs if job else None
 
     @property
     def bounded(self) -> bool:
         """Whether the work of an action in one session has a bound."""
         return self.rules.bounded_sessions and self.policy.session.steps > 0
+
+    def in_strict_order(self, queue: Queue) -> bool:
+        """Whether no job of a queue is served before one that waits ahead of it."""
+        return self.rules.fifo and queue.spec.dequeue_strategy == "fifo"
 
     # -- the world outside -------------------------------------------------------------------------------------------
 
@@ -130,7 +139,7 @@ class View:
         return found
 
     def amounts(self, rows: Rows) -> Matrix:
-        """The same by dimension, shape (dimensions, rows): for sums over many pods."""
+        """What the pods in some rows request, shape (dimensions, rows): for sums over many pods."""
         found: Matrix = self._requests.T.take(self.pods.pod_class[rows], axis=1)
         return found
 

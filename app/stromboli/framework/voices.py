@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from stromboli.api.resources import Mask
-from stromboli.framework import answers
+from stromboli.framework import checks
 from stromboli.framework.asked import Method, asked, plugin_of
 from stromboli.framework.hints import holds
 from stromboli.framework.job import Job
@@ -119,7 +119,7 @@ class VictimQuestions:
         for method in self._participants.all[hint]:
             if plugin_of(method) in plugins:
                 try:
-                    mask = answers.mask(method, method(*subject), size)
+                    mask = checks.mask(method, method(*subject), size)
                 except BaseException as error:
                     self._participants.leave_out(hint, method, error)
                     continue
@@ -132,7 +132,7 @@ class VictimQuestions:
         for method in self._participants.all[point]:
             plugin = plugin_of(method).name
             try:
-                rows = answers.pods(method, method(*subject))
+                rows = checks.pods(method, method(*subject))
             except BaseException as error:
                 self._participants.tell(point, method, error)
                 yield plugin, None
@@ -143,7 +143,7 @@ class VictimQuestions:
     def _named(self, point: str, method: Method, *subject: Any) -> set[int] | None:
         """The rows of the pods that a plugin names; None for no opinion, and where it fails after all actions."""
         try:
-            return answers.pods(method, method(*subject))
+            return checks.pods(method, method(*subject))
         except BaseException as error:
             self._participants.leave_out(point, method, error)
         return None

@@ -1,4 +1,4 @@
-"""What another policy would have done with the work of a journal: who would have waited, held and been evicted.
+"""What another policy would have done with the work of a journal: which jobs would have waited, held and been evicted.
 
 Work comes when it came. Once it has a node it runs as long as it did; what is evicted begins anew at once. Bindings and
 evictions take no time, so the recorded policy is run through the same, and not what the cluster made of it compared.
@@ -27,7 +27,7 @@ from stromboli.kube.dra.reservation import is_special
 from stromboli.state.cluster import ClusterState, object_key
 from stromboli.state.pods import timestamp
 
-#: the plugin that needs somebody to ask
+#: the plugin that asks an HTTP extender
 _EXTENDER = "extender"
 #: seconds between two sessions at least
 _PERIOD = 1.0
@@ -82,7 +82,9 @@ class Counterfactual:
     """One run through a history."""
 
     def __init__(self, history: History, first: Engine, then: Callable[[Told], Engine | None]) -> None:
-        """`first` decides at first, and `then` says who does when sessions are told something, None for the same."""
+        """`first` decides at first, and `then` gives the engine that goes on when sessions are told something, None for
+        the same one.
+        """
         self._history = history
         self._engine = first
         self._then = then
@@ -164,7 +166,7 @@ class Counterfactual:
                     obj = obj.model_copy(update={"status": before.status})
                 state.upsert("PodGroup", obj)
             case Put("ResourceClaim", key, obj):
-                # Who has its devices follows from decisions, and which pods have one made for them.
+                # Which pods have its devices follows from decisions, and for which pods a claim is made.
                 known = state.objects["ResourceClaim"].get(key)
                 if is_special(obj) and known is None and not self._is_first:
                     return

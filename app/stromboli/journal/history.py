@@ -1,4 +1,4 @@
-"""What a journal says of a cluster whoever schedules it: what came, how long it ran, and what else changed.
+"""What a journal says of a cluster whatever the policy: what came, how long it ran, and what else changed.
 
 Where and when pods ran follows from decisions and is left out; how long they did does not. A pod that was evicted and
 the one that its controller made in its stead are one piece of work.
@@ -59,7 +59,7 @@ class Told:
 
 @dataclass(slots=True)
 class History:
-    """See the module's docstring."""
+    """What came, ran and changed in the time of a journal."""
 
     began: wire.Began
     environment: Environment

@@ -20,7 +20,7 @@ K = TypeVar("K", str, int)
 
 
 class Waiting(Struct, frozen=True):
-    """Why jobs wait, by key, and pods, by row; nobody changes what is in it."""
+    """Why jobs wait, by key, and pods, by row; never changed once made."""
 
     jobs: Mapping[str, Reason] = {}
     pods: Mapping[int, Reason] = {}

@@ -1,6 +1,6 @@
 """Whatever plugins leave from session to session, as plain data and back, exactly.
 
-Beside plain Python values there are arrays, and dataclasses of types that somebody names: a file makes no others.
+Beside plain Python values there are arrays, and dataclasses of types that plugins name: a file makes no others.
 """
 
 from __future__ import annotations

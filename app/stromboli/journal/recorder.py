@@ -33,7 +33,7 @@ _SOON = 1.0
 
 
 class Journal:
-    """The newest sessions of this process, for whoever wants to replay them."""
+    """The newest sessions of this process, to be replayed."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Journal:
             self._put,
         )
         self._waiting: deque[Recorded] = deque()
-        #: rings when a session waits that is the first, and when somebody waits until all are written
+        #: rings when a session waits that is the first, and when a caller waits until all are written
         self._bell: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._works = True

@@ -39,7 +39,7 @@ class Moment:
     player: Player
     #: the policy in force
     engine: Engine
-    #: what the session is told; whoever runs the sessions sets what the next one is
+    #: what the session is told; the caller sets what the next one is
     environment: Environment
     #: why jobs and pods waited
     waiting: Waiting = field(default_factory=Waiting)

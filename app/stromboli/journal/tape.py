@@ -87,7 +87,7 @@ class Tape(Observer):
         self._happened = []
 
     def _begin_anew(self) -> None:
-        """Something cannot be written: sessions go on, and whoever writes the whole meets the same and reports it."""
+        """Something cannot be written: sessions go on, and the next segment fails in the same way and reports it."""
         self.rest()
         self.wants_whole, self._moment = True, None
 

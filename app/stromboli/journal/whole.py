@@ -21,7 +21,7 @@ _PART = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """References to it, for nobody changes any of it."""
+    """References to it: it is never changed."""
 
     resources: list[str]
     jobs: list[str]

@@ -164,7 +164,7 @@ class Remembered(Struct):
     #: None where phases are believed
     admitted: list[Admission] | None = None
     reservations: dict[str, Reservation] = {}
-    #: None where nobody watches evictions
+    #: None where evictions are not watched
     churn: list[Eviction] | None = None
     #: what plugins and actions left, by name, see `plain`
     left: dict[str, Any] = {}
@@ -251,7 +251,8 @@ Entry: TypeAlias = Began | Layout | Part | Session
 
 def _fields(value: Any) -> Any:
     if isinstance(value, KubeModel):
-        # All in the order of their class, whoever set them, and by our names: to dump them takes three times as long.
+        # All in the order of their class, with unset ones too, and by our names: to dump them takes three times as
+        # long.
         return value.__dict__
     if isinstance(value, Mapping):
         return dict(value)
@@ -341,7 +342,7 @@ def _frames(
             raise JournalError(f"{source}: is damaged: no frame begins where one should")
         deflated = file.read(length)
         if len(deflated) < length:
-            # Whoever wrote it was ended in the middle.
+            # Its writer was ended in the middle.
             remark(f"{source}: is cut off: what is whole counts")
             return
         progress(length)

@@ -29,7 +29,7 @@ class Decoder(Generic[T]):
 
 
 def shallow(content: bytes) -> bytes:
-    """The same JSON with null in place of values that are deeper than any field that is read."""
+    """JSON with null in place of values that are deeper than any field that is read."""
     kept, depth, end = [], 0, 0
     for token in _TOKENS.finditer(content):
         match token.group()[:1]:

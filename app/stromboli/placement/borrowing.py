@@ -1,7 +1,7 @@
-"""Lending: what to do with room that no queue's share reaches, because shares do not divide.
+"""Borrowing: what to do with room that no queue's share reaches, because shares do not divide.
 
 Two queues that each deserve half of a node cannot each have half of it when their pods ask for all of it. When every
-job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. Nobody is
+job that waits is beyond its queue's share, the queue furthest below its own gets one job more than that. No pod is
 evicted for it, and nodes for which a job waits within its share are left alone: their room is not spare.
 """
 

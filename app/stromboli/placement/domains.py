@@ -39,8 +39,8 @@ def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], le
 def room_for(session: Session, pods: Iterable[PodRecord], hyper_nodes: Rows) -> Vector:
     """For how many of some pods each of some HyperNodes has room, now or later, at most; shape (HyperNodes,).
 
-    Of pods whose place depends on others only amounts count. Who has no room does not share in what a plugin gives the
-    best of several, so it must not be left out for the ones and kept for the others.
+    Of pods whose place depends on others only amounts count. A HyperNode without room has no part in what a plugin
+    gives the best of several, so it is left out for all pods or for none.
     """
     tree, room = session.view.topology, np.zeros(len(hyper_nodes))
     by_class: dict[Hashable, list[PodRecord]] = {}
@@ -103,7 +103,7 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:
-    """The same wherever it may go, by amounts alone."""
+    """For how many copies of a pod each node has room now or later, `most` at most, by amounts; shape (nodes,)."""
     nodes = session.view.nodes
     room = np.maximum(nodes.room(nodes.rows), nodes.future_idle())
     return np.clip(copies_that_fit(session.view.request(pod), room, nodes.always), 0, most)

@@ -1,4 +1,4 @@
-"""Worksheets: the pods of a job that are still to be tried, group by group.
+"""Pending jobs: the pods of a job that are still to be tried, group by group.
 
 A try takes pods from a copy; only what was decided takes them from the original.
 """

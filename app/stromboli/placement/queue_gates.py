@@ -33,7 +33,7 @@ def lift_gates(session: Session, job: Job, pods: Sequence[PodRecord]) -> None:
     """Lift the gates of those of a job's pods that its queue has room for, in their order, if the rules say so."""
     if not session.rules.queue_gates:
         return
-    pods = [pod for pod in pods if pod.row not in session.lifted]
+    pods = [pod for pod in pods if pod.row not in session.outcome.lifted]
     if not pods:
         return
     kept = _kept(session, job.queue)
@@ -45,7 +45,7 @@ def lift_gates(session: Session, job: Job, pods: Sequence[PodRecord]) -> None:
             if refusal is not None:
                 session.view.trace.pod(pod.row, refusal)
             continue
-        session.lifted.add(pod.row)
+        session.outcome.lifted.add(pod.row)
         session.decisions.append(LiftGate(pod.namespace, pod.name, pod.uid))
         kept = kept + request
 
@@ -56,7 +56,7 @@ def _kept(session: Session, queue: Queue) -> Vector:
     jobs = view.jobs.of((view.jobs.queue == queue.index) & (view.jobs.count(PodState.Pending) > 0))
     waiting = (pod for job in jobs for pod in view.pending(job))
     return view.requested(
-        pod for pod in waiting if pod.row in session.lifted or (not pod.pod_class.gated and asks_for_gate(pod))
+        pod for pod in waiting if pod.row in session.outcome.lifted or (not pod.pod_class.gated and asks_for_gate(pod))
     )
 
 

@@ -10,7 +10,7 @@ from stromboli.state.pods import PodRecord
 def startable(session: Session, job: Job, pod: PodRecord, count: int) -> int:
     """How many of `count` pods like one of a job may be bound now; if it is none, the reason is kept for the pod."""
     if not session.ledger.evicts and session.view.terminating is None:
-        # Nobody holds room that a queue gets back later.
+        # No pod holds room that a queue gets back later.
         return count
     room, why = session.ask.startable(job.queue, pod, count)
     if not room and why is not None:

@@ -36,7 +36,7 @@ class Steadiness:
         plugin = self._plugin
         if _declares(plugin, "varies", pod) or not self._are(nodes):
             return ""
-        if point == "node_order" and self._tells_twins_apart(pod, nodes, answer):
+        if point == "node_order" and self._tells_equals_apart(pod, nodes, answer):
             return "node_order() scores nodes with equal amounts differently, although the plugin declares `by_amounts`"
         self._catch_up()
         identity = plugin.identity(pod) if "identity" in plugin.taking_part else None
@@ -53,7 +53,7 @@ class Steadiness:
         where, declare = ("elsewhere", "varies") if elsewhere[found].any() else ("on it", "varies_on_node")
         return f"{point}() changes its answer about a node when pods come or go {where}: see `{declare}`"
 
-    def _tells_twins_apart(self, pod: Any, nodes: NodeView, answer: Any) -> bool:
+    def _tells_equals_apart(self, pod: Any, nodes: NodeView, answer: Any) -> bool:
         """Whether nodes with equal amounts have different scores although the plugin declares otherwise."""
         plugin = self._plugin
         if answer is None or "by_amounts" not in plugin.taking_part or not plugin.by_amounts(pod):

@@ -19,8 +19,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stromboli.engine import Engine, SessionResult
-from stromboli.framework import answers
-from stromboli.framework.answers import AnswerError
+from stromboli.framework import checks
+from stromboli.framework.checks import AnswerError
 from stromboli.framework.environment import OFFLINE
 from stromboli.framework.hints import FLAGS
 from stromboli.framework.plugin import Plugin, extension_points
@@ -94,8 +94,8 @@ class _Alone(Plugin):
 
 #: the validation of answers whose dependencies are declared
 _CHECKED: Mapping[str, Callable[[Any, Any, int], Any]] = {
-    "predicate": lambda method, answer, nodes: list(answers.filters(method, answer, nodes)),
-    "node_order": answers.scores,
+    "predicate": lambda method, answer, nodes: list(checks.filters(method, answer, nodes)),
+    "node_order": checks.scores,
 }
 
 

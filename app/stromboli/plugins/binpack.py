@@ -36,7 +36,7 @@ class BinpackArguments(ResourceWeights):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class WeighedRequest:
     """The request of a pod class in the k resources that count for it."""
 
     columns: slice | list[int]
@@ -64,7 +64,7 @@ class Binpack(Plugin):
         self._counted = np.flatnonzero(self._weights > 0).tolist() if self.arguments.weight else []
         #: whether every node has cpu and memory, and both have the weight 1
         self._equal = bool((self._weights[:2] == 1.0).all() and (view.nodes.allocatable[:2] > 0).all())
-        self._asks: dict[int, Ask | None] = {}
+        self._asks: dict[int, WeighedRequest | None] = {}
 
     def node_order(self, pod: PodRecord, nodes: NodeView) -> Vector | None:
         ask = self._ask(pod)
@@ -90,7 +90,7 @@ class Binpack(Plugin):
     def by_amounts(self, pod: PodRecord) -> bool:
         return True
 
-    def _ask(self, pod: PodRecord) -> Ask | None:
+    def _ask(self, pod: PodRecord) -> WeighedRequest | None:
         """The resources that count for a pod; None if none does."""
         key = pod.pod_class.id
         if key not in self._asks:
@@ -100,7 +100,7 @@ class Binpack(Plugin):
             counted = [column for column in self._counted if amounts[column] > 0]
             columns = slice(0, 2) if counted == _NATIVE else counted
             self._asks[key] = (
-                Ask(
+                WeighedRequest(
                     columns=columns,
                     request=request[columns, None],
                     weights=self._weights[columns, None],

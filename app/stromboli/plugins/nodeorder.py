@@ -132,7 +132,7 @@ class Evenness:
 
 
 @dataclass(slots=True)
-class Ask:
+class ScoredRequest:
     """The request of a pod class, in the forms that scores need."""
 
     #: cpu and memory with defaults, shape (2, 1)
@@ -159,7 +159,7 @@ class NodeOrder(Plugin):
         self._facts = view.nodes.facts
         self._complete = bool(view.nodes.allocatable[:2].all())
         self._gpu = view.dimensions.index(_GPU) if _GPU in view.dimensions else -1
-        self._asks: dict[int, Ask] = {}
+        self._asks: dict[int, ScoredRequest] = {}
         self._amounts = amounts = Promises(view)
         self._evenness = Evenness(view.nodes, amounts)
         self._placed = PlacedPods(view)
@@ -185,7 +185,7 @@ class NodeOrder(Plugin):
             total = _added(total, weights.image_locality, ask.images[nodes.rows])
         return total
 
-    def _balanced(self, nodes: NodeView, ask: Ask, columns: slice | list[int]) -> Vector:
+    def _balanced(self, nodes: NodeView, ask: ScoredRequest, columns: slice | list[int]) -> Vector:
         if ask.cases is None:
             even = allocation.evenness(self._amounts.fullness(nodes, ask.cpu, ask.memory))
             return allocation.evened_out(self._evenness.of(nodes), even)
@@ -231,7 +231,7 @@ class NodeOrder(Plugin):
         self._placed.remove(operation)
         self._amounts.change(operation, -1)
 
-    def _ask(self, pod: PodRecord) -> Ask:
+    def _ask(self, pod: PodRecord) -> ScoredRequest:
         pod_class = pod.pod_class
         ask = self._asks.get(pod_class.id)
         if ask is None:
@@ -242,7 +242,7 @@ class NodeOrder(Plugin):
             columns: slice | list[int] = [CPU, MEMORY, self._gpu] if gpus else slice(0, 2)
             plain = self._complete and not gpus
             images = image_locality(pod_class.spec, self._facts) if self.arguments.image_locality else None
-            ask = self._asks[pod_class.id] = Ask(
+            ask = self._asks[pod_class.id] = ScoredRequest(
                 scoring=np.array(pod_class.scoring_request)[:, None],
                 balanced=columns if amounts[CPU] or amounts[MEMORY] or gpus else None,
                 cases=None if plain else allocation.without_and_with(request[columns]),

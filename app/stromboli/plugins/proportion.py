@@ -195,7 +195,7 @@ class Proportion(Plugin):
         """The excess of queues over their deserved amounts of requested resources, for a queue with a smaller share
         afterwards.
 
-        Priorities of queues do not count: they order who gets free resources, not shares.
+        Priorities of queues do not count: they order queues for free resources, and give no share.
         """
         view = self._view
         own, wanted = view.jobs[pod.job].queue, view.request(pod)

@@ -102,7 +102,7 @@ class UsageArguments(Arguments):
     estimator: Estimator = Field(default_factory=Estimator)
 
 
-class _Ask(NamedTuple):
+class _Estimate(NamedTuple):
     """The estimate of a pod's usage without risk, and at most: cpu and memory, shape (2, 1)."""
 
     expected: Matrix
@@ -131,7 +131,7 @@ class Usage(Plugin):
         self._weights = np.array([[self.arguments.cpu_weight], [self.arguments.memory_weight]], np.float64)
         self._all_weights = float(self._weights.sum())
         #: by class
-        self._asks: dict[int, _Ask] = {}
+        self._asks: dict[int, _Estimate] = {}
         self._count_running()
 
     def one_by_one(self, pod: PodRecord) -> bool:
@@ -169,7 +169,7 @@ class Usage(Plugin):
             self._expected[:, node] = np.maximum(self._expected[:, node] - self._estimates[:, pod.row], 0)
             self._expected_on[pod.row] = -1
 
-    def _expect(self, pods: Rows | slice, nodes: Rows | slice, ask: _Ask) -> None:
+    def _expect(self, pods: Rows | slice, nodes: Rows | slice, ask: _Estimate) -> None:
         """Add estimates for pods on distinct nodes."""
         how = self.arguments.estimator
         busy = self._weighted(self._utilization(nodes)) if self._all_weights else np.zeros(1)
@@ -179,14 +179,14 @@ class Usage(Plugin):
         self._expected_on[pods] = self._view.nodes.rows[nodes]
         self._expected[:, nodes] += estimates
 
-    def _ask(self, pod_class: PodClass) -> _Ask:
+    def _ask(self, pod_class: PodClass) -> _Estimate:
         ask = self._asks.get(pod_class.id)
         if ask is None:
             how, (request, limit) = self.arguments.estimator, map(_amounts_of, (pod_class.request, pod_class.limit))
             limit = np.maximum(limit, request)
-            ask = _Ask(request * how.request_ratio + (limit - request) * how.burst_ratio, limit)
+            ask = _Estimate(request * how.request_ratio + (limit - request) * how.burst_ratio, limit)
             if pod_class.best_effort:
-                ask = _Ask(np.array([[how.be_cpu], [how.be_mem]]), np.full((2, 1), np.inf))
+                ask = _Estimate(np.array([[how.be_cpu], [how.be_mem]]), np.full((2, 1), np.inf))
             self._asks[pod_class.id] = ask
         return ask
 
@@ -222,11 +222,11 @@ class Usage(Plugin):
             self._expect(rows[first], now, self._asks_of(rows[first]))
             rows, nodes = np.delete(rows, first), np.delete(nodes, first)
 
-    def _asks_of(self, rows: Rows) -> _Ask:
+    def _asks_of(self, rows: Rows) -> _Estimate:
         """The estimates of some pods, shape (2, pods)."""
         classes, of_pod = np.unique(self._view.pods.pod_class[rows], return_inverse=True)
         known = [self._ask(self._view.snapshot.classes[number]) for number in classes.tolist()]
-        return _Ask(*(np.concatenate(part, axis=1)[:, of_pod] for part in zip(*known, strict=True)))
+        return _Estimate(*(np.concatenate(part, axis=1)[:, of_pod] for part in zip(*known, strict=True)))
 
 
 def _amounts_of(amounts: Mapping[str, float]) -> Matrix:

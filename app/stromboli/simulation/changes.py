@@ -23,7 +23,7 @@ from stromboli.explain.whatif import WhatIf, what_if
 from stromboli.simulation.admission import admit
 from stromboli.simulation.manifests import CLUSTER_KINDS, Proposal, in_order, is_list, load_each, of_list
 from stromboli.state.cluster import ClusterState, object_key
-from stromboli.state.offers import resources_of
+from stromboli.state.resource_names import resources_of
 
 #: what was written, by where it is from
 Texts: TypeAlias = Mapping[str, str]
@@ -162,7 +162,7 @@ def _known(kind: str, key: str, state: ClusterState) -> dict[str, Any] | None:
 
 
 def _found(kind: str, key: str, state: ClusterState) -> Any:
-    """An object that is there, None where nobody keeps it."""
+    """An object that is there, None where its kind is not kept."""
     match kind:
         case "Pod":
             pod = state.record(key)

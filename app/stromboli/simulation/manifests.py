@@ -201,7 +201,7 @@ class _Reader:
             self.loaded.problems.append(str(error))
 
     def proposal(self, proposal: Proposal) -> None:
-        """Read an object as it would be. What it was already is nobody's mistake now."""
+        """Read an object as it would be. What was wrong with it already is not reported."""
         if proposal.before is None:
             self.manifest(proposal.where, proposal.manifest)
             return

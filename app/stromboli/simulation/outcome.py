@@ -10,7 +10,7 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, MEMORY, PODS, Vector
-from stromboli.eviction.diagnosis import why_no_evictions
+from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.warnings import warnings
 from stromboli.framework.closing import pod_group_status
 from stromboli.framework.explain import all_reasons

@@ -1,8 +1,8 @@
 """What the API server would refuse: values out of bounds, and fields that are missing or do not go together.
 
-The models read what is there, also in clusters with other definitions; a manifest that nobody has admitted yet is held
-to the generated CustomResourceDefinitions, and to what Kubernetes and the webhooks of controllers refuse of the fields
-that scheduling reads.
+The models read what is there, also in clusters with other definitions; a manifest that no API server has admitted is
+held to the generated CustomResourceDefinitions, and to what Kubernetes and the webhooks of controllers refuse of the
+fields that scheduling reads.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _of_queue(queue: crds.Queue) -> Problems:
 
 
 def _no_resources(path: str, amounts: ResourceAmounts | None) -> Problems:
-    """Names of nothing that a node could have, though nobody refuses them: what is said of them would not count."""
+    """Names of nothing that a node could have, which the API server accepts: what is said of them has no effect."""
     for name in amounts or ():
         if not (is_scheduled(name) or name.startswith(_OF_QUOTAS)):
             yield field_path((name,), path), f"{shown(name)} {_NO_RESOURCE}"

@@ -1,6 +1,6 @@
 """What manifests look like: every field of the kinds that are read, with its type.
 
-The API server would refuse or drop what is wrong in a manifest; files have nobody who does, so a misspelt field would
+The API server would refuse or drop what is wrong in a manifest; files are not checked by it, so a misspelt field would
 be a limit that is not there. Types are named as in `kubernetes_types.json`, which has Kubernetes' own, and
 `other_types.yaml`: `text`, `integer`, `boolean`, `time`, `quantity`, `any`, or the name of a mapping with known fields;
 `[]` before them means a list, `{}` a mapping with any keys.

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import CPU, PODS, Vector, told
-from stromboli.eviction.diagnosis import why_no_evictions
+from stromboli.explain.evictions import why_no_evictions
 from stromboli.explain.warnings import warnings
 from stromboli.framework.explain import all_reasons
 from stromboli.framework.reasons import column_name

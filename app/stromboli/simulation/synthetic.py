@@ -40,7 +40,7 @@ class Shape(StrEnum):
     preempt = "preempt"
     #: gangs of as many queues, each of which deserves its part of what one queue has filled
     reclaim = "reclaim"
-    #: gangs for which nobody may be evicted, on nodes that are full
+    #: gangs for which no pod may be evicted, on nodes that are full
     stuck = "stuck"
 
 

@@ -24,7 +24,7 @@ from stromboli.state.rows import RowNumbers
 #: what the scoring of kube-scheduler assumes for a container without requests: 100 milli-CPU, 200 MB
 _DEFAULT_REQUEST = {"cpu": 100, "memory": 200 * 1024 * 1024}
 _NO_LIMIT: Mapping[str, int] = {}
-#: bytes that tell classes apart, whoever writes the specs
+#: bytes that tell classes apart, whatever serialised the specs
 _DIGEST = 20
 
 
@@ -151,7 +151,7 @@ class ClassTable:
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
 
     def copy(self) -> ClassTable:
-        """The same classes, to go on with apart."""
+        """A copy that goes on apart."""
         out = ClassTable(self._dimensions, self._reads)
         out.classes, out._keys, out._pods = self.classes.copy(), self._keys.copy(), self._pods.copy()
         out._by_key, out._numbers, out._requests = self._by_key.copy(), self._numbers.copy(), self._requests.copy()

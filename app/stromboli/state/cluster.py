@@ -1,7 +1,8 @@
 """The cluster as the scheduler knows it: watch events go in, snapshots come out.
 
 Every change goes through `upsert`, `delete` or `replace` with a decoded object, or through `assume` and `forget` for
-bindings that are decided but not yet confirmed. The class is not thread-safe: whoever feeds it takes the snapshots.
+bindings that are decided but not yet confirmed. The class is not thread-safe: the thread that feeds it takes the
+snapshots.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from stromboli.state.jobs import JobTable
 from stromboli.state.nodes import NodeRecord, NodeTable
 from stromboli.state.observer import NOBODY, Observer
 from stromboli.state.occupancy import Occupancy
-from stromboli.state.offers import Offers, allocatable_of, resources_of
 from stromboli.state.plain import ObjectTables
 from stromboli.state.pod_facts import PodFacts
 from stromboli.state.pods import CORE_ANNOTATIONS, MANAGED_ANNOTATIONS, PodRecord, PodTable, make_record, observed_state
 from stromboli.state.reads import NOTHING_ELSE, Reads
 from stromboli.state.refusals import Refusal
+from stromboli.state.resource_names import ResourceNames, allocatable_of, resources_of
 from stromboli.state.snapshot import NodeColumns, PodColumns, Snapshot
 
 #: kinds whose changes an observer is told of by their records
@@ -50,7 +51,7 @@ class ClusterState:
         self.extender_scheduler_names = frozenset(extender_scheduler_names)
         #: what nodes have or queues are limited in, and UNKNOWN once pods ask for anything else
         self.dimensions = Dimensions()
-        self._offers = Offers()
+        self._named = ResourceNames()
         self.reads = reads
         self._keeper = reads.keeper(CORE_ANNOTATIONS)
         self.classes = ClassTable(self.dimensions, reads)
@@ -74,7 +75,7 @@ class ClusterState:
         self.observer: Observer = NOBODY
         #: node of each binding that waits for its watch event, by pod key
         self.assumed: dict[str, str] = {}
-        #: pods whose eviction was refused a moment ago, by uid; whoever evicts adds and removes them
+        #: pods whose eviction was refused a moment ago, by uid; the evictor adds and removes them
         self.refused: dict[str, Refusal] = {}
         self._kinds: dict[str, tuple[Callable[[Any], object], Callable[[str], object]]] = {
             "Pod": (self._upsert_pod, self._delete_pod),
@@ -86,9 +87,9 @@ class ClusterState:
         }
 
     def fork(self) -> ClusterState:
-        """A state that knows the same and goes on apart, for whoever asks what would be if. Objects are shared."""
+        """A copy that goes on apart, for questions of what would be if. Objects are shared."""
         out = ClusterState(self.scheduler_names, self.extender_scheduler_names, self.reads)
-        out.dimensions, out._offers = self.dimensions, self._offers.copy()
+        out.dimensions, out._named = self.dimensions, self._named.copy()
         out.classes, out.nodes, out.pods = self.classes.copy(), self.nodes.copy(), self.pods.copy()
         out._pod_columns, out._derived = self._pod_columns.copy(), self._derived.copy()
         out.queues.update(self.queues)
@@ -206,7 +207,7 @@ class ClusterState:
                 if row is not None:
                     self._delete_pod(key)
                 return
-            # Others were evicted for it: kube-scheduler counts it there, and gives the room to nobody less important.
+            # Pods were evicted for it: kube-scheduler counts it there, and gives the room to no less important pod.
             pod = replace(pod, spec=replace(pod.spec, node_name=pod.status.nominated_node_name))
         pod_class = self.classes.acquire(pod)
         if not self.dimensions.cover(pod_class.request):
@@ -306,14 +307,14 @@ class ClusterState:
 
     def offer(self, before: Iterable[str], after: Iterable[str]) -> None:
         """Follow a node or a queue's limit that names other resources than before."""
-        if self._offers.change(before, after):
+        if self._named.change(before, after):
             self.fit_columns()
 
     def fit_columns(self) -> None:
         """Have a column for each resource that is offered, and one for all others if pods ask for any."""
-        known = Dimensions(self._offers.names)
+        known = Dimensions(self._named.names)
         covered = all(known.cover(pod_class.request) for pod_class in self.classes.classes)
-        self.dimensions = known if covered else Dimensions((*self._offers.names, UNKNOWN))
+        self.dimensions = known if covered else Dimensions((*self._named.names, UNKNOWN))
         self.classes.reshape(self.dimensions)
         self.nodes.reshape(self.dimensions)
         self.occupancy.recount()

@@ -1,6 +1,6 @@
 """Columns of values that survive snapshots: only rows that changed are read anew.
 
-A value is kept as a number, so that whoever asks about thousands of rows compares numbers, and looks at each distinct
+A value is kept as a number, so that a question about thousands of rows compares numbers, and looks at each distinct
 value once.
 """
 
@@ -23,7 +23,7 @@ I = TypeVar("I", bound="Index[Any]")  # noqa: E741 - an index
 
 Numbers = npt.NDArray[np.int32]
 
-#: columns that are kept; whoever needs one that was dropped reads it anew
+#: columns that are kept; one that was dropped is read anew when it is needed
 _MOST_COLUMNS = 128
 #: values that no row has any longer, beyond as many as there are rows, until all are numbered anew
 _SLACK = 1_000
@@ -48,7 +48,7 @@ class _Values(Generic[T]):
     numbers: dict[T, int] = field(default_factory=dict)
     #: by the type of the index: how many values are in it, and the index
     indices: dict[type, tuple[int, Any]] = field(default_factory=dict)
-    #: empty while somebody adds to it; whoever else would add then goes on with something of its own
+    #: empty while one table adds to it; another that would add then goes on with an index of its own
     leave: list[None] = field(default_factory=lambda: [None])
 
     def claim(self) -> bool:
@@ -138,7 +138,7 @@ class Column(Generic[T]):
         return cast("D", self._derived[make])
 
     def of(self, rows: Rows) -> Column[T]:
-        """The same of some rows."""
+        """The column of some rows."""
         return Column(self._values, self.numbers[rows])
 
     def index(self, kind: type[I]) -> I:
@@ -176,7 +176,7 @@ class Column(Generic[T]):
     def updated(
         cls, records: Sequence[R | None], read: Callable[[R], T | None], before: Column[T], changed: Rows
     ) -> Column[T]:
-        """The same with records that are as they were in their row, but for those in some rows."""
+        """The column of records of which only those in some rows changed."""
         numbers, common = np.full(len(records), -1, np.int32), min(len(records), len(before.numbers))
         numbers[:common] = before.numbers[:common]
         out = cls._read(records, read, before._values, numbers, changed)
@@ -259,7 +259,7 @@ class KeptColumns:
         self._columns: dict[Hashable, tuple[int, Column[Any]]] = {}
 
     def copy(self) -> KeptColumns:
-        """The same columns, for a copy of the table that goes on apart."""
+        """The columns for a copy of the table that goes on apart."""
         out = KeptColumns()
         out._columns = self._columns.copy()
         return out

@@ -31,7 +31,7 @@ class JobTable:
         self._numbers = RowNumbers()
 
     def copy(self) -> JobTable:
-        """The same rows, to go on with apart."""
+        """A copy that goes on apart."""
         out = JobTable()
         out.pod_groups, out.by_key, out.changed = self.pod_groups.copy(), self.by_key.copy(), self.changed.copy()
         out.now, out._numbers = self.now, self._numbers.copy()
@@ -99,7 +99,7 @@ class JobTable:
         self.pod_groups[row], self.changed[row] = pod_group, self.now
 
     def _collect(self, row: int) -> None:
-        """Free the row of a job that nobody refers to."""
+        """Free the row of a job that no pod refers to."""
         if self.pod_groups[row] is None and self._pods[row] == 0:
             del self.by_key[self._keys[row]]
             self.left.pop(row, None)

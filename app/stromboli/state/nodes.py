@@ -111,7 +111,7 @@ class NodeFacts:
         """What a function reads of each node; `key` says what that is."""
         found = self._columns.get(key)
         if found is None:
-            # Sessions and whoever answers between them share the facts: what is half made must not be seen.
+            # Sessions and answers between them share the facts: what is half made must not be seen.
             found = self._columns[key] = Column.read(self.records, read, self._before.get(key), self._origin)
         return found
 
@@ -173,7 +173,7 @@ class NodeTable:
         self.scoring: Matrix = np.zeros((2, 16))
 
     def copy(self) -> NodeTable:
-        """The same rows, to go on with apart."""
+        """A copy that goes on apart."""
         out = NodeTable(self._dimensions)
         out._facts, out._last, out._free = self._facts, self._last, self._free.copy()
         out._touched = None if self._touched is None else self._touched.copy()

@@ -1,4 +1,4 @@
-"""Who is told what changes in a state, such as the journal."""
+"""Observers, such as the journal, are told what changes in a state."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class Observer:
         """A snapshot of all that was told so far was taken."""
 
 
-#: for a state that nobody watches
+#: for a state without an observer
 NOBODY = Observer()

@@ -29,7 +29,7 @@ class Occupancy:
         self._node_of_stray: dict[int, str] = {}
 
     def copy(self, nodes: NodeTable, pods: PodTable, classes: ClassTable) -> Occupancy:
-        """The same over copies of the tables."""
+        """A copy that goes on apart, over copies of the tables."""
         out = Occupancy(nodes, pods, classes)
         out._strays.update((node, rows.copy()) for node, rows in self._strays.items())
         out._node_of_stray = self._node_of_stray.copy()

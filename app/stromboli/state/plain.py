@@ -10,10 +10,10 @@ import msgspec
 
 T = TypeVar("T")
 
-#: Kinds of which there may be one for each pod or node. They are kept as bytes, in a tenth of the memory, and decoded
-#: whenever somebody asks.
+#: kinds of which there may be one for each pod or node. They are kept as bytes, in a tenth of the memory, and decoded
+#: whenever one is asked for.
 _PACKED = frozenset(("PersistentVolume", "PersistentVolumeClaim", "ResourceClaim", "ResourceSlice", "VolumeAttachment"))
-#: whoever asks may be so many calls deep, which decoders count with the depth of what they decode
+#: the caller may be so many calls deep, which decoders count with the depth of what they decode
 _CALLS = 400
 #: changes that are remembered, beyond as many as there are objects
 _SLACK = 1_000
@@ -95,7 +95,7 @@ class ObjectTable(_Objects, MutableMapping[str, Any]):
         self._frozen: PlainObjects | None = None
 
     def copy(self) -> ObjectTable:
-        """The same objects, to go on with apart."""
+        """A copy that goes on apart."""
         out = ObjectTable("")
         out._held, out._packs, out._frozen = self._held.copy(), self._packs, self._frozen
         return out

@@ -189,7 +189,7 @@ class PodTable:
         self._numbers = RowNumbers()
 
     def copy(self) -> PodTable:
-        """The same rows, to go on with apart."""
+        """A copy that goes on apart."""
         out = PodTable()
         out.records, out.by_key = self.records.copy(), self.by_key.copy()
         for column in ("state", "node", "job", "pod_class", "changed"):

@@ -1,7 +1,7 @@
 """What plugins read of pods, beyond the spec that pods are placed by.
 
 Pods that differ in what some plugin reads to place them must not share an answer, so it is part of their class. What
-nobody reads is forgotten: of 100,000 pods not every annotation can be kept.
+no plugin reads is forgotten: of 100,000 pods not every annotation can be kept.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class UndeclaredReadError(StromboliError):
 
 
 class Annotations(dict[str, str]):
-    """The annotations that are kept with a pod. Asking for one that nobody declares is an error."""
+    """The annotations that are kept with a pod. Asking for one that no plugin declares is an error."""
 
     __slots__ = ("_keeper",)
     _keeper: AnnotationKeeper

@@ -18,13 +18,13 @@ class RowNumbers:
         self._heap: list[int] = []
 
     def copy(self) -> RowNumbers:
-        """The same numbers, to go on with apart."""
+        """A copy that goes on apart."""
         out = RowNumbers()
         out.size, out._free, out._heap = self.size, self._free.copy(), self._heap.copy()
         return out
 
     def take(self) -> int:
-        """A number that nobody has."""
+        """A number that is not in use."""
         while self._heap:
             number = heappop(self._heap)
             if number in self._free:
@@ -34,7 +34,7 @@ class RowNumbers:
         return self.size - 1
 
     def give_back(self, number: int) -> None:
-        """Nobody has this number any longer; `size` shrinks when it was the last."""
+        """Free a number; `size` shrinks when it was the last."""
         self._free.add(number)
         heappush(self._heap, number)
         while self.size - 1 in self._free:

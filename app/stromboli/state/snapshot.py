@@ -1,4 +1,4 @@
-"""A snapshot: what one session sees. Arrays are copies, records are shared because nobody changes them."""
+"""A snapshot: what one session sees. Arrays are copies, records are shared because they are never changed."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ class Snapshot:
     #: the queue of each PodGroup that was deleted while there are pods that name it, by job row
     left_queues: Mapping[int, str] = field(default_factory=dict)
     #: For readers of `objects`: what they made of them, by a key of their own, for the next snapshot's readers, who
-    #: replace it. A session that was published is asked while the next one runs, so nobody changes what is in it.
+    #: replace it. A session that was published is asked while the next one runs, so its contents are never changed.
     derived: dict[object, object] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from stromboli.api.resources import listed, told_quantity
 from stromboli.explain.answers import Answer, QueueAnswer
-from stromboli.explain.board import (
+from stromboli.explain.overview import (
     JobPage,
     JobRow,
     Nodes,
@@ -32,7 +32,7 @@ from stromboli.explain.board import (
 )
 from stromboli.explain.whatif import WhatIf
 from stromboli.explain.words import amount, who
-from stromboli.http_origin import demand_own_form
+from stromboli.http.origin import demand_own_form
 from stromboli.ui import figures, words
 from stromboli.ui.guard import Headers, token_of
 from stromboli.ui.service import Service, ServiceError

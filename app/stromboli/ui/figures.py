@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stromboli.explain.board import Amounts, Nodes, QueueRow, SessionRow, Shares
+from stromboli.explain.overview import Amounts, Nodes, QueueRow, SessionRow, Shares
 from stromboli.explain.words import amount
 from stromboli.ui.words import counted, moment
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stromboli.http_api import bearer, brings_token
-from stromboli.http_origin import on_loopback
+from stromboli.http.api import bearer, brings_token
+from stromboli.http.origin import on_loopback
 
 #: only our own files, no inline scripts, no framing
 _POLICY = (

@@ -26,7 +26,7 @@ def everything() -> Iterator[tuple[str, Any]]:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """The same without groups."""
+    """Each command by the words that it is called with."""
     return ((words, command) for words, command in everything() if not hasattr(command, "list_commands"))
 
 

@@ -14,16 +14,16 @@ from stromboli.cli.references.tables import code, table
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.extender import Standing
-from stromboli.http import Probes, make_app
-from stromboli.http_api import api_routes
-from stromboli.http_schema import ANSWERS
+from stromboli.http.api import api_routes
+from stromboli.http.schema import ANSWERS
+from stromboli.http.server import Probes, make_app
 
 _HEADER = """\
 # HTTP
 
 What the service serves on `--listen`. On loopback, which `kubectl port-forward` is, the questions below `/api/v1` are
-answered to everybody; anybody else needs HTTPS (`--tls-cert-file`) and a token of the cluster, as a bearer, and is told
-of what he may read. `/openapi.json` has the same for programs.
+answered without a token; all other clients need HTTPS (`--tls-cert-file`) and a token of the cluster, as a bearer, and
+are told what they may read. `/openapi.json` has the same for programs.
 """
 _FIELD = re.compile(r"    (\w+): ")
 

@@ -19,7 +19,7 @@ _BEHIND = {_VOLUME: "volumes", _DEVICES: "devices"}
 
 
 def claims(case: Case) -> Iterator[Candidate]:
-    """Claims that are made or met. It is tried without them, for nobody knows which node they would be for."""
+    """Claims that are made or met. It is tried without them, since it is not known which node they would be for."""
     if case.reason != "NoMatchingNode":
         return
     named = dict.fromkeys(claim for pod in case.pods for claim in _claims(pod))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from stromboli.explain.jobs import in_jobs
+from stromboli.explain.competitors import in_jobs
 from stromboli.explain.rehearsal import Change
 from stromboli.explain.remedies.case import Candidate, Case
 from stromboli.explain.remedies.changes import set_queue
@@ -40,7 +40,7 @@ def ends(case: Case) -> Iterator[Candidate]:
     """The fewest jobs that have to end first: one of those that hold what is missing, or the largest together."""
     holding = list(case.answer.holders)
     if case.job is not None and case.stage in ("Admission", "QueueShare", "Gang"):
-        # Where shares are divided, whoever wants less leaves more to others.
+        # Where shares are divided, a queue that wants less leaves more to others.
         columns = np.flatnonzero(case.asked > 0).tolist()
         holding += in_jobs(case.session, case.session.view.jobs.values(), columns, claimed=True)
     named = list(dict.fromkeys(f"{each.namespace}/{each.name}" for each in holding if each.name))

@@ -24,7 +24,7 @@ _OF_OTHERS = ("GangNotReady", "SameRoleFailed")
 
 
 def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Answer:
-    """The answer with a change for each of those who can act, where one was found that works."""
+    """The answer with a change for each party that can act, where one was found that works."""
     case = _case(session, answer, rehearsal)
     if case is None:
         return answer

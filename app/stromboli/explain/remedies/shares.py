@@ -10,7 +10,7 @@ import numpy as np
 
 from stromboli.api import quantity
 from stromboli.api.resources import PODS, Vector, listed
-from stromboli.eviction.diagnosis import RECLAIMING
+from stromboli.explain.evictions import RECLAIMING
 from stromboli.explain.places import amounts
 from stromboli.explain.remedies.case import Candidate, Case, smallest
 from stromboli.explain.remedies.changes import set_queue

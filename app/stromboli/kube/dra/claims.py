@@ -125,7 +125,7 @@ class DynamicResources:
 class _Given:
     """What was picked for a claim in this session, or for one whose pod has a node."""
 
-    #: None where somebody placed its pod who knows better
+    #: None where another scheduler placed its pod
     taken: list[Taken] | None
     node: int
     #: rows of pods
@@ -219,7 +219,7 @@ class _Book:
         """Pick devices for those claims of a pod on a node that have none."""
         self._claims_of[pod.row] = claims
         waiting, taken = self._waiting(claims), None
-        # Else the pod was put there by somebody who knows better.
+        # Else another scheduler put the pod there.
         with suppress(ClaimError, SelectorError, SearchError):
             taken = self._search(self._demand(waiting, _key(waiting)), node, StepBudget(_TRIES))
         for number, claim in enumerate(waiting):

@@ -33,7 +33,7 @@ class ClaimsOfPods:
         return list(found.values())
 
     def existing(self, pod: PodRecord) -> list[ResourceClaim]:
-        """The same without those that are missing."""
+        """The claims of a pod that exist."""
         found = (self._find(pod, named) for named in pod.pod_class.spec.resource_claims or ())
         return list({claim.key: claim for claim in found if claim is not None}.values())
 

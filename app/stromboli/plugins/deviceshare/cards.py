@@ -51,7 +51,7 @@ class Card:
     type: str = ""
     #: how many containers may share it
     seats: int = 0
-    #: whether anybody can get it
+    #: whether any pod can get it
     usable: bool = True
 
 
@@ -89,11 +89,11 @@ class Cards:
         return Cards(*[part[rows] for part in self._parts()])
 
     def copy(self) -> Cards:
-        """The same, to be changed."""
+        """A copy that may be changed."""
         return Cards(*(part.copy(order="K") for part in self._parts()))
 
     def among(self, allowed: Mask) -> Cards:
-        """The same with no others there than those that are allowed."""
+        """The cards among which only those that are allowed are there."""
         there, *others = self._parts()
         return Cards(there & allowed, *others)
 

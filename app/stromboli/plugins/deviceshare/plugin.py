@@ -17,6 +17,7 @@ from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
 from stromboli.framework.view import View
+from stromboli.plugins.deviceshare.card_parts import CardParts
 from stromboli.plugins.deviceshare.cards import (
     Cards,
     Choice,
@@ -28,7 +29,6 @@ from stromboli.plugins.deviceshare.cards import (
     Sharing,
 )
 from stromboli.plugins.deviceshare.gpu import INDEX, SharedMemory, WholeCards
-from stromboli.plugins.deviceshare.holders import Holders
 from stromboli.plugins.deviceshare.vgpu import CHOICES, IDS, Virtual, is_apart_from_its_group
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
@@ -38,7 +38,7 @@ _BINDING = int(PodState.Binding)
 #: answers that are kept up to date; one that was dropped is found anew
 _MOST_ANSWERS = 64
 #: so many nodes are looked at one by one; what is known of so many kinds of them is kept
-_FEW, _MOST_TWINS = 16, 4_096
+_FEW, _MOST_JUDGEMENTS = 16, 4_096
 #: an answer that missed more than this share of the nodes is found anew
 _REFRESH_ALL = 0.25
 
@@ -142,7 +142,7 @@ class DeviceShare(Plugin):
     def _take(self, pod: PodRecord, node: int, plan: Plan, sign: int) -> None:
         for part in (part for container in plan for part in container):
             self._cards.take(node, part, sign)
-            self._holders.change(pod.row, node, part.card, sign)
+            self._parts.change(pod.row, node, part.card, sign)
         self._log.append(node)
 
     def _holding(self, pod: PodRecord) -> tuple[int, Plan]:
@@ -151,9 +151,9 @@ class DeviceShare(Plugin):
             return -1, ()
         known = self._held.get(pod.row)
         if known is None:
-            parts = self._holders.of(pod.row)
-            slices = self._holders.slices(parts)
-            known = (int(self._holders.nodes[parts.start]), (slices,)) if slices else (-1, ())
+            parts = self._parts.of(pod.row)
+            slices = self._parts.slices(parts)
+            known = (int(self._parts.nodes[parts.start]), (slices,)) if slices else (-1, ())
         return known
 
     def _count_running(self, sharing: Sharing, index: InventoryIndex) -> None:
@@ -168,11 +168,11 @@ class DeviceShare(Plugin):
         nodes = pods.node[rows].astype(np.intp)
         cards = self._fleet.locate(nodes, parts[:, 0])
         found = cards >= 0
-        self._holders = Holders(rows[found], nodes[found], cards[found], parts[found, 1:])
-        self._holders.count_into(self._cards)
+        self._parts = CardParts(rows[found], nodes[found], cards[found], parts[found, 1:])
+        self._parts.count_into(self._cards)
         # Bindings whose annotations have not come back yet: what they would get is what they most likely got.
         coming = on_node & (pods.state == _BINDING)
-        coming[self._holders.pods] = False
+        coming[self._parts.pods] = False
         for pod_ in self._view.records(np.flatnonzero(coming)):
             if sharing.wants(pod_):
                 node = int(pods.node[pod_.row])
@@ -211,27 +211,27 @@ class DeviceShare(Plugin):
         known.seen = len(self._log)
         if len(changed) <= _FEW:
             for node in changed:
-                twin = self._judge_node(pod, node, known)
-                known.fits[node], known.scores[node] = twin.fits, twin.score
+                found = self._judge_node(pod, node, known)
+                known.fits[node], known.scores[node] = found.fits, found.score
         elif len(changed) > _REFRESH_ALL * len(known.fits):
             known.fits, known.scores = self._judge(pod, slice(None))
         else:
             rows = np.array(changed, np.intp)
             known.fits[rows], known.scores[rows] = self._judge(pod, rows)
 
-    def _judge_node(self, pod: PodRecord, node: int, known: _Answer) -> _Twin:
+    def _judge_node(self, pod: PodRecord, node: int, known: _Answer) -> _Judgement:
         """What a pod would get on a node now, which is what it would get wherever cards are the same and as full."""
         assert self._sharing is not None
         cards = self._available(pod, slice(node, node + 1))
         state = cards.written()
-        twin = known.twins.get(state)
-        if twin is None:
-            if len(known.twins) == _MOST_TWINS:
-                known.twins.clear()
+        found = known.judgements.get(state)
+        if found is None:
+            if len(known.judgements) == _MOST_JUDGEMENTS:
+                known.judgements.clear()
             draft = self._sharing.draft(pod, cards)
             score = float(draft.values[0]) if self.arguments.weight > 0 else 0.0
-            twin = known.twins[state] = _Twin(bool(draft.fits[0]), score, draft.plan(0))
-        return twin
+            found = known.judgements[state] = _Judgement(bool(draft.fits[0]), score, draft.plan(0))
+        return found
 
     def _judge(self, pod: PodRecord, rows: Rows | slice) -> tuple[Mask, Vector]:
         """Where the cards of some nodes suffice for a pod, and how good they are, shape (nodes,)."""
@@ -268,10 +268,10 @@ class DeviceShare(Plugin):
         """Cards that a pod must not share with those who hold them, shape (nodes, cards)."""
         rules, shape = self._rules(pod), self._cards.there.shape
         if rules:
-            yield self._holders.cards_of(rules, lambda: self._matching(rules), shape)
+            yield self._parts.cards_of(rules, lambda: self._matching(rules), shape)
         if is_apart_from_its_group(pod):
             jobs = self._view.pods.job
-            yield self._holders.cards_of(pod.job, lambda: jobs == jobs[pod.row], shape)
+            yield self._parts.cards_of(pod.job, lambda: jobs == jobs[pod.row], shape)
 
     def _matching(self, rules: frozenset[int]) -> Mask:
         """Pods that match any of some rules of exclusiveness, shape (pods,)."""
@@ -291,7 +291,7 @@ class DeviceShare(Plugin):
 
 
 @dataclass(frozen=True, slots=True)
-class _Twin:
+class _Judgement:
     """What holds of nodes whose cards are alike and as full."""
 
     fits: bool
@@ -308,7 +308,7 @@ class _Answer:
     #: how many changes of nodes are in it
     seen: int
     #: by what is written of a node's cards
-    twins: dict[bytes, _Twin] = field(default_factory=dict)
+    judgements: dict[bytes, _Judgement] = field(default_factory=dict)
 
 
 def _sharing(arguments: DeviceShareArguments, *, repaired: bool) -> Sharing | None:

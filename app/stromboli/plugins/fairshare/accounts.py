@@ -28,7 +28,9 @@ class Accounts:
     """
 
     def __init__(self, view: View, resources: Sequence[str], preemptible: Mask) -> None:
-        """`resources` are divided, as far as anybody names them; `preemptible` says which jobs may be evicted."""
+        """`resources` are divided, as far as nodes, pods or queues name them; `preemptible` says which jobs may be
+        evicted.
+        """
         names = view.dimensions
         divided = [names.index(name) for name in resources if name in names]
         #: the session's dimensions in the order of the trees

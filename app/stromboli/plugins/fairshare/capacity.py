@@ -1,4 +1,4 @@
-"""Hard bounds: nobody goes above a limit, and jobs that are never evicted stay within the quota.
+"""Hard bounds: no queue goes above a limit, and jobs that are never evicted stay within the quota.
 
 Both hold for a queue and all its ancestors. Only resources that are asked for count: a queue that is above its limit of
 one may still take another.

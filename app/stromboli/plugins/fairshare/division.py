@@ -5,7 +5,7 @@ Each resource is divided by itself, and each queue's fair share among its childr
 
     1  each claim gets its quota, cut to limit and request, even where the quotas exceed the pool
     2  by priority, the highest first, rounds: each claim is offered its part of what is left and takes what it needs,
-       or the whole units of it; while somebody needed less than its part, the rest is offered again
+       or the whole units of it; while a queue needed less than its part, the rest is offered again
     3  what remains of units goes to the claims that were cut short by most, a unit each
 
 A part follows the weight, corrected by usage: `n + k (n - usage)`, where n is the weight relative to the claims of the
@@ -23,7 +23,7 @@ from stromboli.api.resources import Rows, Vector
 from stromboli.fairness.queue_tree import TOP
 from stromboli.plugins.fairshare.tree import DivisionTree
 
-#: a round that satisfies nobody is the last; the cap only guards against rounding errors
+#: a round that satisfies no queue is the last; the cap only guards against rounding errors
 _ROUNDS = 10_000
 #: claims, and what each got
 Step: TypeAlias = tuple[Rows, Vector]
@@ -110,7 +110,7 @@ def _parts(claims: Claims, division: Division, at: Rows, k: float) -> Vector:
 
 
 def _divisors(pool: Rows, weights: Vector, pools: int) -> Vector:
-    """The sum of weights by pool, infinite where it is 0: then nobody has a part."""
+    """The sum of weights by pool, infinite where it is 0: then no queue has a part."""
     sums = np.bincount(pool, weights=weights, minlength=pools)
     return np.where(sums == 0, np.inf, sums)
 

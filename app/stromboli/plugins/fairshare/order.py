@@ -1,4 +1,4 @@
-"""The order of sibling queues: who is served next.
+"""The order of sibling queues: which is served next.
 
 What decides, in this order: not above the fair share in every resource; within the quota with the job that would be
 placed next; priority; no want of a resource of which the queue may hold nothing; the smaller dominant share with that

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -30,20 +29,9 @@ from stromboli.plugins.fairshare.order import PlaceInTree
 from stromboli.plugins.fairshare.reclaim import Reclaim, can_reclaim
 from stromboli.plugins.fairshare.spec import Amounts, preemptible
 from stromboli.plugins.fairshare.tree import parting, saturation
+from stromboli.plugins.fairshare.units import Unit, Units
 from stromboli.plugins.fairshare.usage import Bucket, UsageHistory
 from stromboli.state.pods import PodRecord
-
-
-@dataclass(slots=True, eq=False)
-class _Unit:
-    """Pods that are evicted together: a gang, or one pod that its gang can do without."""
-
-    row: int
-    pods: list[PodRecord]
-    #: what they hold, with pods of the gang that are not among the candidates
-    amount: Vector
-    #: what the gang gave already in this session
-    gone: Vector
 
 
 class FairShare(Plugin):
@@ -76,9 +64,7 @@ class FairShare(Plugin):
         waiting = view.jobs.of((view.jobs.count(PodState.Pending) > 0) & ~view.shut)
         self._jobs = _in_order([job for job in waiting if job.key not in view.never_fits])
         self._served: defaultdict[str, int] = defaultdict(int)
-        #: evictions of this session, by the job that gave its place and by the one that got it
-        self._given: defaultdict[str, list[Operation]] = defaultdict(list)
-        self._taken: defaultdict[str, list[Operation]] = defaultdict(list)
+        self._units = Units(view, self._accounts)
 
     def ceiling(self, view: View, queue: Queue) -> Vector | None:
         """The limits of the queue and of those above it."""
@@ -249,7 +235,7 @@ class FairShare(Plugin):
         return excess.reason(self._view, Limit.Quota if fair else Limit.Deserved)
 
     def evictable(self, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Jobs that are never evicted are not for anybody."""
+        """All but the pods of jobs that are never evicted."""
         return [candidate for candidate in candidates if self._preemptible[candidate.job]]
 
     def evictable_pods(self, rows: Rows) -> Mask:
@@ -271,7 +257,7 @@ class FairShare(Plugin):
         return self._victims(job, self._required(job), candidates)
 
     def _victims(self, job: Job, required: Vector, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """What a job may take, in the order of the candidates; who would unsettle the shares is passed over."""
+        """What a job may take, in the order of the candidates; a unit that would unsettle the shares is passed over."""
         accounts, leaf = self._accounts, self._accounts.leaf(job)
         taking = Reclaim(
             self._tree,
@@ -281,10 +267,10 @@ class FairShare(Plugin):
             multiplier=self.arguments.saturation_multiplier,
         )
         nothing = np.zeros(len(self._total))
-        for row in {accounts.leaf(taken.job) for taken in self._taken[job.key] if taken.job is not None}:
+        for row in self._units.leaves_taken_from(job):
             taking.take(row, nothing)
         victims: list[PodRecord] = []
-        for unit in self._units(self.evictable(candidates)):
+        for unit in self._units.of(self.evictable(candidates)):
             amount = accounts.narrow(unit.amount)
             if not taking.may_take(unit.row, accounts.narrow(unit.gone)):
                 continue
@@ -295,7 +281,7 @@ class FairShare(Plugin):
                 taking.take(unit.row, -amount)
         return victims
 
-    def _stays_taken(self, taking: Reclaim, leaf: int, unit: _Unit) -> bool:
+    def _stays_taken(self, taking: Reclaim, leaf: int, unit: Unit) -> bool:
         """Whether the queue that takes is served before the one that gives, once that one wants its pods back.
 
         Otherwise the next session would give the place back, and the one after that take it again.
@@ -307,30 +293,6 @@ class FairShare(Plugin):
         if waiting.any():
             wanted.append(waiting)
         return all(ours < self._place_with(giver, taking.remaining(giver), job) for job in wanted)
-
-    def _units(self, candidates: Sequence[PodRecord]) -> Iterator[_Unit]:
-        """Candidates by what goes together: pods above a gang's minimum alone, the rest of it at once."""
-        view = self._view
-        nothing = np.zeros(len(view.dimensions))
-        by_job: dict[str, list[PodRecord]] = {}
-        for candidate in candidates:
-            by_job.setdefault(candidate.job, []).append(candidate)
-        for key, pods in by_job.items():
-            job = view.jobs[key]
-            row, spare = self._accounts.leaf(job), max(0, job.allocated_count - job.min_available)
-            for pod in pods[:spare]:
-                yield _Unit(row, [pod], view.request(pod), nothing)
-            if len(pods) > spare:
-                single = {pod.row for pod in pods[:spare]}
-                amount = view.requested(pod for pod in view.holding(job) if pod.row not in single)
-                yield _Unit(row, pods[spare:], amount, self._gone(job))
-
-    def _gone(self, job: Job) -> Vector:
-        """What a gang gave in this session that it could not do without."""
-        broken = job.min_available - job.allocated_count
-        given = self._given[job.key][-broken:] if broken > 0 else []
-        gone: Vector = np.sum([np.zeros(len(self._view.dimensions)), *(each.total for each in given)], axis=0)
-        return gone
 
     def _required(self, job: Job, first: Sequence[PodRecord] = ()) -> Vector:
         """What a job has to get at once: some of its pods, with all that its gang still lacks; at least one pod."""
@@ -345,15 +307,11 @@ class FairShare(Plugin):
 
     def on_allocate(self, operation: Operation) -> None:
         self._change(operation, operation.total)
-        if operation.kind is Kind.Evict and operation.job is not None:
-            self._given[operation.job.key].remove(operation)
-            self._taken[operation.beneficiary].remove(operation)
+        self._units.undone(operation)
 
     def on_deallocate(self, operation: Operation) -> None:
         self._change(operation, -operation.total)
-        if operation.kind is Kind.Evict and operation.job is not None:
-            self._given[operation.job.key].append(operation)
-            self._taken[operation.beneficiary].append(operation)
+        self._units.evicted(operation)
 
     def _change(self, operation: Operation, amount: Vector) -> None:
         job = operation.job
@@ -361,7 +319,7 @@ class FairShare(Plugin):
             return
         self._accounts.change(job, amount, preemptible=self._preemptible[job.key])
         if operation.kind is not Kind.Allocate and self._view.rules.terminating:
-            # Who is evicted holds the room until they are gone, who is promised it does not yet.
+            # An evicted pod holds the room until it is gone, a pod that is promised it does not yet.
             self._accounts.change_terminating(job, -amount, preemptible=self._preemptible[job.key])
         self._served[job.queue.name] = 0
         for row in self._tree.path(self._accounts.leaf(job)).tolist():

@@ -57,13 +57,13 @@ class DivisionTree(QueueTree):
         return allocatable
 
     def first(self, resources: int) -> DivisionTree:
-        """The same queues with the first resources only. Matrices are views: what changes in one changes in both."""
+        """A tree of these queues with the first resources only. Matrices are views: changes show in both."""
         narrow = {name: getattr(self, name)[:, :resources] for name in _MATRICES}
         return replace(self, unit=self.unit[:resources], **narrow)
 
 
 def saturation(held: Matrix, fair_share: Matrix) -> Matrix:
-    """held / fair share: infinite for whoever holds something and has no share, 0 for who holds nothing."""
+    """held / fair share: infinite for a queue that holds something and has no share, 0 for one that holds nothing."""
     out = np.where(held > 0, np.inf, 0.0)
     bounded = np.isfinite(fair_share)
     out[~bounded] = 0.0

@@ -70,7 +70,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageHistory:
-    """What is known of the past at one moment. Nobody changes it; `advanced` makes the next one."""
+    """What is known of the past at one moment. It is never changed; `advanced` makes the next one."""
 
     queues: tuple[str, ...]
     resources: tuple[str, ...]
@@ -90,7 +90,7 @@ class UsageHistory:
         return cls(tuple(queues), tuple(resources), now, np.zeros(shape), np.zeros(shape[1]), memory.bucket)
 
     def advanced(self, memory: Memory, now: float) -> Self:
-        """The same with the time up to `now` integrated and what no longer counts left out.
+        """A history with the time up to `now` integrated and what no longer counts left out.
 
         `memory` has the buckets with which the history began.
         """
@@ -124,11 +124,11 @@ class UsageHistory:
         return np.divide(held, there, out=np.zeros_like(held), where=there > 0)
 
     def holds(self, holding: Matrix, there: Vector) -> Self:
-        """The same with what queues hold, and what there is, from now on."""
+        """A history with what queues hold, and what there is, from now on."""
         return replace(self, holding=holding, there=there)
 
     def about(self, queues: Sequence[str], resources: Sequence[str]) -> Self:
-        """The same for other queues and resources; those that were not known have no past."""
+        """A history of other queues and resources; those that were not known have no past."""
         if self.queues == tuple(queues) and self.resources == tuple(resources):
             return self
         rows, known_rows = _places(queues, self.queues)

@@ -189,7 +189,7 @@ class Plan:
 
 class TaskTopology(Plugin):
     name = "task-topology"
-    #: whoever is in a bucket varies
+    #: pods of a bucket vary
     reads = Reads(whole=True)
     Arguments: ClassVar[type[BaseModel]] = TaskTopologyArguments
 
@@ -320,7 +320,7 @@ def _first_that_fit(left: Matrix, room: Matrix, always: Collection[int]) -> Rows
     """
     first = np.zeros(room.shape[1], np.intp)
     for column, amounts in enumerate(left.T):
-        # What nobody asks for is not compared.
+        # Resources that no pod asks for are not compared.
         asked = len(amounts) if column in always else int(np.searchsorted(-amounts, 0.0))
         if asked:
             fitting = np.searchsorted(TOLERANCE - amounts, -room[column], side="right")

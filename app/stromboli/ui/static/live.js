@@ -1,4 +1,4 @@
-// Renews the page in place while somebody looks at it, and is not in the middle of something; what has focus keeps it.
+// Renews the page in place while it is visible and not being edited; what has focus keeps it.
 "use strict";
 const main = document.getElementById("main");
 const live = document.getElementById("live");

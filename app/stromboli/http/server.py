@@ -16,8 +16,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from stromboli.extender import Extender, Source, extender_routes
-from stromboli.http_limits import Bounded, BoundedProtocol
-from stromboli.http_schema import Responses, describe
+from stromboli.http.limits import Bounded, BoundedProtocol
+from stromboli.http.schema import Responses, describe
 from stromboli.live.settings import Settings
 
 #: grace period in seconds for running requests when the server stops

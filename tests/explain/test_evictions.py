@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.api.crds import Queue
 from stromboli.api.objects import Metadata, PriorityClass
-from stromboli.eviction.diagnosis import why_no_evictions
+from stromboli.explain.evictions import why_no_evictions
 from tests.builders import decide, gang, node, pod_group, policy, queue, state
 
 POLICY = policy("priority gang conformance", "predicates proportion", actions="enqueue, allocate, preempt, reclaim")

@@ -10,7 +10,7 @@ from stromboli.api.resources import is_scheduled
 from stromboli.state.nodes import NodeRecord
 
 
-class Offers:
+class ResourceNames:
     """Counts by how many nodes and limits of queues each resource is named, in order of appearance."""
 
     __slots__ = ("_named",)
@@ -18,9 +18,9 @@ class Offers:
     def __init__(self) -> None:
         self._named: Counter[str] = Counter()
 
-    def copy(self) -> Offers:
-        """The same counts, to go on with apart."""
-        out = Offers()
+    def copy(self) -> ResourceNames:
+        """A copy that goes on apart."""
+        out = ResourceNames()
         out._named = self._named.copy()
         return out
 
@@ -30,7 +30,7 @@ class Offers:
         return self._named.keys()
 
     def change(self, before: Iterable[str], after: Iterable[str]) -> bool:
-        """Somebody names other resources than before. Returns whether other resources are offered now."""
+        """A node or queue names other resources than before. Returns whether other resources are offered now."""
         old, new = (dict.fromkeys(filter(is_scheduled, names)) for names in (before, after))
         known = len(self._named)
         self._named.update(name for name in new if name not in old)

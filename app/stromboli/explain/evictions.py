@@ -36,10 +36,10 @@ def why_no_evictions(session: Session, job: Job) -> Iterator[tuple[str, Reason]]
     pod = session.ask.in_task_order(waiting)[0]
     for action in session.policy.actions:
         if action in PREEMPTING or action in RECLAIMING:
-            yield action, _prospect(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
+            yield action, _why_none(session, job, pod, "preemptable" if action in PREEMPTING else "reclaimable")
 
 
-def _prospect(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
+def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
     """Why no pod is evicted for one pod of a job; `point` is where plugins are asked about victims."""
     may_not = _may_not_evict(session, job, pod, point)
     if may_not is not None:

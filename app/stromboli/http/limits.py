@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stromboli.http_origin import from_another_site
+from stromboli.http.origin import from_another_site
 from stromboli.live.settings import Settings
 
 Scope: TypeAlias = MutableMapping[str, Any]

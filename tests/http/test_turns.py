@@ -8,7 +8,7 @@ import threading
 import pytest
 from fastapi import HTTPException, Request
 
-from stromboli.http_turns import Turns, while_asked
+from stromboli.http.turns import Turns, while_asked
 
 
 async def ask(turns: Turns, user: str, order: list[str]) -> None:

@@ -1,4 +1,7 @@
-"""What the board tells. Amounts are plain numbers: cpu in cores, memory in bytes, all else in its own unit."""
+"""What the page tells of the cluster at a glance.
+
+Amounts are plain numbers: cpu in cores, memory in bytes, all else in its own unit.
+"""
 
 from __future__ import annotations
 

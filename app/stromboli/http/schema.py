@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 
 from stromboli.api.version import version
 from stromboli.explain.answers import Answer, QueueAnswer
-from stromboli.explain.board import (
+from stromboli.explain.overview import (
     JobPage,
     Nodes,
     Overview,

@@ -27,9 +27,9 @@ from stromboli.explain.rehearsal import Rehearsal, TooManyStepsError
 from stromboli.explain.remedies import explained
 from stromboli.explain.whatif import WhatIf
 from stromboli.framework.session import Session
-from stromboli.http_origin import demand_media_type, on_loopback
-from stromboli.http_schema import answers, file
-from stromboli.http_turns import Turns, while_asked
+from stromboli.http.origin import demand_media_type, on_loopback
+from stromboli.http.schema import answers, file
+from stromboli.http.turns import Turns, while_asked
 from stromboli.live.access import User
 from stromboli.live.client import CONNECTION_ERRORS, ApiError
 from stromboli.live.service import Service
@@ -312,7 +312,7 @@ def as_json(answer: object) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
-# -- who asks --------------------------------------------------------------------------------------------------------
+# -- callers ---------------------------------------------------------------------------------------------------------
 
 
 async def caller(request: Request, reviews: Reviews | None) -> Caller:

@@ -1,133 +1,26 @@
-"""drf: jobs take turns by their dominant share, the largest part of any one resource that they hold.
+"""Queues in the tree that annotations describe: `volcano.sh/hierarchy` (`root/a/b`) and `…-weights` (`1/2/8`).
 
-With `enableHierarchy` queues take turns too, in the tree that their annotations `volcano.sh/hierarchy` (`root/a/b`)
-and `volcano.sh/hierarchy-weights` (`1/2/8`) describe: from the root down, the branch with the smaller share by weight
-is served first, and those that can use nothing more come last.
+From the root down, the branch with the smaller share by weight is served first, and those that can use nothing more
+come last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce, total_ordering
-from operator import truediv
+from functools import total_ordering
 
 import numpy as np
 
 from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
-from stromboli.framework.job import Job, Queue
-from stromboli.framework.operation import Operation
-from stromboli.framework.plugin import Key, Plugin
+from stromboli.framework.job import Queue
 from stromboli.framework.view import View
-from stromboli.state.pods import PodRecord
 
-#: shares that differ by less are equal
-_SHARE_TOLERANCE = 1e-6
 #: shares that are kept, each for other resources that are used up
 _KEPT = 4
 _PATH = "volcano.sh/hierarchy"
 _WEIGHTS = "volcano.sh/hierarchy-weights"
-
-
-class Drf(Plugin):
-    name = "drf"
-    in_turn = True
-    by_share = True
-    always_decides = True
-
-    def open(self, view: View) -> None:
-        self._view = view
-        self._total = view.total
-        #: what there is of each dimension, infinite where nothing is
-        self._wholes = np.where(view.total < TOLERANCE, np.inf, view.total).tolist()
-        self._allocated = view.job_allocated.copy()
-        whole = shares.share(self._allocated, self._total)
-        #: by column, of which there are few
-        largest = reduce(np.maximum, whole.T, np.zeros(len(whole)))
-        self._share: list[float] = largest.tolist()
-        self._tree = Tree(view, self._allocated) if self.hierarchy else None
-        #: for whom somebody was last asked to go, and who would, by job and request, while nothing changes
-        self._asking: tuple[int, bytes] | None = None
-        self._yielding: dict[tuple[int, bytes], bool] = {}
-
-    def job_order(self, job: Job) -> float:
-        return self._share[job.index]
-
-    def job_orders(self) -> Vector:
-        return np.array(self._share)
-
-    def queue_order(self, queue: Queue) -> Key:
-        return PlaceInTree(self._tree, self._tree.path(queue)) if self._tree else 0
-
-    def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Victims are those whose job keeps at least the share that the pod's own gets."""
-        view, wanted = self._view, self._share_with(pod)
-        left: dict[str, Vector] = {}
-        victims = []
-        for candidate in candidates:
-            held = left.get(candidate.job)
-            if held is None:
-                held = self._allocated[view.jobs[candidate.job].index]
-            left[candidate.job] = held = held - view.request(candidate)
-            if wanted <= shares.dominant_share(held, self._total) + _SHARE_TOLERANCE:
-                victims.append(candidate)
-        return victims
-
-    def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask:
-        """Those that keep the share that the pod's own gets, whoever of them goes first."""
-        wanted = self._share_with(pod)
-        kept = shares.dominant_shares(self._allocated - smallest(), self._total)
-        enough: Mask = wanted <= kept + _SHARE_TOLERANCE
-        return enough
-
-    def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord] | None:
-        """Victims are those whose queue, with one pod less, still comes after the own queue with one more."""
-        if self._tree is None:
-            return None
-        view, own = self._view, self._view.jobs[pod.job]
-        request = view.request(pod)
-        asking = own.index, request.tobytes()
-        if asking != self._asking:
-            self._asking, self._yielding = asking, {}
-        known, victims = self._yielding, []
-        self._hold(own, request)
-        for candidate in candidates:
-            job, given = view.jobs[candidate.job], view.request(candidate)
-            kind = job.index, given.tobytes()
-            if kind not in known:
-                self._hold(job, -given)
-                known[kind] = self.queue_order(own.queue) < self.queue_order(job.queue)
-                self._hold(job, given)
-            if known[kind]:
-                victims.append(candidate)
-        self._hold(own, -request)
-        return victims
-
-    def on_allocate(self, operation: Operation) -> None:
-        self._change(operation, operation.total)
-
-    def on_deallocate(self, operation: Operation) -> None:
-        self._change(operation, -operation.total)
-
-    def _share_with(self, pod: PodRecord) -> float:
-        """The share of a pod's job once the pod has its place."""
-        held = self._allocated[self._view.jobs[pod.job].index]
-        return shares.dominant_share(held + self._view.request(pod), self._total)
-
-    def _change(self, operation: Operation, amount: Vector) -> None:
-        if operation.job is not None:
-            self._asking = None
-            self._hold(operation.job, amount)
-
-    def _hold(self, job: Job, amount: Vector) -> None:
-        """Let a job hold more, or less."""
-        held = self._allocated[job.index]
-        held += amount
-        self._share[job.index] = max(map(truediv, held.tolist(), self._wholes))
-        if self._tree is not None:
-            self._tree.changed(job.index, amount)
 
 
 @dataclass(slots=True, eq=False)
@@ -285,7 +178,7 @@ class Shares:
         self._hungry[rows] = ~self._full[rows] & (self._parts[rows] > 0)
 
     def _set_one(self, job: int) -> int:
-        """The same of one job, for which numbers take less time than arrays; returns its row."""
+        """Note what one job holds; numbers take less time than arrays. Returns its row."""
         tree = self._tree
         row, held = tree.row_of_job.item(job), tree.allocated[job]
         part = self._largest_share(held)
@@ -307,7 +200,7 @@ class Shares:
         return full
 
     def _compute_all(self) -> None:
-        """The same as `_compute` for all branches, those of a depth together."""
+        """Set the shares of all branches, those of a depth together."""
         tree = self._tree
         self._set(np.flatnonzero(tree.row_of_job >= 0))
         depths = np.array([branch.depth for branch in tree.branches])
@@ -355,7 +248,7 @@ class Shares:
             hungry[row] = not saturated and parts[row] > 0
 
     def _largest_share(self, held: Vector) -> float:
-        """The same as `_largest_shares` of one row, for which numbers take less time than arrays."""
+        """The largest share of one row; numbers take less time than arrays."""
         parts = zip(held.tolist(), self._whole, strict=True)
         return max(0.0, *(have / whole if whole else float(have != 0) for have, whole in parts))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi import HTTPException, Request
 
-from stromboli.http_origin import demand_media_type, demand_own_form, from_another_site, on_loopback
+from stromboli.http.origin import demand_media_type, demand_own_form, from_another_site, on_loopback
 
 
 def request(*headers: tuple[str, str], client: str = "127.0.0.1", version: str = "1.1") -> Request:

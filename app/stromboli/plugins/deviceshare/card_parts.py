@@ -23,7 +23,7 @@ class _Group:
     counts: Counts
 
 
-class Holders:
+class CardParts:
     """Parts of cards: rows of pods, ascending, nodes, cards, shape (parts,); memory and compute, shape (parts, 2)."""
 
     def __init__(self, pods: Rows, nodes: Rows, cards: Rows, amounts: Counts) -> None:
@@ -63,9 +63,10 @@ class Holders:
                 group.counts[node, card] += sign
 
     def cards_of(self, key: Hashable, pods: Callable[[], Mask], shape: tuple[int, ...]) -> Mask:
-        """The cards that any of a group of pods holds, shape (nodes, cards); `pods`, shape (pods,), says who is in it.
+        """The cards that any of a group of pods holds, shape (nodes, cards); `pods`, shape (pods,), says which pods are
+        in it.
 
-        They are counted when somebody first asks for a group's key; `shape` is always the same.
+        They are counted when a group's key is first asked for; `shape` is always the same.
         """
         group = self._groups.get(key)
         if group is None:

@@ -1,0 +1,131 @@
+"""What a search has tried so far: units that were evicted, and the places that its pods were promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stromboli.api.resources import Vector, fits
+from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.reprieve import take_back
+from stromboli.eviction.units import Unit
+from stromboli.framework.job import Job
+from stromboli.framework.statement import Statement
+from stromboli.state.pods import PodRecord
+
+#: a unit, and the statement on which it is evicted
+Evicted = tuple[Unit, Statement]
+
+
+class Trial:
+    """Evictions and promises for identical pods of a job; each unit is evicted on a statement of its own."""
+
+    def __init__(self, context: PreemptionContext, job: Job, pod: PodRecord) -> None:
+        """`pod` is any of the pods."""
+        self._context = context
+        self._session = session = context.session
+        self._job = job
+        self._request: Vector = session.view.request(pod)
+        self._varies = session.kernel.varies(pod)
+        self.evicted: list[Evicted] = []
+        self.placed: list[tuple[PodRecord, int]] = []
+        self._promises = session.statement()
+
+    # -- one place after the other -------------------------------------------------------------------------------------
+
+    def evict(self, unit: Unit) -> Evicted:
+        """Evict a unit, of which some pods may have been evicted before."""
+        statement = self._session.statement()
+        for pod in unit.pods:
+            if self._session.view.pods.state[pod.row] in self._context.pod_index.states:
+                statement.evict(pod, self._context.action, self._job.key)
+        return unit, statement
+
+    def fits(self, pod: PodRecord, node: int) -> bool:
+        """Whether a pod has its place, as things stand on the statements."""
+        session = self._session
+        nodes = session.view.nodes
+        if not fits(self._request, nodes.future_idle(node), nodes.always):
+            return False
+        if not self.has_share(pod) or session.ask.refusal(pod, node) is not None:
+            return False
+        return not self._varies or bool(session.kernel.feasible(pod)[node])
+
+    def has_share(self, pod: PodRecord) -> bool:
+        """Whether the queue may take one more pod, as things stand on the statements."""
+        return self._session.ask.allocatable(self._job.queue, pod)[0] > 0
+
+    def keep(self, evicted: Sequence[Evicted], pod: PodRecord, node: int) -> None:
+        """Keep evictions that made room, and promise a pod the place."""
+        self.evicted += evicted
+        self._join()
+        self._promise_place(pod, node)
+        self.placed.append((pod, node))
+
+    def _join(self) -> None:
+        """Pods of a gang that were evicted before the whole gang was are given back together with it or not at all."""
+        whole = {unit.job.key: (unit, statement) for unit, statement in self.evicted if unit.whole}
+        if not whole:
+            return
+        kept: list[Evicted] = []
+        for unit, statement in self.evicted:
+            of = whole.get(unit.job.key)
+            if of is None or of[0] is unit:
+                kept.append((unit, statement))
+            else:
+                of[1].merge(statement)
+        self.evicted = kept
+
+    def _promise_place(self, pod: PodRecord, node: int) -> None:
+        sub_job = self._session.view.sub_job_of(self._job, pod)
+        self._promises.pipeline(sub_job, pod, node, after_eviction=bool(self.evicted))
+
+    # -- all places ----------------------------------------------------------------------------------------------------
+
+    def within_share(self) -> bool:
+        """Whether the queue may take all the pods that found places; asked while none of them is promised its place."""
+        session, left, trial = self._session, self.placed, self._session.statement()
+        room = 1
+        while left and room > 0:
+            room, _ = session.ask.allocatable(self._job.queue, left[0][0], len(left))
+            # A plugin that limits what pods bring along, as devices, may grant fewer at a time than in the end.
+            for pod, node in left[:room] if room < len(left) else ():
+                trial.pipeline(session.view.sub_job_of(self._job, pod), pod, node)
+            left = left[room:]
+        trial.discard()
+        return not left
+
+    def promise(self, places: list[tuple[PodRecord, int]]) -> bool:
+        """Promise pods places instead; False, and none is promised, if a plugin refuses one."""
+        self.placed, self._promises = places, self._session.statement()
+        for pod, node in places:
+            if self._session.ask.refusal(pod, node) is not None:
+                self._promises.discard()
+                return False
+            self._promise_place(pod, node)
+        return True
+
+    def withdraw(self) -> None:
+        """Take the promises back; the evictions stand."""
+        self._promises.discard()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def apply(self, statement: Statement) -> None:
+        """Add the evictions and the promises to a statement."""
+        for _, unit in self.evicted:
+            statement.merge(unit)
+        if any(promise.after_eviction != bool(self.evicted) for promise in self._promises.operations):
+            self._promises.discard()
+            for pod, node in self.placed:
+                self._promise_place(pod, node)
+        statement.merge(self._promises)
+
+    def take_back(self) -> None:
+        """Leave everything as it was."""
+        self._promises.discard()
+        undo(self.evicted)
+
+
+def undo(evicted: Sequence[Evicted]) -> None:
+    """Undo evictions, the last first."""
+    take_back(statement for _, statement in reversed(evicted))

@@ -1,0 +1,105 @@
+"""Other jobs in the way of one that waits: those that are served before it, and those that hold what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.reasons import Reason, Stage
+from stromboli.api.resources import Vector
+from stromboli.explain.answers import Holding
+from stromboli.explain.places import MOST_HOLDERS, Places, amounts, holders
+from stromboli.fairness.queue_tree import QueueTree
+from stromboli.framework.job import Job, Queue, lineage
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+def jobs_ahead(session: Session, job: Job) -> list[Job]:
+    """The jobs that wait and are served before this one, in order."""
+    ask = session.ask
+    mine = ask.job_key(job)
+    before = [
+        (ask.job_key(other), other) for other in job.queue.jobs if other is not job and other.counts[PodState.Pending]
+    ]
+    same = [other for key, other in sorted(before, key=lambda pair: pair[0]) if key < mine]
+    place = ask.queue_key(job.queue)
+    queues = [queue for queue in session.view.queues.values() if queue is not job.queue and queue.jobs]
+    earlier = [queue for queue in queues if ask.queue_key(queue) < place]
+    others = [other for queue in earlier for other in queue.jobs if other.counts[PodState.Pending]]
+    return same + others
+
+
+def waiting_for(session: Session, job: Job) -> Holding:
+    pending = session.view.pending(job)
+    asked = session.view.requested(pending)
+    return Holding(
+        namespace=job.namespace,
+        name=job.name,
+        queue=job.queue.name,
+        pods=len(pending),
+        amounts=amounts(session, asked, pod=next(iter(pending), None)),
+    )
+
+
+def holders_of(
+    session: Session, job: Job, sample: PodRecord | None, reason: Reason | None, found: Places
+) -> list[Holding]:
+    """Who holds what is missing at the stage that blocks."""
+    asked = session.view.request(sample) if sample is not None else job.min_resources
+    if reason is None or asked is None:
+        return []
+    if reason.stage >= Stage.Placement:
+        return holders(session, found.willing, found.lacking)
+    columns = np.flatnonzero(asked > 0).tolist()
+    if reason.reason == "ClusterOvercommitted":
+        return in_jobs(session, session.view.jobs.values(), columns, claimed=True)
+    if reason.reason == "ResourceQuotaExceeded":
+        return in_jobs(session, (j for j in session.view.jobs.values() if j.namespace == job.namespace), columns)
+    if reason.stage is Stage.QueueShare or reason.reason == "QueueCapabilityExceeded":
+        return in_jobs(session, jobs_below(session, _limiting_queue(session, job, reason)), columns, claimed=True)
+    return holders(session, found.willing, found.lacking) if reason.stage is Stage.Gang else []
+
+
+def _limiting_queue(session: Session, job: Job, reason: Reason) -> Queue:
+    """The queue that a reason names: a job's own, or one of its ancestors."""
+    above = lineage(job.queue, session.view.queues)
+    return next((queue for queue in above if f"queue {queue.name} " in f"{reason.message} "), job.queue)
+
+
+def jobs_below(session: Session, queue: Queue) -> list[Job]:
+    """The jobs of a queue and of all queues below it."""
+    queues = session.view.queues
+    tree = QueueTree.of({each.name: each.parent for each in queues.values()})
+    below = {tree.names[row] for row in tree.below(tree.names.index(queue.name))}
+    return [job for each in queues.values() if each.name in below for job in each.jobs]
+
+
+def in_jobs(session: Session, jobs: Iterable[Job], columns: Sequence[int], *, claimed: bool = False) -> list[Holding]:
+    """The jobs that hold most of some resources, what they claim with their minResources counted if asked."""
+    if not columns:
+        return []
+    now = session.view.membership.allocated_now()
+
+    def held(job: Job) -> Vector:
+        vector: Vector = now[job.index]
+        if claimed and job.min_resources is not None and not job.pending_phase:
+            vector = np.maximum(vector, job.min_resources)
+        return vector
+
+    total = np.maximum(session.view.total, 1)
+    pairs = [(job, held(job)) for job in jobs]
+    ranked = sorted(pairs, key=lambda pair: (-float((pair[1] / total)[list(columns)].max()), pair[0].key))
+    return [
+        Holding(
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue.name,
+            pods=job.allocated_count,
+            amounts=amounts(session, vector, columns),
+        )
+        for job, vector in ranked[:MOST_HOLDERS]
+        if vector[list(columns)].any()
+    ]

@@ -1,0 +1,110 @@
+"""The turns that jobs take in the actions of a session, as far as its budget reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from stromboli.api.pod_state import PodState
+from stromboli.api.resources import Mask
+from stromboli.framework import reasons
+from stromboli.framework.job import Job
+from stromboli.framework.kernel import Kernel
+from stromboli.framework.questions import Questions
+from stromboli.framework.turns import TURN, Beyond, Turns, line_up
+from stromboli.framework.view import View
+
+T = TypeVar("T")
+_PENDING = int(PodState.Pending)
+#: no job is beyond what a session reaches
+_ALL = Beyond()
+#: questions to plugins that a pod takes at most, as a rule
+_QUESTIONS = 4
+
+
+class Attempt(Protocol):
+    """Gives a job its turn, or does something else if a plugin fails in it."""
+
+    def __call__(self, job: Job, turn: Callable[[], T], otherwise: T) -> T: ...
+
+
+class Budget:
+    """What an action may take in steps, and the turns that are left for the next session."""
+
+    def __init__(self, view: View, ask: Questions, kernel: Kernel, attempt: Attempt) -> None:
+        self._view = view
+        self._ask = ask
+        self._kernel = kernel
+        self._attempt = attempt
+        self._steps = view.policy.session.steps
+        #: jobs that the budget of an action cannot reach, by its name
+        self._beyond: dict[str, Beyond] = {}
+        #: actions whose budget ended before all jobs had their turns
+        self.unfinished: set[str] = set()
+        #: what the next session has to know of the turns, by `turns of ACTION`
+        self.left: dict[str, Any] = {}
+
+    def line_up(self, action: str, waiting: Mask) -> list[Job]:
+        """The jobs that may have turns of an action: of those that wait no more than the budget reaches at most."""
+        jobs, most = self._view.jobs, self._steps // (TURN + self._kernel.steps_of_question) + 1
+        self._beyond.pop(action, None)
+        if not self._view.bounded or np.count_nonzero(waiting) <= most:
+            return jobs.of(waiting)
+        queues = {queue.name: self._view.in_strict_order(queue) for queue in self._view.queues.values()}
+        order = self._ask.in_job_order(jobs, np.flatnonzero(waiting))
+        chosen, self._beyond[action] = line_up(jobs, order, most, self._left_of(action), queues)
+        return [jobs.at(index) for index in np.sort(chosen).tolist()]
+
+    def turns(self, action: str, jobs: Mapping[str, Sequence[Job]], more: int = 0) -> Turns:
+        """The turns of an action, in which jobs wait, by queue; each takes so many steps `more` than to be placed."""
+        if not self._view.bounded:
+            return Turns(None, {}, jobs, _ALL, divided=False)
+        beyond, a_pod = self._beyond.get(action, _ALL), _QUESTIONS * self._kernel.steps_of_question
+        work = sum(TURN + more + a_pod * job.counts[_PENDING] for of_queue in jobs.values() for job in of_queue)
+        divided = bool(beyond.keys) or work > self._steps
+        return Turns(self._steps, self._left_of(action), jobs, beyond, divided=divided)
+
+    def _left_of(self, action: str) -> Mapping[str, Any]:
+        """What the turns of an action left in the session before."""
+        left: Mapping[str, Any] = self._view.environment.left.get(f"turns of {action}", {})
+        return left
+
+    def take(self, turns: Turns, job: Job, turn: Callable[[], T], otherwise: T, more: int = 0) -> T:
+        """A job's turn, whose steps count; it takes so many `more` than the kernel knows of."""
+        if turns.limit is None:
+            return self._attempt(job, turn, otherwise)
+        before = self._kernel.steps
+        try:
+            return self._attempt(job, turn, otherwise)
+        finally:
+            turns.had(job, self._kernel.steps - before + more)
+
+    def serve(self, turns: Turns, job: Job, turn: Callable[[], object], more: int = 0) -> None:
+        """The turn of a job in an action that has one round: without effect if the job is put off."""
+        if turns.scarce and (
+            turns.puts_off_queue(job.queue) or (not self._view.in_strict_order(job.queue) and turns.puts_off(job))
+        ):
+            return
+        self.take(turns, job, turn, None, more)
+
+    def end(self, action: str, turns: Turns) -> list[tuple[str, bool]]:
+        """Remember which jobs the budget did not reach; their keys, and whether they had a turn in earlier sessions."""
+        name = f"turns of {action}"
+        if turns.done:
+            if name in self._view.environment.left:
+                self.left[name] = {}
+            return []
+        left = turns.left(queue.name for queue in self._view.queues.values() if self._view.in_strict_order(queue))
+        if left or name in self._view.environment.left:
+            self.left[name] = left
+        if left:
+            self.unfinished.add(action)
+        return turns.without()
+
+    def put_off(self, action: str, turns: Turns) -> None:
+        """End the turns of an action, and tell the jobs without one that it is still to come."""
+        for key, had_one in self.end(action, turns):
+            self._view.trace.not_reached.add(key)
+            self._view.trace.job(key, reasons.TURN_PENDING_AGAIN if had_one else reasons.TURN_PENDING)
