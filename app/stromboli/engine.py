@@ -132,7 +132,7 @@ class Engine:
         snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
-        tiers = self._tiers(environment, failures)
+        tiers = self._tiers(snapshot, environment, failures)
         session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment, plain=self._plain)
         session.kernel.watch = self._watch
         for failure in failures:
@@ -176,13 +176,13 @@ class Engine:
             if not snapshot.reads >= plugin.reads:
                 raise StateError(f"the state lacks what plugin {plugin.name!r} reads of pods: {plugin.reads}")
 
-    def _tiers(self, environment: Environment, failures: list[PluginFailure]) -> Tiers:
+    def _tiers(self, snapshot: Snapshot, environment: Environment, failures: list[PluginFailure]) -> Tiers:
         """The plugins of the policy, instantiated for one session; one that raises is recorded as a failure and left
         out."""
         tiers: list[list[tuple[Plugin, PluginOption]]] = []
-        for tier in self.policy.tiers:
+        for options in (*(tier.plugins for tier in self.policy.tiers), self._implied(snapshot)):
             tiers.append([])
-            for option in tier.plugins:
+            for option in options:
                 try:
                     tiers[-1].append((self._plugin(option, environment), option))
                 except KeyboardInterrupt:
@@ -192,6 +192,13 @@ class Engine:
         if environment.sharding is not None and environment.sharding.mode == "hard":
             tiers.insert(0, [(OwnNodesOnly(), PluginOption(OwnNodesOnly.name))])
         return tiers
+
+    def _implied(self, snapshot: Snapshot) -> Sequence[PluginOption]:
+        """The plugins that strict rules add to the policy's tiers: evictions that budgets forbid are refused anyway."""
+        named = {option.name for tier in self.policy.tiers for option in tier.plugins}
+        if not self.rules.budgets or "pdb" in named or "pdb" not in self.registry.plugins:
+            return ()
+        return (PluginOption("pdb"),) if snapshot.objects.get("PodDisruptionBudget") else ()
 
     def _plugin(self, option: PluginOption, environment: Environment) -> Plugin:
         plugin = self.registry.plugin(option.name)(option.arguments, hierarchy=option.hierarchy)
