@@ -67,9 +67,13 @@ class Keeper:
     # -- reservations ------------------------------------------------------------------------------------------------
 
     def release(self, key: str) -> None:
-        """Count the places of a job as free, for its pods to take."""
+        """Count the places of a job as free, for pods to take."""
         for node, request in self._held.pop(key, ()):
             self._nodes.promise(node, request, (0.0, 0.0), -1)
+
+    def hold(self, key: str) -> None:
+        """Count the places of a job as taken again."""
+        self._hold(key, self.reservations[key].places)
 
     def go_on(self, key: str, places: Sequence[Place]) -> None:
         """Reserve these places of those that a job had; what is promised to a pod counts as taken by it."""

@@ -10,19 +10,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from stromboli.api.pod_state import PodState
 from stromboli.api.resources import fits
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.reservation import Place, Reservation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.topology import has_topology
+from stromboli.placement.pending import in_turn
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
 
 
 def place_reserved(session: Session) -> None:
-    """Give jobs the places that are reserved for them, the oldest first, and end reservations that are void."""
+    """Give jobs the places that are reserved for them, the oldest first, and end reservations that are void.
+
+    Before that, more important jobs of their queues take what they need: else they would evict these jobs later.
+    """
     keeper = session.keeper
+    for queue, holders in _holders(session).items():
+        for job in _outranking(session, queue, holders):
+            lower = [holder.key for holder in holders if _outranks(session, job, holder)]
+            session.attempt(job, partial(_take_over, session, job, lower), otherwise=None)
     for key, reservation in sorted(keeper.reservations.items(), key=lambda item: (item[1].since, item[0])):
         keeper.release(key)
         job = session.view.jobs[key]
@@ -43,6 +52,81 @@ def _place_job(session: Session, job: Job, reservation: Reservation) -> Sequence
         statement.discard()
     # Pods that were moved come back one by one; when all are there, and have no place, there is nothing to wait for.
     return [place for place in places if not place.pod] if absent else ()
+
+
+# -- jobs that outrank those with reservations --------------------------------------------------------------------------
+
+
+def _holders(session: Session) -> dict[int, list[Job]]:
+    """The jobs with reservations, by index of the queue."""
+    found: dict[int, list[Job]] = {}
+    for job in map(session.view.jobs.__getitem__, session.keeper.reservations):
+        found.setdefault(job.queue.index, []).append(job)
+    return found
+
+
+def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Job]:
+    """The jobs of a queue that wait and are more important than some that have reservations, in order."""
+    jobs = session.view.jobs
+    above = (jobs.queue == queue) & (jobs.priority > min(job.priority for job in holders))
+    waiting = jobs.where(above & (jobs.count(PodState.Pending) > 0))
+    return sorted((job for job in waiting if job.key not in session.keeper.reservations), key=session.ask.job_key)
+
+
+def _outranks(session: Session, job: Job, holder: Job) -> bool:
+    return job.priority > holder.priority and session.ask.job_order(job) < session.ask.job_order(holder)
+
+
+def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
+    """Promise a job what it needs to start in places of less important ones, unless it fits without."""
+    keeper = session.keeper
+    if (
+        not lower
+        or has_topology(job)
+        or job.divided
+        or session.ask.job_missing(job) <= 0
+        or not _competes(session, job)
+    ):
+        return
+    pods = in_turn(session, job)[: session.ask.job_missing(job)]
+    if any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods) or _found(session, job, pods):
+        return
+    for key in lower:
+        keeper.release(key)
+    places = _found(session, job, pods)
+    if places:
+        statement, at_once = session.statement(), all(now for _, _, now in places)
+        for pod, node, _ in places:
+            sub_job = session.view.sub_job_of(job, pod)
+            if at_once:
+                statement.allocate(sub_job, (pod,), (node,))
+            else:
+                statement.pipeline(sub_job, pod, node, after_eviction=True)
+        statement.commit()
+    for key in lower:
+        keeper.hold(key)
+
+
+def _competes(session: Session, job: Job) -> bool:
+    waits = job.pending_phase or job.key in session.behind
+    return not waits and session.ask.closed(job.queue) is None and session.ask.job_valid(job) is None
+
+
+def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[tuple[PodRecord, int, bool]]:
+    """Places for all of some pods of a job, and whether they may start there now; none if one has no place."""
+    statement, found = session.statement(), list[tuple[PodRecord, int, bool]]()
+    for pod in pods:
+        place = session.kernel.best(pod) if session.ask.allocatable(job.queue, pod)[0] > 0 else None
+        if place is None or session.ask.refusal(pod, place[0]) is not None:
+            break
+        found.append((pod, place[0], place[1] and may_start(session, job, pod)))
+        statement.pipeline(session.view.sub_job_of(job, pod), pod, place[0])
+    enough = len(found) == len(pods) and session.ask.job_pipelined(job)
+    statement.discard()
+    return found if enough else []
+
+
+# -- the places of a job -----------------------------------------------------------------------------------------------
 
 
 def _standing(job: Job, reservation: Reservation) -> list[Place]:
