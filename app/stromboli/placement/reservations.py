@@ -54,7 +54,7 @@ def _place_job(session: Session, job: Job, reservation: Reservation) -> Sequence
     return [place for place in places if not place.pod] if absent else ()
 
 
-# -- jobs that outrank those with reservations --------------------------------------------------------------------------
+# -- jobs that outrank those with reservations -------------------------------------------------------------------------
 
 
 def _holders(session: Session) -> dict[int, list[Job]]:
