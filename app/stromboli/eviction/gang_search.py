@@ -90,6 +90,8 @@ class GangSearch:
         # 3. Decide for the cheapest.
         statement = session.statement()
         statement.recover(best.operations)
+        if has_topology(job):
+            domains.locate(session, statement, job)
         context.promise(job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():

@@ -17,6 +17,7 @@ from stromboli.framework.reservation import Place, Reservation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.topology import has_topology
+from stromboli.placement import domains
 from stromboli.placement.pending import in_turn
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
@@ -193,19 +194,9 @@ def _keep(session: Session, statement: Statement, job: Job) -> bool:
     if not starts and not session.ask.job_pipelined(job):
         return False
     if has_topology(job):
-        _locate(session, statement, job)
+        domains.locate(session, statement, job)
     if starts:
         statement.commit()
         for group in job.opened_sub_jobs:
             group.nominated_hyper_node = NOWHERE
     return True
-
-
-def _locate(session: Session, statement: Statement, job: Job) -> None:
-    """Show for the rest of the session where the job and its groups lie."""
-    tree = session.view.topology
-    for operation in statement.operations:
-        for node in operation.nodes:
-            for of in (job, operation.sub_job):
-                if of is not None:
-                    statement.locate(of, int(tree.lowest[node]))
