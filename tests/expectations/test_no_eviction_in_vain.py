@@ -17,7 +17,10 @@ from tests.expectations.world import GPU, Job, World, evictions
 
 EVERY = pytest.mark.parametrize("shares", SHARES)
 FLAT = pytest.mark.parametrize("shares", ["proportion", "capacity", "fairshare"])
-HALF = {"deserved": {"cpu": "8", "memory": "64Gi"}}
+
+
+def deserves(cpu: int) -> dict[str, Any]:
+    return {"deserved": {"cpu": str(cpu), "memory": "32Gi"}}
 
 
 def orders(*names: str) -> Any:
@@ -34,7 +37,7 @@ def running(name: str, queue: str, *on: str, least: int = 1, cpu: int = 1, **mor
 
 
 def world(order: Sequence[str], shares: str, nodes: dict[str, tuple[int, ...]], *jobs: Job, **more: Any) -> World:
-    queues: dict[str, dict[str, Any]] = more.pop("queues", {"rich": HALF, "poor": HALF})
+    queues: dict[str, dict[str, Any]] = more.pop("queues", {"rich": deserves(2), "poor": deserves(2)})
     if shares.endswith("tree"):
         queues = {"root": {}} | {name: spec | {"parent": "root"} for name, spec in queues.items()}
     for created, job in enumerate(jobs):
@@ -115,12 +118,11 @@ def test_places_that_are_lost_are_given_back(shares: str) -> None:
 @EVERY
 @orders("reclaim")
 def test_no_pod_of_another_queue_takes_the_room(order: Sequence[str], shares: str) -> None:
-    queues = {"rich": HALF, "poor": HALF, "late": HALF | {"priority": 9}}
+    queues = {"rich": deserves(4), "poor": deserves(4), "late": deserves(4) | {"priority": 9}}
     live = world(order, shares, {"n0": (8, 64)}, running("uses", "rich", *["n0"] * 8), queues=queues, patience=2)
     wants = Job("wants", "poor", 2, 2, cpu=1, created=1)
     live.jobs.append(wants)
-    while not live.leaving:
-        live.session()
+    assert live.session()[0]["evicted"] == 2
     live.jobs.append(Job("late", "late", 2, 2, cpu=1, created=2, priority="middle"))
     for _ in range(3):
         live.session()

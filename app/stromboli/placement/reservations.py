@@ -70,7 +70,7 @@ def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Jo
     """The jobs of a queue that wait and are more important than some that have reservations, in order."""
     jobs = session.view.jobs
     above = (jobs.queue == queue) & (jobs.priority > min(job.priority for job in holders))
-    waiting = jobs.where(above & (jobs.count(PodState.Pending) > 0))
+    waiting = jobs.of(above & (jobs.count(PodState.Pending) > 0))
     return sorted((job for job in waiting if job.key not in session.keeper.reservations), key=session.ask.job_key)
 
 
