@@ -34,6 +34,7 @@ def check_nodes(world: World) -> None:
             assert sum(asks.get(resource, 0) for asks in on) <= most, f"{name} holds too much {resource}"
         assert len(on) <= has.pods
         ports = sum(job.port for job in world.jobs for node in job.pods.values() if node == name)
+        ports += sum(job.port for job, node, _ in world.leaving.values() if node == name)
         assert ports <= 1, f"a port of {name} is taken twice"
 
 

@@ -219,6 +219,18 @@ def test_moved_pods_are_back_and_the_job_that_they_moved_for_runs(
     assert (moves.running, wants.running) == (3, 1)
 
 
+@EVERY
+def test_what_is_left_of_a_gang_below_its_minimum_is_not_moved(shares: str) -> None:
+    rest = running("rest", "rich", "n1", "n1", least=2, cpu=2)
+    wants = Job("wants", "poor", 1, 1, cpu=5)
+    live = world(["allocate", "consolidation"], shares, {"n0": (4, 64), "n1": (5, 64)}, rest, wants)
+    rest.count = rest.least = 3
+    rest.replace_pods()
+    live.queues["rich"]["capability"] = {"cpu": "4"}
+    assert lived(live)["evicted"] == 0
+    assert (rest.running, wants.running) == (2, 0)
+
+
 # -- cards ------------------------------------------------------------------------------------------------------------
 
 

@@ -63,7 +63,7 @@ class Backfill(Action):
                 if not allowed and refusal is not None:
                     session.view.trace.pod(pod.row, refusal)
                     continue
-            node = session.kernel.best_effort(pod, _unpromised(session))
+            node = session.kernel.best_effort(pod, _unpromised(session, pod))
             if node is None:
                 session.view.trace.pod(pod.row, unplaceable(session, pod))
                 continue
@@ -75,10 +75,14 @@ class Backfill(Action):
             statement.discard()
 
 
-def _unpromised(session: Session) -> Mask | None:
-    """The nodes that take a pod beside those which were promised places there; None when no pods were."""
+def _unpromised(session: Session, pod: PodRecord) -> Mask | None:
+    """The nodes that take a pod beside those which were promised places there; None when no pods were.
+
+    What victims of the session hold beside amounts is not free yet.
+    """
     nodes = session.view.nodes
     if nodes.plain or not session.rules.served_next:
         return None
     room: Mask = nodes.room(nodes.rows)[PODS] >= 1 - TOLERANCE
+    room[[node for node in session.outcome.vacated if session.is_vacated(pod, node)]] = False
     return room

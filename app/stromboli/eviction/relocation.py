@@ -180,7 +180,7 @@ class Relocation:
     def _move(self, pod: PodRecord, node: int, units: list[Statement]) -> None:
         """Move a pod away from a node, on a new unit, with its gang if that cannot spare it, where that is possible."""
         session, most = self._session, self._policy.most - self._moved - _moves(units)
-        if session.view.pods.state[pod.row] not in HELD:
+        if session.view.pods.state[pod.row] not in HELD or self._is_rest(session.view.jobs[pod.job]):
             return
         job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
         unit.evict(pod, self._policy.action, self._job.key)
@@ -197,6 +197,10 @@ class Relocation:
         if whole:
             join(unit, units)
         units.append(unit)
+
+    def _is_rest(self, job: Job) -> bool:
+        """Whether a gang runs below its minimum: what is moved of it would not start again by itself."""
+        return self._policy.whole_gangs and self._session.ask.job_missing(job) > job.waiting_count
 
     def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:
         states = self._session.view.pods.state

@@ -12,6 +12,7 @@ from typing import Any
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.session import Session
+from stromboli.framework.topology import has_topology
 from stromboli.placement import domains
 from stromboli.state.pods import PodRecord
 
@@ -133,7 +134,8 @@ def competing(session: Session, job: Job) -> list[PodRecord]:
 
 def stays_together(session: Session, job: Job) -> bool:
     """Whether all pods of a job look for places in one HyperNode, those that request nothing as well."""
-    return session.rules.readiness and session.rules.hard_topology and domains.is_bound(job)
+    strict = session.rules.readiness and session.rules.hard_topology
+    return strict and has_topology(job) and domains.is_bound(job)
 
 
 def placeable(session: Session, job: Job) -> list[PodRecord]:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import fits
 from stromboli.framework.job import NOWHERE, Job
@@ -21,6 +23,9 @@ from stromboli.placement import domains
 from stromboli.placement.pending import in_turn
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
+
+#: how many jobs of a queue are tried in the places of less important ones
+_MOST_OUTRANKING = 64
 
 
 def place_reserved(session: Session) -> None:
@@ -67,11 +72,12 @@ def _holders(session: Session) -> dict[int, list[Job]]:
 
 
 def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Job]:
-    """The jobs of a queue that wait and are more important than some that have reservations, in order."""
+    """The first jobs of a queue that wait and are more important than some that have reservations, in order."""
     jobs = session.view.jobs
     above = (jobs.queue == queue) & (jobs.priority > min(job.priority for job in holders))
-    waiting = jobs.of(above & (jobs.count(PodState.Pending) > 0))
-    return sorted((job for job in waiting if job.key not in session.keeper.reservations), key=session.ask.job_key)
+    waiting = np.flatnonzero(above & (jobs.count(PodState.Pending) > 0))
+    first = map(jobs.at, session.ask.in_job_order(jobs, waiting)[:_MOST_OUTRANKING].tolist()) if len(waiting) else ()
+    return [job for job in first if job.key not in session.keeper.reservations]
 
 
 def _outranks(session: Session, job: Job, holder: Job) -> bool:
