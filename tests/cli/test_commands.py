@@ -182,7 +182,7 @@ def test_two_schedulers_on_one_name_and_missing_definitions(bare_cluster: Cluste
                 "spec": {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template},
             },
         )
-    told = json.loads(stromboli("doctor", "--kubeconfig", bare_cluster.kubeconfig, "-o", "json").output)
+    told = json.loads(stromboli("doctor", "--kubeconfig", bare_cluster.kubeconfig, "-o", "json").stdout)
     problems = {Finding(**each).problem for each in told}
     assert problems >= {
         "scheduling.volcano.sh/v1beta1 Queue is not defined",

@@ -236,9 +236,10 @@ def test_the_namespace_is_that_of_the_context_as_for_kubectl(
 ) -> None:
     (tmp_path / "config").write_text(KUBECONFIG)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none{os.pathsep}{tmp_path}/config")
+    monkeypatch.setenv("STROMBOLI_URL", "http://127.0.0.1:1")
     paths: list[str] = []
 
-    def ask(url: str, path: str, **_: object) -> object:
+    def ask(address: object, path: str, **_: object) -> object:
         paths.append(path)
         raise clusters.RemoteError("not there", 404)
 

@@ -96,10 +96,15 @@ RIGHTS = {
     "create scheduling.volcano.sh/podgroups": "makes groups for bare pods",
     "patch scheduling.volcano.sh/podgroups": "writes phases where the status is no subresource",
     "patch scheduling.volcano.sh/podgroups/status": "writes phases and conditions",
+    "get apps/deployments": "asks what owns the owners of pods",
+    "get batch/cronjobs": "asks what owns the owners of pods",
+    "get replicationcontrollers": "asks owners for the size of their gang",
     "get apps/replicasets": "asks owners for the size of their gang",
     "get apps/statefulsets": "asks owners for the size of their gang",
     "get apps/daemonsets": "asks owners for the size of their gang",
     "get batch/jobs": "asks owners for the size of their gang",
+    "list batch/jobs": "has groups follow their Jobs",
+    "watch batch/jobs": "has groups follow their Jobs",
     "create pods/binding": "binds",
     "get pods": "looks up what became of a binding",
     "patch pods": "puts bare pods into their group",
@@ -112,6 +117,22 @@ RIGHTS = {
     "get coordination.k8s.io/leases": "takes turns with other replicas",
     "create coordination.k8s.io/leases": "takes turns with other replicas",
     "update coordination.k8s.io/leases": "takes turns with other replicas",
+}
+#: workloads of other projects, of which this cluster has none
+OTHERS = {
+    f"{verb} {group}/{plural}"
+    for group, plurals in {
+        "argoproj.io": ("cronworkflows", "workflows"),
+        "jobset.x-k8s.io": ("jobsets",),
+        "kubeflow.org": (*("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),),
+        "leaderworkerset.x-k8s.io": ("leaderworkersets",),
+        "ray.io": ("rayclusters", "rayjobs", "rayservices"),
+        "sparkoperator.k8s.io": ("scheduledsparkapplications", "sparkapplications"),
+        "trainer.kubeflow.org": ("trainjobs",),
+        "workload.codeflare.dev": ("appwrappers",),
+    }.items()
+    for plural in plurals
+    for verb in ("get", "list", "watch")
 }
 #: of these the record of requests says nothing: one is asked for with another, one is of Kubernetes 1.37
 ASKED_BESIDE = {"update resource.k8s.io/resourceclaims/binding", "watch resource.k8s.io/devicetaintrules"}
@@ -225,7 +246,7 @@ def test_the_chart_grants_what_the_service_uses_and_nothing_else(
     assert service.end() == 0
     assert not world.get(LEASE)["spec"].get("holderIdentity"), "the lease was kept"
     assert audit.denied() == []
-    assert set(granted(world)) == set(RIGHTS), "a right has no use that is named here"
+    assert set(granted(world)) == set(RIGHTS) | OTHERS, "a right has no use that is named here"
     assert audit.used() | ASKED_BESIDE == set(RIGHTS)
 
 
@@ -316,13 +337,17 @@ def owned(world: World) -> list[Object]:
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": {**pod(""), "metadata": {"labels": labels}}}
     replica_sets = f"/apis/apps/v1/namespaces/{world.namespace}/replicasets"
     made = world.create(replica_sets, {"metadata": {"name": "owner"}, "spec": spec})["metadata"]
-    owners = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job"))
-    manifest = pod("owned", cpu="100m")
-    manifest["metadata"]["ownerReferences"] = [
-        {"apiVersion": version, "kind": kind, "name": "owner", "uid": made["uid"] if kind == "ReplicaSet" else kind}
-        for version, kind in owners
-    ]
-    return [manifest]
+    owners = (
+        *(("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")),
+        *(("apps/v1", "Deployment"), ("batch/v1", "CronJob"), ("v1", "ReplicationController")),
+    )
+    first, second = pod("owned", cpu="100m"), pod("owned-too", cpu="100m")
+    for manifest, those in ((first, owners[:4]), (second, (owners[0], *owners[4:]))):
+        manifest["metadata"]["ownerReferences"] = [
+            {"apiVersion": version, "kind": kind, "name": "owner", "uid": made["uid"] if kind == "ReplicaSet" else kind}
+            for version, kind in those
+        ]
+    return [first, second]
 
 
 def granted(world: World) -> Iterator[str]:

@@ -112,7 +112,7 @@ def test_who_waits_is_told_that_the_rest_is_guaranteed() -> None:
     result = run(guaranteed("a", "3"), queue("b"), wants("b", 8), by=SHARES["hierarchy"])
     assert why(result, "b-7").told == (
         "QueueCapabilityExceeded: queue b has no room in cpu (cpu: holds 5, may have 5 as other queues hold the rest "
-        "or are guaranteed it, 1 more requested). This resolves when other workloads finish."
+        "or are guaranteed it, 1 more requested). This may resolve when other workloads finish."
     )
 
 

@@ -235,7 +235,7 @@ def test_nobody_is_told_to_wait_for_a_hyper_node_that_is_too_small(pods: int, he
         assert pods <= 4
         return
     assert (found.who == "wait") == (pods <= 4)
-    assert ("would have room if it were empty" in found.detail) == (pods > 4)
+    assert ("when it is empty" in found.detail) == (pods > 4)
 
 
 @pytest.mark.parametrize("reason", CASES)

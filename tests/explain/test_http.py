@@ -99,10 +99,10 @@ def bearer(token: str) -> dict[str, str]:
 async def test_on_loopback_everybody_is_answered_in_full() -> None:
     async with asking(Offline(two_namespaces())) as http:
         job = (await http.get("/explain/job/research/waits")).json()
-        assert (job["reason"], job["holders"][0]["name"]) == ("QueueShareExceeded", "runs")
+        assert (job["reason"], job["holders"][0]["name"]) == ("ClusterFull", "runs")
         assert {remedy["change"] for remedy in job["remedies"]} >= {"wait until default/runs ends"}
         pod = (await http.get("/explain/pod/research/waits-0?remedies=false")).json()
-        assert (pod["reason"], pod["remedies"]) == ("QueueShareExceeded", [])
+        assert (pod["reason"], pod["remedies"]) == ("ClusterFull", [])
         assert (await http.get("/explain/queue/default")).json()["name"] == "default"
         missing = await http.get("/explain/job/research/none")
         assert (missing.status_code, missing.json()["detail"]) == (404, "there is no job research/none")
@@ -139,15 +139,15 @@ class Ran(Offline):
 async def test_what_the_last_session_found_costs_no_session() -> None:
     async with asking(Ran(two_namespaces())) as http:
         job = (await http.get("/explain/job/research/waits?last=true")).json()
-        assert (job["reason"], job["holders"][0]["name"], job["remedies"]) == ("QueueShareExceeded", "runs", [])
-        assert (await http.get("/explain/pod/research/waits-0?last=true")).json()["reason"] == "QueueShareExceeded"
-        assert (await http.get("/explain/queue/default?last=true")).json()["waiting"] == {"QueueShareExceeded": 1}
+        assert (job["reason"], job["holders"][0]["name"], job["remedies"]) == ("ClusterFull", "runs", [])
+        assert (await http.get("/explain/pod/research/waits-0?last=true")).json()["reason"] == "ClusterFull"
+        assert (await http.get("/explain/queue/default?last=true")).json()["waiting"] == {"ClusterFull": 1}
 
 
 async def test_nobody_learns_of_pods_that_he_may_not_read() -> None:
     async with asking(Offline(two_namespaces()), "10.0.0.1", "stromboli", "https") as http:
         answer = await http.get("/explain/job/research/waits", headers=bearer("ann"))
-        assert answer.json()["reason"] == "QueueShareExceeded"
+        assert answer.json()["reason"] == "ClusterFull"
         assert "runs" not in answer.text
         refused = await http.get("/explain/job/default/runs", headers=bearer("ann"))
         assert refused.status_code == 403

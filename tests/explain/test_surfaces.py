@@ -177,7 +177,7 @@ SITUATIONS = {
             queue("default"),
             *waits(4, cpu="2", spec={"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}),
         ),
-        *("NoHyperNodeFits", "wait", policy("gang", "predicates network-topology-aware proportion")),
+        *("NoHyperNodeFits", "user", policy("gang", "predicates network-topology-aware proportion")),
     ),
     "terminating pod": Situation(
         lambda: one(pod("old", cpu="8", node="n", deleted=True), *waits(cpu="4")),
@@ -239,7 +239,7 @@ SITUATIONS = {
     ),
     "priority class missing": Situation(
         lambda: one(*runs(8), *waits(spec={"priorityClassName": "gone"})),
-        "QueueShareExceeded",
+        "ClusterFull",
         "wait",
         placing("allocate"),
     ),

@@ -139,6 +139,58 @@ async def test_nobody_goes_for_a_pod_that_would_not_run_then() -> None:
     assert await allowed(seen, other, EACH) == []
 
 
+def gang(size: int, queue: str = "default", **more: Any) -> tuple[list[objects.Pod], list[Any]]:
+    """The pods of an urgent gang that starts with all of them, and what it consists of."""
+    pods = [builders.pod(f"gang-{i}", "gang", priority=1_000, **more) for i in range(size)]
+    return pods, [builders.pod_group("gang", size, queue=queue), *pods]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+async def test_an_urgent_gang_gets_places_for_all_its_pods_or_for_none(size: int) -> None:
+    """Three nodes can be freed; with a fourth pod no victim would help the gang to start."""
+    pods, more = gang(size)
+    seen, _ = scene(*more)
+    for pod in pods:
+        assert await allowed(seen, pod, EACH) == (list(NODES) if size < 4 else [])
+
+
+async def test_a_gang_counts_on_room_that_is_free_or_about_to_be() -> None:
+    """One node is empty, though another pod gets it, and a pod is leaving two CPUs."""
+    nodes = [builders.node("n3", cpu="1"), builders.node("n4", cpu="2")]
+    leaving = builders.pod("leaving", node="n4", cpu="2", deleted=True, scheduler="other")
+    for size, expected in ((5, list(NODES)), (6, [])):
+        pods, more = gang(size)
+        seen, _ = scene(*more, *nodes, leaving)
+        assert await allowed(seen, pods[0], EACH) == expected
+
+
+async def test_a_gang_does_not_count_on_pods_that_stay() -> None:
+    pods, more = gang(2)
+    least_two, _ = scene(*more, least=2)
+    assert await allowed(least_two, pods[0], EACH) == []
+    least_one, _ = scene(*more, least=1)
+    assert await allowed(least_one, pods[0], EACH) == list(NODES)
+    picky, more = gang(2, nodeSelector={"kubernetes.io/hostname": "n1"})
+    seen, _ = scene(*more)
+    assert await allowed(seen, picky[0], {"n1": ["low-1"]}) == []
+
+
+async def test_a_gang_does_not_count_on_more_than_its_queue_may_hold() -> None:
+    pods, more = gang(2, "capped")
+    for cpus, nodes in (("1", []), ("2", list(NODES))):
+        seen, _ = scene(builders.queue("capped", weight=100, capability={"cpu": cpus}), *more)
+        assert await allowed(seen, pods[0], EACH) == nodes
+
+
+async def test_pods_of_a_gang_that_differ_share_the_room() -> None:
+    large = [builders.pod("gang-a", "gang", priority=1_000, cpu="1")]
+    small = [builders.pod(f"gang-{i}", "gang", priority=1_000, cpu="500m", memory="512Mi") for i in range(4)]
+    one_more = builders.pod("gang-b", "gang", priority=1_000, cpu="500m", memory="512Mi")
+    for pods, expected in (([*large, *small], list(NODES)), ([*large, *small, one_more], [])):
+        seen, _ = scene(builders.pod_group("gang", len(pods)), *pods)
+        assert await allowed(seen, small[0], EACH) == expected
+
+
 async def test_nobody_goes_for_a_pod_that_gets_a_place_as_it_is() -> None:
     leaving = builders.pod("leaving", node="n3", deleted=True, scheduler="other")
     seen, pod = scene(builders.node("n3", cpu="1"), leaving)

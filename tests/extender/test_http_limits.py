@@ -105,7 +105,7 @@ async def test_headers_that_are_too_long_are_refused(seen: Published, head: byte
     ids=["nothing", "half a head", "half a body"],
 )
 async def test_requests_that_do_not_end_are_ended(seen: Published, half: bytes, status: bytes) -> None:
-    async with served(seen, http_timeout=0.3, http_max_requests=300, http_max_connections=400) as port:
+    async with served(seen, http_timeout=1.5, http_max_requests=300, http_max_connections=400) as port:
         answers = await asyncio.gather(*[said(port, half) for _ in range(300)])
         assert {answer[: len(status)] for answer in answers} == {status}
         assert await healthy(port)

@@ -315,6 +315,45 @@ def test_pools_that_are_incomplete_or_outdated_are_not_used() -> None:
     assert run(device_class(), partial, newer, claim("c"), pod("p", "c"))[0] == {"p": "n1"}
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        {"pool": {"name": "other", "generation": 1, "resourceSliceCount": 2}},
+        # A device twice.
+        {"pool": {"name": "other", "generation": 1, "resourceSliceCount": 1}, "devices": [device("x"), device("x")]},
+    ],
+)
+@pytest.mark.parametrize("mode", [{"allocationMode": "All"}, {}])
+def test_all_devices_are_not_known_while_a_pool_of_the_node_is_not_ready(mode: Any, pool: Any) -> None:
+    """As in kube-scheduler; a number of devices is taken from those that are known."""
+    unready = resource_slice("n0", device("x"), **pool)
+    unready["metadata"]["name"] = "unready"
+    objs = (device_class(), resource_slice("n0", H100), claim("c", request("r", **mode)), pod("p", "c"))
+    bound, session = run(*objs, unready)
+    assert bound == ({} if mode else {"p": "n0"})
+    assert not mode or "a pool is being updated or inconsistent" in why(session, "p")
+    assert run(*objs, resource_slice("n1", H100), unready)[0] == {"p": "n1" if mode else "n0"}
+    unready["spec"]["nodeName"] = "n1"
+    assert run(*objs, unready)[0] == {"p": "n0"}
+
+
+def test_a_selector_without_an_answer_ends_the_search_where_it_is_reached() -> None:
+    """As in kube-scheduler, which takes the first devices that match and looks at no other."""
+    good, bad = device("good", model="h100"), {"name": "bad"}
+    wanted = claim("c", request("r", f'{A}.model == "h100"'))
+    assert run(device_class(), resource_slice("n0", good, bad), wanted, pod("p", "c"))[0] == {"p": "n0"}
+    bound, session = run(device_class(), resource_slice("n0", bad, good), wanted, pod("p", "c"))
+    assert bound == {}
+    assert "has no answer" in why(session, "p")
+    # Nodes with the same devices in another order, a second device of the good kind, and all devices.
+    two = (resource_slice("n0", bad, good), resource_slice("n1", good, bad))
+    assert run(device_class(), *two, wanted, pod("p", "c"))[0] == {"p": "n1"}
+    pair = claim("c", request("r", f'{A}.model == "h100"', count=2))
+    assert run(device_class(), resource_slice("n0", good, bad, good | {"name": "z"}), pair, pod("p", "c"))[0] == {}
+    every = claim("c", request("r", f'{A}.model == "h100"', allocationMode="All"))
+    assert run(device_class(), resource_slice("n0", good, bad), every, pod("p", "c"))[0] == {}
+
+
 def test_a_pods_status_names_the_claims_that_were_made_from_templates() -> None:
     def made(uid: str) -> dict[str, Any]:
         owner = {"kind": "Pod", "name": "p", "uid": uid, "controller": True}

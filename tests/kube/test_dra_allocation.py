@@ -55,6 +55,14 @@ def test_each_request_is_given_its_devices_on_the_node() -> None:
     }
 
 
+def test_pools_are_tried_in_order_of_driver_and_name() -> None:
+    """Whatever their slices are called, and whether one node reaches them or several."""
+    first, second = resource_slice("a", device("x"), allNodes=True), resource_slice("b", device("y"), nodeName="n0")
+    first["metadata"]["name"], second["metadata"]["name"] = "z", "a"
+    use = uses(device_class(), first, second, claim("c"), pod("p", "c"))["c"]
+    assert [each["device"] for each in use.allocation["devices"]["results"]] == ["x"]
+
+
 def test_an_alternative_is_named_with_its_request() -> None:
     subs = [{"name": "many", **request(count=4)["exactly"]}, {"name": "one", **request()["exactly"]}]
     use = uses(device_class(), GPUS, claim("c", {"name": "r", "firstAvailable": subs}), pod("p", "c"))["c"]

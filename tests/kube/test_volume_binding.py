@@ -121,6 +121,7 @@ def test_a_class_makes_volumes_where_its_driver_publishes_enough() -> None:
     assert reached(driver(), capacity("c", "b", None)) == []
     assert reached(driver(), capacity("c", "a", "50Gi", maximumVolumeSize="4Gi")) == []
     assert reached(driver(), capacity("c", "b", None, maximumVolumeSize="5Gi")) == [1]
+    assert reached(driver(), capacity("c", "b", "1Gi", maximumVolumeSize="5Gi")) == [1]
     assert reached(driver(), capacity("c", "a", "no amount")) == []
 
 

@@ -235,6 +235,35 @@ def own_claim(pod: str, name: str, uid: str = "", **spec: Any) -> dict[str, Any]
     return made
 
 
+def test_a_driver_may_ask_for_nodes_that_have_it() -> None:
+    """Whether the claim is bound, its volume is still to be made, or the driver took it over; n2 has no CSINode."""
+    other = {"kind": "CSINode", "metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "other.example.com"}]}}
+    nodes = [{**csi_node("n0", 5), "spec": {"drivers": [{"name": "csi.example.com"}]}}, other]
+    bound = volume("v", csi={"driver": "csi.example.com", "volumeHandle": "v-1"}), claim("data", volume="v")
+    waiting = storage_class("made", "csi.example.com"), claim("data", "made")
+    for objs in (bound, waiting):
+        session = opened(pod("p", "data"), *objs, *nodes, csi_driver(prevents=True))
+        assert nodes_for(session, "p") == [0]
+        assert causes(session, "p") == ["node(s) did not have the CSI driver csi.example.com"]
+        assert nodes_for(opened(pod("p", "data"), *objs, *nodes, csi_driver(prevents=False)), "p") == [0, 1, 2]
+        assert nodes_for(opened(pod("p", "data"), *objs, csi_driver(prevents=True)), "p") == []
+    assert nodes_for(opened(pod("p"), *nodes, csi_driver(prevents=True)), "p") == [0, 1, 2]
+
+
+def csi_driver(*, prevents: bool) -> dict[str, Any]:
+    spec = {"preventPodSchedulingIfMissing": prevents}
+    return {"kind": "CSIDriver", "metadata": {"name": "csi.example.com"}, "spec": spec}
+
+
+def test_the_pool_of_a_ceph_image_is_rbd_unless_it_is_named() -> None:
+    def using(name: str, node: str = "", **pool: str) -> Any:
+        disk = {"monitors": ["m"], "image": "x", **pool}
+        return builders.pod(name, "g", node=node, volumes=[{"name": "disk", "rbd": disk}])
+
+    assert nodes_for(opened(using("there", "n0", pool="rbd"), using("p")), "p") == [1, 2]
+    assert nodes_for(opened(using("there", "n0", pool="other"), using("p")), "p") == [0, 1, 2]
+
+
 def test_an_ephemeral_volume_is_where_its_claim_is_bound() -> None:
     session = opened(volume("v", node="n1"), own_claim("p", "scratch", volume="v"), ephemeral("p", "scratch"))
     assert nodes_for(session, "p") == [1]

@@ -152,7 +152,7 @@ class Cluster:
         self._run(self.proxy.start())
         write_kubeconfig(kubeconfig, f"http://127.0.0.1:{self.proxy.port}")
         # Without TLS no certificates have to be read.
-        self.http = httpx.Client(base_url=self.server.url, verify=False)
+        self.http = httpx.Client(base_url=self.server.url, verify=False, timeout=60)
 
     def stop(self) -> None:
         self.http.close()
@@ -167,7 +167,7 @@ class Cluster:
         async def wait() -> Any:
             return await awaitable
 
-        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result(60)
 
     # -- misbehaving -----------------------------------------------------------------------------------------------
 

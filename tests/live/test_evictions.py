@@ -129,9 +129,9 @@ async def test_a_budget_is_respected_and_asked_again_later(cluster: Cluster, sta
     decider.victims = {"default/old-0"}
     began = time.monotonic()
     cluster.group("wakes", 1)
-    await until(lambda: cluster.count("POST", "/pods/old-0/eviction", 429) == 2)
+    await until(lambda: evictions(service)[:2] == ["refused", "refused"])
     assert time.monotonic() - began > 0.5
-    assert evictions(service)[:2] == ["refused", "refused"]
+    assert cluster.count("POST", "/pods/old-0/eviction", 429) >= 2
     assert target(cluster.get(f"{PODS}/old-0")) == {}
     await until(lambda: "EvictionRefused" in cluster.reasons())
     assert "budget" in notes(cluster, "EvictionRefused")["old-0"]

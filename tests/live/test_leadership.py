@@ -159,7 +159,7 @@ async def test_a_foreign_lease_that_makes_no_sense_is_taken_in_the_end(kube: Kub
                 await looks(cluster, taking)
             assert not taking.done(), (holder, length)
             now[0] = counts + 0.1
-            await asyncio.wait_for(taking, 20)
+            await asyncio.wait_for(taking, 60)
             assert lease.leads
 
 
@@ -167,7 +167,7 @@ async def test_a_lease_that_names_nobody_is_free(kube: Kube, cluster: Cluster) -
     for spec in NONSENSE:
         with forged(cluster, spec):
             lease = candidate(kube, [0.0])
-            await asyncio.wait_for(lease.acquire(), 20)
+            await asyncio.wait_for(lease.acquire(), 60)
             await lease.release()
             assert not lease.leads
 

@@ -31,7 +31,8 @@ from stromboli.live.queues import count_phases, queue_fields
 from stromboli.live.reflector import lines
 from stromboli.live.status import comparable, pod_group_fields
 from stromboli.state.cluster import ClusterState
-from stromboli.state.podgroups import is_bare, min_resources, pod_group_for
+from stromboli.workloads import is_bare, pod_group_for
+from stromboli.workloads.amounts import min_resources
 from tests.live.conftest import Recorder
 
 Object = dict[str, Any]

@@ -97,7 +97,7 @@ async def follow(kind: str, listed: bytes, lines: list[bytes], kubeconfig: Path)
     mirror.listen(kind, listen)
     task = asyncio.create_task(Reflector(kube, _SOURCES[kind], mirror, Observer()).run())
     try:
-        await asyncio.wait_for(seen.wait(), 20)
+        await asyncio.wait_for(seen.wait(), 60)
         assert not task.done()
         return mirror.state
     finally:

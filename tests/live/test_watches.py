@@ -173,7 +173,7 @@ async def test_readiness_says_what_is_out_of_step_and_that_nobody_answers(
 ) -> None:
     monkeypatch.setattr("stromboli.live.contact._PERIOD", 0.2)
     service = await start(contact_timeout=1.5)
-    assert service.unready() == []
+    await until(lambda: service.unready() == [])
     cluster.fail("GET", "/api/v1/pods", 500, times=10_000)
     cluster.disconnect()
     cluster.reconnect()

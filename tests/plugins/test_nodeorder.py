@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -272,3 +273,53 @@ def test_pods_of_a_class_go_where_others_prefer_them_by_their_labels(first: str,
     )
     bound = builders.decide(cluster, builders.policy("gang", "predicates nodeorder")).session.bound
     assert {pod[-1]: node for pod, node in bound.items()} == {"a": "near", "b": "far"}
+
+
+@tried(60)
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 4)), min_size=1, max_size=6),
+    st.sampled_from(["ReplicaSet", "StatefulSet", "ReplicationController"]),
+)
+def test_replicas_are_spread_over_nodes_and_zones_by_default(nodes: list[tuple[str, int]], kind: str) -> None:
+    """As kube-scheduler's own constraints do: of nodes with a skew of 3, of zones with one of 5."""
+    scores = spread_by_default(nodes, owner(kind))
+    zones = {zone for zone, _ in nodes}
+    crowding = []
+    for zone, count in nodes:
+        of_zone = sum(n for other, n in nodes if other == zone)
+        zonal = of_zone * math.log(len(zones) + 2) + 4 if zone else 0
+        crowding.append(math.floor(count * math.log(len(nodes) + 2) + 2 + zonal + 0.5))
+    expected = [100 * (max(crowding) + min(crowding) - each) // max(crowding) for each in crowding]
+    assert (scores is None and len(set(expected)) == 1) or scores == expected
+
+
+def test_only_replicas_without_constraints_of_their_own_are_spread_by_default() -> None:
+    nodes = [("a", 3), ("b", 0)]
+    own = {"maxSkew": 1, "topologyKey": "disk", "whenUnsatisfiable": "DoNotSchedule"}
+    assert spread_by_default(nodes, owner("ReplicaSet")) is not None
+    assert spread_by_default(nodes, owner("ReplicaSet"), topologySpreadConstraints=[own]) is None
+    assert spread_by_default(nodes, owner("ReplicaSet", controller=False)) is None
+    for kind in ("Job", "DaemonSet", "Pod"):
+        assert spread_by_default(nodes, owner(kind)) is None
+
+
+def owner(kind: str, *, controller: bool = True) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "uid-web", "controller": controller}
+
+
+def spread_by_default(nodes: list[tuple[str, int]], owner: dict[str, Any], **spec: Any) -> list[int] | None:
+    """What nodes score for another pod of a PodGroup; of each its zone, and how many of the pods it has."""
+    group = builders.pod_group("web")
+    group.metadata.owner_references.append(owner)
+    session = opened(
+        group,
+        [builders.node(f"n{i}", labels={"topology.kubernetes.io/zone": zone} if zone else {})
+         for i, (zone, _) in enumerate(nodes)],
+        [builders.pod(f"w-{i}-{k}", "web", node=f"n{i}") for i, (_, count) in enumerate(nodes) for k in range(count)],
+        builders.pod("g", "g", node="n0"),
+        pod := builders.pod("new", "web", **spec),
+    )  # fmt: skip
+    scores = plugin(session, podtopologyspread=1).batch_node_order(
+        named(session, pod.metadata.name), session.view.nodes.view(session.view.nodes.rows)
+    )
+    return None if scores is None else scores.astype(int).tolist()

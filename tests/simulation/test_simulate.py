@@ -51,7 +51,7 @@ def test_a_list_from_standard_input() -> None:
     line = json.loads(result.stdout)
     assert line["outcome"]["bindings"] == {"default/job-0": "n1", "default/job-1": "n1"}
     why = line["explain"]["pods"]["default/job-2"]
-    assert (why["stage"], why["reason"], why["actionable"]) == ("QueueShare", "QueueShareExceeded", "wait")
+    assert (why["stage"], why["reason"], why["actionable"]) == ("Placement", "ClusterFull", "wait")
     assert "cpu" in why["message"]
 
 

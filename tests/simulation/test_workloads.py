@@ -55,7 +55,7 @@ RAY_GROUPS = [{"groupName": "small", **replicas(2), "minReplicas": 1}]
         (workload("apps/v1", "Deployment", replicas=2, template=TEMPLATE), ["w-0", "w-1"], "deployment", 1),
         (workload("apps/v1", "ReplicaSet", template=TEMPLATE), ["w-0"], "replicaset", 1),
         (workload("apps/v1", "StatefulSet", replicas=0, template=TEMPLATE), [], "", 0),
-        (workload("batch/v1", "Job", parallelism=4, completions=2, template=TEMPLATE), ["w-0", "w-1"], "job", 1),
+        (workload("batch/v1", "Job", parallelism=4, completions=2, template=TEMPLATE), ["w-0", "w-1"], "job", 2),
         (workload("batch/v1", "Job", suspend=True, template=TEMPLATE), [], "", 0),
         (
             workload("batch.volcano.sh/v1alpha1", "Job", minAvailable=2, tasks=VOLCANO_TASKS),

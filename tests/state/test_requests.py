@@ -13,7 +13,7 @@ from stromboli.api import objects
 from stromboli.simulation.defaults import with_requests
 from stromboli.simulation.manifests import decode
 from stromboli.state.cluster import ClusterState
-from stromboli.state.podgroups import min_resources
+from stromboli.workloads.amounts import min_resources
 from tests import builders
 from tests.fuzz import tried
 

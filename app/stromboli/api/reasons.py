@@ -37,7 +37,7 @@ class Actionable(StrEnum):
 
 
 _WHO = {
-    Actionable.Wait: "This resolves when other workloads finish.",
+    Actionable.Wait: "This may resolve when other workloads finish.",
     Actionable.User: "The job must be changed.",
     Actionable.Admin: "An administrator can change this.",
 }

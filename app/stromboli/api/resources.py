@@ -104,6 +104,11 @@ def amounts(listed: ResourceAmounts | None) -> dict[str, int]:
     return out
 
 
+def is_device(resource: str) -> bool:
+    """Whether a resource is one of devices, such as cards: an extended one, none of bytes or of Kubernetes' own."""
+    return "/" in resource and not in_bytes(resource)
+
+
 class Dimensions:
     """The names of the dimensions, in column order: cpu, memory and pods, followed by the given ones.
 

@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +23,7 @@ import msgspec
 
 from stromboli.api.documents import read_yaml
 from stromboli.api.errors import StromboliError
+from stromboli.cli.located import Located, locate
 from stromboli.cli.options import DEFAULT_URL
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import NotFoundError
@@ -30,13 +31,17 @@ from stromboli.discovery import discover
 from stromboli.engine import Engine
 from stromboli.explain.rehearsal import Rehearsal
 from stromboli.framework.environment import Environment
+from stromboli.policy.document import DEFAULT_POLICY
+from stromboli.policy.rules import Compatibility
 from stromboli.simulation.admission import admit
 from stromboli.simulation.files import LARGEST_FILE, LARGEST_POLICY, read_text
 from stromboli.simulation.manifests import Loaded, load
 from stromboli.simulation.run import feed
+from stromboli.simulation.scenario import Scenario
 from stromboli.state.cluster import ClusterState
 
 if TYPE_CHECKING:
+    from stromboli.cli.which import Which
     from stromboli.live.client import Kube
 
 DEFAULT_NAMESPACE = "default"
@@ -52,6 +57,17 @@ class RemoteError(StromboliError):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a service answers."""
+
+    url: str
+    token: str = ""
+    certificate_authority: Path | None = None
+    #: whether it is the near end of a way that the API server opened
+    forwarded: bool = False
+
+
 @dataclass(slots=True)
 class Known:
     """A cluster that is known here: an engine, and a state of its own."""
@@ -59,10 +75,13 @@ class Known:
     engine: Engine
     state: ClusterState
     loaded: Loaded
+    environment: Environment = field(default_factory=Environment)
+    #: the time of its sessions; None for now
+    now: float | None = None
 
     def rehearsal(self) -> Rehearsal:
         """Sessions on it; its state is not to be used otherwise."""
-        return Rehearsal(self.engine, self.state, Environment(), time.time())
+        return Rehearsal(self.engine, self.state, self.environment, time.time() if self.now is None else self.now)
 
 
 def scheduler_names(loaded: Loaded) -> list[str]:
@@ -74,46 +93,85 @@ def scheduler_names(loaded: Loaded) -> list[str]:
     return sorted(names - {"default-scheduler"}) or sorted(names) or ["stromboli", "volcano"]
 
 
-def known_from(
-    paths: list[str] | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    policy: Path | None,
-    names: list[str] | None,
-) -> Known | None:
-    """The cluster in files, or one that is read; None when neither is asked for. Raises StromboliError."""
-    if not paths and kubeconfig is None and context is None:
-        return None
-    return known_here(paths, kubeconfig, context, policy, names)
+def known_in(which: Which, paths: list[str]) -> Known:
+    """The cluster in files. A scenario brings its own policy, and is as its last session finds it.
 
-
-def known_here(
-    paths: list[str] | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    policy: Path | None,
-    names: list[str] | None,
-    refused: Callable[[str, int], None] | None = None,
-) -> Known:
-    """The cluster in files, or else the one that is read, which may be the one of the current context.
-
-    `refused` is told of kinds that could not be listed, and the status. Raises StromboliError.
+    Raises StromboliError.
     """
-    engine = engine_by(policy, discover())
-    if paths:
-        loaded = load(paths, sys.stdin.buffer, lenient=True, largest=LARGEST_FILE)
+    loaded = load(paths, sys.stdin.buffer, lenient=True, largest=LARGEST_FILE)
+    if loaded.scenarios and not loaded.objects:
+        return _of_scenario(which, loaded)
+    if not loaded.objects:
+        raise StromboliError("; ".join(loaded.problems) or f"{', '.join(paths)}: no objects")
+    return _fed(engine_by(which.policy, discover(which.plugins_dir)), loaded, which.scheduler_name)
+
+
+def _of_scenario(which: Which, loaded: Loaded) -> Known:
+    if len(loaded.scenarios) > 1:
+        raise StromboliError(f"{len(loaded.scenarios)} scenarios: only one can be asked about")
+    scenario = Scenario.parse(loaded.scenarios[0], lenient=True)
+    ready = scenario.prepared(registry=discover(which.plugins_dir))
+    ready.run(scenario.cycles, nominating=scenario.writes_nominated)
+    loaded.objects = scenario.objects
+    return Known(ready.engine, ready.state, loaded, ready.environment, ready.now)
+
+
+def note(line: str) -> None:
+    """Tell on standard error how an answer came about."""
+    print(line, file=sys.stderr)
+
+
+def known_of(
+    which: Which, refused: Callable[[str, int], None] | None = None, told: Callable[[str], None] = note
+) -> Known:
+    """The cluster of a context, read with one's own rights, and decided by the policy that its service has.
+
+    `refused` is told of kinds that could not be listed, and the status; `told` of the policy, unless it is named.
+    Raises StromboliError.
+    """
+    service, dumped = asyncio.run(_read(which, refused or _tell))
+    loaded = load(["-"], BytesIO(dumped), lenient=True, largest=len(dumped))
+    if not loaded.objects and refused is None:
+        raise StromboliError("; ".join(loaded.problems) or "the cluster has no objects")
+    names = which.scheduler_name or list(service.scheduler_names if service else ()) or ["stromboli"]
+    return _fed(_engine_of(which, service, told), loaded, names)
+
+
+def _engine_of(which: Which, service: Located | None, told: Callable[[str], None]) -> Engine:
+    """An engine for the policy that is named, else that of the service; that it is another one is never left unsaid."""
+    registry = discover(which.plugins_dir)
+    if which.policy is not None or service is None:
+        if which.policy is None:
+            told("decided here, by the default policy: no service was found in the cluster (--policy names another)")
+        return engine_by(which.policy, registry)
+    mode: Compatibility | None = "volcano" if service.compatibility == "volcano" else None
+    mode = "strict" if service.compatibility == "strict" else mode
+    where = f"{service.namespace}/{service.config_map}"
+    if service.policy is not None:
+        told(f"decided here, by the policy of the service {service.found_as}: ConfigMap {where}")
+        return Engine(service.policy, registry=registry, compatibility=mode, source=f"ConfigMap {where}")
+    if service.config_map:
+        told(
+            f"decided here, by the default policy: that of the service, in ConfigMap {where}, cannot be read, and the "
+            "service may decide otherwise (--policy names a file)"
+        )
     else:
-        dumped = asyncio.run(dump(kubeconfig, context, refused or _tell))
-        loaded = load(["-"], BytesIO(dumped), lenient=True, largest=len(dumped))
-        names = names or ["stromboli"]
-    if not loaded.objects and (paths or refused is None):
-        raise StromboliError("; ".join(loaded.problems) or f"{', '.join(paths or ())}: no objects")
+        told(f"decided here, by the default policy, as the service {service.found_as} does")
+    return Engine(DEFAULT_POLICY, registry=registry, compatibility=mode, source="default policy")
+
+
+def _fed(engine: Engine, loaded: Loaded, names: list[str] | None) -> Known:
     scheduled = names or scheduler_names(loaded)
     state = ClusterState(scheduled, reads=engine.registry.reads)
     feed(state, admit(loaded, scheduled))
     for line in loaded.problems:
         print(line, file=sys.stderr)
     return Known(engine, state, loaded)
+
+
+async def _read(which: Which, refused: Callable[[str, int], None]) -> tuple[Located | None, bytes]:
+    async with connected(which.kubeconfig, which.context) as kube:
+        return await locate(kube), await _dumped(kube, refused)
 
 
 def namespace_of(given: str, paths: list[str] | None, kubeconfig: Path | None, context: str | None) -> str:
@@ -165,45 +223,46 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
         await kube.close()
 
 
-async def dump(kubeconfig: Path | None, context: str | None, refused: Callable[[str, int], None]) -> bytes:
-    """All that sessions look at, as a list in JSON, read with one's own rights. Raises StromboliError."""
+async def _dumped(kube: Kube, refused: Callable[[str, int], None]) -> bytes:
+    """All that sessions look at, as a list in JSON. Raises CONNECTION_ERRORS."""
     from stromboli.live.client import ApiError
     from stromboli.live.sources import SOURCES
 
     lists: list[dict[str, Any]] = []
-    async with connected(kubeconfig, context) as kube:
-        for source in SOURCES:
-            for path in source.paths:
-                try:
-                    kind = f"{source.kind}List"
-                    lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(path, {})]
-                except ApiError as error:
-                    if error.status == 404 and path != source.paths[-1]:
-                        continue
-                    refused(source.kind, error.status)
-                break
+    for source in SOURCES:
+        for path in source.paths:
+            try:
+                kind = f"{source.kind}List"
+                lists += [{"kind": kind, "items": page.items or []} async for page in kube.pages(path, {})]
+            except ApiError as error:
+                if error.status == 404 and path != source.paths[-1]:
+                    continue
+                refused(source.kind, error.status)
+            break
     return msgspec.json.encode({"kind": "List", "items": lists})
 
 
-def ask(url: str, path: str, *, token: str = "", ca_file: Path | None = None, body: bytes | None = None) -> Any:
+def ask(address: Address, path: str, *, body: bytes | None = None) -> Any:
     """The service's answer. Raises RemoteError."""
-    with fetched(url, path, token=token, ca_file=ca_file, body=body) as answer:
+    with fetched(address, path, body=body) as answer:
         return json.load(answer)
 
 
 @contextmanager
-def fetched(
-    url: str, path: str, *, token: str = "", ca_file: Path | None = None, body: bytes | None = None
-) -> Iterator[BinaryIO]:
+def fetched(to: Address, path: str, *, body: bytes | None = None) -> Iterator[BinaryIO]:
     """The service's answer, to be read while the context lasts. Raises RemoteError."""
+    url = to.url
     address = f"{url.rstrip('/')}/api/v1/{path}"
     if not address.startswith(("http://", "https://")):
         raise RemoteError(f"--url: {url!r} is not an address such as {DEFAULT_URL}")
     headers = {"Accept": "application/json", "Content-Type": "application/yaml"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    if to.token:
+        headers["Authorization"] = f"Bearer {to.token}"
     try:
-        tls = ssl.create_default_context(cafile=ca_file) if url.startswith("https") else None
+        tls = ssl.create_default_context(cafile=to.certificate_authority) if url.startswith("https") else None
+        if tls is not None and to.forwarded:
+            # The API server vouches for the pod, whose certificate names another host.
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         # Not by a proxy of the environment: the port is in the cluster or here.
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=tls)] if tls else [])
@@ -214,8 +273,7 @@ def fetched(
         raise RemoteError(_refusal(error.read()) or f"{url}: {error.code} {error.reason}", error.code) from None
     except (OSError, ValueError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
-        hint = " (--url names a service, --context a cluster)" if url == DEFAULT_URL else ""
-        raise RemoteError(f"{url}: {why}{hint}") from None
+        raise RemoteError(f"{url}: {why}") from None
 
 
 @contextmanager

@@ -8,7 +8,8 @@ the last line a number that tells the shell what to do with them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 from typer._completion_classes import FishComplete
@@ -16,8 +17,13 @@ from typer._completion_classes import FishComplete
 from stromboli.cli import make_app
 from stromboli.cli.problems import open_streams
 
+if TYPE_CHECKING:
+    from stromboli.cli.sources import Source
+
 #: the candidates are all there are, or the shell may go on with files
 _ALL, _FILES = ":4", ":0"
+#: names of jobs that are looked at
+_MOST = 1_000
 
 
 def completed(words: Sequence[str]) -> Iterator[str]:
@@ -30,6 +36,48 @@ def completed(words: Sequence[str]) -> Iterator[str]:
         about = " ".join((item.help or "").split())
         yield f"{item.value}\t{about}" if about else item.value
     yield _ALL if found else _FILES
+
+
+def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of queues that begin so."""
+    return _begun(incomplete, lambda source: [queue.name for queue in source.queues()], ctx)
+
+
+def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of jobs of the namespace that is meant, or `NAMESPACE/NAME` once there is a slash."""
+    return _begun(incomplete, lambda source: _of_jobs(source, ctx, incomplete), ctx)
+
+
+def of_kind(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of what is asked about: queues, jobs, or pods that wait."""
+    kind = str(ctx.params.get("kind") or "").rpartition(".")[2]
+    return queue_names(ctx, incomplete) if kind == "queue" else job_names(ctx, incomplete) if kind == "job" else []
+
+
+def _of_jobs(source: Source, ctx: typer.Context, incomplete: str) -> list[str]:
+    from stromboli.cli import clusters
+    from stromboli.dashboard.filters import JobFilter
+
+    given = ctx.params
+    if "/" in incomplete:
+        return [f"{job.namespace}/{job.name}" for job in source.jobs(JobFilter(name=incomplete), _MOST)]
+    named = str(given.get("namespace") or "")
+    namespace = clusters.namespace_of(named, given.get("filename"), given.get("kubeconfig"), given.get("context"))
+    return [job.name for job in source.jobs(JobFilter(namespace=namespace, name=f"/{incomplete}"), _MOST)]
+
+
+def _begun(incomplete: str, names: Callable[[Source], list[str]], ctx: typer.Context) -> list[str]:
+    """The names that begin so; none where the cluster does not answer, for nobody would see why."""
+    from stromboli.api.errors import StromboliError
+    from stromboli.cli.sources import opened
+    from stromboli.cli.which import OPTIONS, Which
+
+    which = Which(**{name: ctx.params[name] for name in OPTIONS if ctx.params.get(name)})
+    try:
+        found = names(opened(which, lambda line: None))
+    except StromboliError:
+        return []
+    return [name for name in found if name.startswith(incomplete)]
 
 
 def main() -> None:

@@ -8,24 +8,26 @@ from typing import Annotated
 import typer
 import yaml
 
-from stromboli.api.errors import PolicyError
-from stromboli.cli import clusters
+from stromboli.api.errors import MistakesError, PolicyError
+from stromboli.cli.clusters import Address, ask
 from stromboli.cli.options import CaFile, Compatible, Output, PluginsDir, Token
 from stromboli.cli.output import show as show_answer
 from stromboli.cli.policies import engine_by
 from stromboli.cli.problems import quit_with
+from stromboli.cli.workloads import holds_kinds, kinds_with
 from stromboli.discovery import discover
 from stromboli.explain.jobs import counted
 from stromboli.policy.document import DEFAULT_POLICY
 from stromboli.policy.shown import document
-from stromboli.simulation.files import UnreadableFileError
+from stromboli.simulation.files import LARGEST_POLICY, UnreadableFileError, read_text
+from stromboli.workloads import known_kinds
 
 
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Policy files (volcano-scheduler.conf).", metavar="PATH...")],
     plugins_dir: PluginsDir = None,
 ) -> None:
-    """Name every mistake in policy files, with its path and what is allowed.
+    """Name every mistake in policy files, and in files of kinds of workloads, with its path and what is allowed.
 
     Example: stromboli config check volcano-scheduler.conf
     """
@@ -33,8 +35,12 @@ def check(
     problems: list[str] = []
     for path in paths:
         try:
+            if holds_kinds(read_text(path, LARGEST_POLICY)):
+                more = len(kinds_with([path])) - len(known_kinds())
+                print(f"{path}: good: {counted(more, 'more kind')} of workloads")
+                continue
             engine = engine_by(path, registry)
-        except PolicyError as error:
+        except (PolicyError, MistakesError) as error:
             problems.extend(error.problems)
         except UnreadableFileError as error:
             problems.append(str(error))
@@ -63,7 +69,7 @@ def show(
     Example: stromboli config show volcano-scheduler.conf --compatibility volcano
     """
     if url:
-        show_answer(clusters.ask(url, "policy", token=token, ca_file=certificate_authority), Output.yaml, ())
+        show_answer(ask(Address(url, token, certificate_authority), "policy"), Output.yaml, ())
         return
     engine = engine_by(path, discover(plugins_dir), compatibility)
     print(yaml.safe_dump(document(engine.policy, engine.rules), sort_keys=False, allow_unicode=True), end="")

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from stromboli.api.crds import SCHEDULING
 from stromboli.cli import clusters
 from stromboli.cli.clusters import Known
-from stromboli.cli.options import Context, Files, Format, Kubeconfig, Output, PolicyFile, SchedulerNames
+from stromboli.cli.located import values_of
+from stromboli.cli.options import Format, Output
 from stromboli.cli.output import show
+from stromboli.cli.which import Which, about_a_cluster
 from stromboli.explain.checkup import OF_SESSIONS, Finding, policy_findings, scheduler_findings
 from stromboli.simulation.files import LARGEST_FILE
 from stromboli.simulation.manifests import load
@@ -26,13 +27,10 @@ _OPTION = "--scheduler-name"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 
 
+@about_a_cluster
 def doctor(
+    which: Which,
     output: Format = Output.text,
-    files: Files = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    policy: PolicyFile = None,
-    scheduler_name: SchedulerNames = None,
 ) -> None:
     """Look for what keeps pods waiting: missing CRDs and rights, scheduler names without takers, pods in no queue, two
     schedulers on one name, misspelt fields in files, and policies that hardly mean what they say. Exits with 1 when
@@ -41,14 +39,17 @@ def doctor(
     Example: stromboli doctor --context production --policy volcano-scheduler.conf
     """
     problems: list[tuple[str, int]] = []
-    known = clusters.known_here(
-        files, kubeconfig, context, policy, scheduler_name, lambda kind, status: problems.append((kind, status))
-    )
-    found = [*_access(problems), *policy_findings(known.engine.policy), *_schedulers(known, scheduler_name)]
+    files = which.filename
+
+    def refused(kind: str, status: int) -> None:
+        problems.append((kind, status))
+
+    known = clusters.known_in(which, files) if files else clusters.known_of(which, refused)
+    found = [*_access(problems), *policy_findings(known.engine.policy), *_schedulers(known, which.scheduler_name)]
     if files:
         found += _misspelt(files)
     else:
-        found += asyncio.run(_deployments(kubeconfig, context))
+        found += asyncio.run(_deployments(which.kubeconfig, which.context))
     session = known.rehearsal().session()
     found += [finding for check in OF_SESSIONS for finding in check(session)]
     show(found, output, _lines(found))
@@ -85,7 +86,7 @@ def _access(problems: list[tuple[str, int]]) -> Iterator[Finding]:
 
 
 def _schedulers(known: Known, names: list[str] | None) -> Iterator[Finding]:
-    served = names or ["stromboli"]
+    served = names or sorted(known.state.scheduler_names)
     pods = [
         (obj.metadata.key, obj.spec.scheduler_name or "", not obj.spec.node_name)
         for kind, obj in known.loaded.objects
@@ -110,7 +111,7 @@ async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Fin
         key, names, words = f"{meta.get('namespace')}/{meta['name']}", set[str](), list[str]()
         for container in ((spec.get("template") or {}).get("spec") or {}).get("containers") or ():
             words += [*(container.get("command") or ()), *(container.get("args") or ())]
-            names |= set(_named(words))
+            names |= set(values_of(words, _OPTION))
         for name in names:
             by_name[name].append(key)
         if names and (spec.get("replicas") or 1) > 1 and not any(word.startswith("--leader-elect") for word in words):
@@ -121,13 +122,3 @@ async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Fin
             problem = f"{' and '.join(keys)} both schedule the pods of {name}"
             found.append(Finding("schedulers", problem, "give each a name of its own: they bind to the same room"))
     return found
-
-
-def _named(words: list[Any]) -> Iterator[str]:
-    """The names after an option, in either way of writing it."""
-    for index, word in enumerate(words):
-        option, equals, value = str(word).partition("=")
-        if option == _OPTION and equals:
-            yield value
-        elif option == _OPTION and index + 1 < len(words):
-            yield str(words[index + 1])

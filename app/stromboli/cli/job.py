@@ -1,51 +1,82 @@
-"""`stromboli job`: the jobs (PodGroups) of a cluster."""
+"""`stromboli job list`: the jobs (PodGroups) of a cluster, in the order in which they are served."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from stromboli.cli import clusters
-from stromboli.cli.options import Context, Files, Format, Kubeconfig, Namespace, Output, PolicyFile, SchedulerNames
+from stromboli.cli.completion import queue_names
+from stromboli.cli.options import Format, Namespace, Output
 from stromboli.cli.output import columns, show
-from stromboli.explain.answers import Answer
-from stromboli.explain.jobs import outline
-from stromboli.explain.redaction import redacted
+from stromboli.cli.sources import opened
+from stromboli.cli.which import Which, about_a_cluster
+from stromboli.dashboard.filters import JobFilter
+from stromboli.explain.overview import JobRow
+from stromboli.explain.words import amount, lasting
 
-_NO_QUEUE = ""
+
+class Order(StrEnum):
+    """What jobs are sorted by."""
+
+    name = "name"
+    position = "position"
+    age = "age"
+    waiting = "waiting"
+    priority = "priority"
 
 
+@about_a_cluster
 def list_(
+    which: Which,
     namespace: Namespace = "",
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Jobs of all.")] = False,
-    queue: Annotated[str, typer.Option(help="Jobs of this queue.")] = _NO_QUEUE,
+    queue: Annotated[
+        str, typer.Option(help="Jobs of this queue, and of those below it.", autocompletion=queue_names)
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Jobs that wait for this reason.")] = "",
+    sort: Annotated[Order, typer.Option(help="What they are sorted by.")] = Order.name,
     output: Format = Output.text,
-    files: Files = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    policy: PolicyFile = None,
-    scheduler_name: SchedulerNames = None,
 ) -> None:
     """List the jobs with the pods that have a place, and in one word why the others have none.
 
-    Example: stromboli job list -A --queue research
+    POSITION is the job's place among those of its queue that wait, in the order in which they are served; SINCE is how
+    long it has waited, CARDS what its pods ask for beside cpu and memory.
+
+    Example: stromboli job list -A --queue research --sort position
     """
-    namespace = clusters.namespace_of(namespace, files, kubeconfig, context)
-    session = clusters.known_here(files, kubeconfig, context, policy, scheduler_name).rehearsal().session()
-    keys = [group.key for group in session.view.snapshot.pod_groups if group is not None]
-    keys = [key for key in keys if all_namespaces or key.partition("/")[0] == namespace]
-    answers = (outline(session, key) for key in sorted(keys))
-    found = [redacted(answer, None) for answer in answers if answer is not None and queue in (_NO_QUEUE, answer.queue)]
-    show(found, output, columns(_rows(found, wide=output is Output.wide)))
+    namespace = clusters.namespace_of(namespace, which.filename, which.kubeconfig, which.context)
+    only = JobFilter(namespace="" if all_namespaces else namespace, queue=queue, reason=reason)
+    found = sorted(opened(which).jobs(only), key=_KEYS[sort])
+    show(found, output, columns(_rows(found, time.time(), wide=output is Output.wide)))
 
 
-def _rows(found: list[Answer], *, wide: bool) -> Iterator[tuple[str, ...]]:
+_KEYS = {
+    Order.name: lambda job: (job.namespace, job.name),
+    Order.position: lambda job: (job.queue, not job.position, job.position, job.namespace, job.name),
+    Order.age: lambda job: (job.created, job.namespace, job.name),
+    Order.waiting: lambda job: (not job.since, job.since, job.namespace, job.name),
+    Order.priority: lambda job: (-job.priority, job.created, job.namespace, job.name),
+}
+
+
+def _rows(found: list[JobRow], now: float, *, wide: bool) -> Iterator[tuple[str, ...]]:
     more = ("WHO", "MESSAGE") if wide else ()
-    yield ("NAMESPACE", "NAME", "QUEUE", "PHASE", "PODS", "MIN", "STAGE", "REASON", *more)
+    timed = ("AGE", "SINCE", "PRIORITY", "POSITION", "CARDS")
+    yield ("NAMESPACE", "NAME", "QUEUE", "PHASE", "PODS", "MIN", *timed, "STAGE", "REASON", *more)
     for each in found:
         pods = (f"{each.placed}/{each.pods}", str(each.min_member))
+        times = (_ago(each.created, now), _ago(each.since, now))
+        cards = ", ".join(f"{amount(number, name)} {name}" for name, number in each.cards.items())
+        place = (str(each.priority), str(each.position or "-"), cards or "-")
         rest = (each.who or "-", each.message) if wide else ()
         names = (each.namespace, each.name, each.queue or "-", each.phase or "-")
-        yield (*names, *pods, each.stage or "-", each.reason or "-", *rest)
+        yield (*names, *pods, *times, *place, each.stage or "-", each.reason or "-", *rest)
+
+
+def _ago(moment: float, now: float) -> str:
+    return lasting(now - moment) if moment else "-"

@@ -41,17 +41,17 @@ def scheduler_name_option(words: str) -> Any:
 
 Compatible = Annotated[Mode | None, typer.Option(help="Overrides what the policy says.")]
 PluginsDir = Annotated[Path | None, typer.Option(help="Folder of Python files with more plugins.")]
-PolicyFile = Annotated[Path | None, policy_option(" for files and clusters that are read")]
+PolicyFile = Annotated[
+    Path | None, policy_option(" to decide by here, on files or on the cluster, instead of asking the service")
+]
 
 # -- the cluster that a command is about -----------------------------------------------------------------------------
 
 Files = Annotated[
     list[str] | None, typer.Option("-f", "--filename", help="Files, folders or - for stdin instead of a service.")
 ]
-Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of a cluster that is read instead of a service.")]
-Context = Annotated[
-    str | None, typer.Option(help="Context of the kubeconfig, for a cluster that is read instead of a service.")
-]
+Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]
@@ -60,7 +60,12 @@ Now = Annotated[str | None, typer.Option(help="When plain manifests are schedule
 
 # -- a service, as a client ------------------------------------------------------------------------------------------
 
-Url = Annotated[str, typer.Option(envvar="STROMBOLI_URL", help="The service's port.")]
+Url = Annotated[
+    str,
+    typer.Option(
+        envvar="STROMBOLI_URL", help="The service's address; by default it is looked for.", show_default=False
+    ),
+]
 Token = Annotated[str, typer.Option(envvar="STROMBOLI_TOKEN", help="A token of the cluster, for a service elsewhere.")]
 CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Authorities (PEM) of the service.")]
 

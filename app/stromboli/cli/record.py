@@ -13,6 +13,7 @@ import typer
 
 from stromboli.api.errors import StromboliError
 from stromboli.cli import clusters
+from stromboli.cli.clusters import Address
 from stromboli.cli.options import DEFAULT_URL, CaFile, Token, Url
 from stromboli.journal import private, segments
 
@@ -39,7 +40,7 @@ def record(
                 with path.open("rb") as file:
                     shutil.copyfileobj(file, out)
         return
-    asked = clusters.fetched(url, "journal", token=token, ca_file=certificate_authority)
+    asked = clusters.fetched(Address(url, token, certificate_authority), "journal")
     with clusters.looking_for(), asked as answer, _opened(output) as out:
         shutil.copyfileobj(answer, out)
 

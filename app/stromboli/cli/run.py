@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from stromboli.api.errors import StromboliError
 from stromboli.cli.options import CertFile, Compatible, KeyFile, PluginsDir, SchedulerNames, policy_option
 from stromboli.cli.problems import misset
+from stromboli.cli.workloads import kinds_with
 from stromboli.dashboard.history import History
 from stromboli.dashboard.routes import dashboard_routes
 from stromboli.discovery import discover
@@ -98,6 +99,9 @@ def run(
     ] = None,
     http_max_body: Annotated[int, typer.Option(help="Longest request, in bytes.")] = 32 << 20,
     schedule_period: Annotated[float, typer.Option(help="Longest time between two sessions, in seconds.")] = 1.0,
+    workloads: Annotated[
+        list[Path] | None, typer.Option(help="File with more kinds of workloads (WorkloadKind). May be repeated.")
+    ] = None,
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
     binds_per_second: Annotated[float, typer.Option(help="Limit on bindings.")] = 2_000,
     pod_events: Annotated[
@@ -141,6 +145,7 @@ def run(
             client_ca_file=client_ca_file,
             http_max_body=http_max_body,
             schedule_period=schedule_period,
+            kinds=kinds_with(workloads or ()),
             default_queue=default_queue,
             binds_per_second=binds_per_second,
             pod_events=pod_events,

@@ -11,40 +11,23 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
-from pathlib import Path
 from types import FrameType
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.live import Live
 
 from stromboli.api.errors import StromboliError
-from stromboli.cli import clusters
-from stromboli.cli.options import (
-    DEFAULT_URL,
-    CaFile,
-    Context,
-    Files,
-    Format,
-    Kubeconfig,
-    Output,
-    PolicyFile,
-    SchedulerNames,
-    Token,
-    Url,
-)
+from stromboli.cli.options import Format, Output
 from stromboli.cli.output import show
+from stromboli.cli.sources import Source, opened
 from stromboli.cli.top_screen import Glance, resources, screen
-from stromboli.dashboard.report import SessionReport
-from stromboli.explain.overview import JobPage, Nodes, Overview, QueuePage
+from stromboli.cli.which import Which, about_a_cluster
+from stromboli.dashboard.filters import JobFilter
 
-T = TypeVar("T")
-
-#: how many queues, jobs that wait, and nodes are looked at
-_QUEUES, _JOBS, _NODES = 1_000, 50, 10_000
+#: how many jobs that wait, and nodes, are looked at
+_JOBS, _NODES = 50, 10_000
 #: seconds between two looks at a service, and between two at a cluster, which is read as a whole
 _INTERVAL, _CLUSTER_INTERVAL = 2.0, 15.0
 #: columns of what is printed once, where there is no terminal
@@ -54,7 +37,9 @@ _WIDTH = 100
 Look = Callable[[str], Glance]
 
 
+@about_a_cluster
 def top(
+    which: Which,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end, as without a terminal.")] = False,
     interval: Annotated[
         float | None,
@@ -62,70 +47,37 @@ def top(
     ] = None,
     resource: Annotated[str, typer.Option(help="The resource that is shown first.")] = "cpu",
     output: Format = Output.text,
-    files: Files = None,
-    url: Url = DEFAULT_URL,
-    token: Token = "",
-    certificate_authority: CaFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    policy: PolicyFile = None,
-    scheduler_name: SchedulerNames = None,
 ) -> None:
     """Follow queues and their shares, what waits by reason, and how full nodes are.
 
-    The service is asked, or with -f or --context a session is run here. Keys: r shows the next resource, q ends, as
-    does Ctrl-C.
+    The service is asked, be it at --url, on this machine or in the cluster; with -f or --policy a session is run here.
+    Keys: r shows the next resource, q ends, as does Ctrl-C.
 
     Example: stromboli top --once -o json
     """
-    reads = bool(files or kubeconfig or context)
-    look: Look
-    if reads:
-        look = partial(_here, files, kubeconfig, context, policy, scheduler_name)
-    else:
-        look = partial(_of_service, url, token, certificate_authority)
-    first = look(resource)
+    source = opened(which)
+
+    def look(resource: str) -> Glance:
+        return _glance(source if source.follows else opened(which, lambda line: None), resource)
+
+    first = _glance(source, resource)
     if once or output in (Output.json, Output.yaml) or not sys.stdout.isatty():
         console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False)
         with console.capture() as printed:
             console.print(screen(first, resource, width=console.width))
         show(first, output, (line.rstrip() for line in printed.get().splitlines()))
     else:
-        _follow(look, first, resource, interval or (_CLUSTER_INTERVAL if reads else _INTERVAL))
+        _follow(look, first, resource, interval or (_INTERVAL if source.follows else _CLUSTER_INTERVAL))
 
 
-def _of_service(url: str, token: str, ca_file: Path | None, resource: str) -> Glance:
-    """What the service says. Raises RemoteError."""
-
-    def asked(path: str, kind: type[T]) -> T:
-        return msgspec.convert(clusters.ask(url, path, token=token, ca_file=ca_file), kind)
-
+def _glance(source: Source, resource: str) -> Glance:
+    """What there is now. Raises StromboliError."""
     return Glance(
-        source=url,
-        overview=asked("overview", Overview),
-        queues=asked(f"queues?limit={_QUEUES}", QueuePage).items,
-        jobs=asked(f"jobs?limit={_JOBS}", JobPage).items,
-        nodes=asked(f"nodes?limit={_NODES}&resource={clusters.quoted(resource)}", Nodes),
-    )
-
-
-def _here(
-    files: list[str] | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    policy: Path | None,
-    names: list[str] | None,
-    resource: str,
-) -> Glance:
-    """What a session on files, or on a cluster that is read, finds. Raises StromboliError."""
-    session = clusters.known_here(files, kubeconfig, context, policy, names).rehearsal().session()
-    report = SessionReport(session, time.time(), sum(session.timings.actions.values()))
-    return Glance(
-        source=", ".join(files or ()) or str(context or kubeconfig),
-        overview=report.overview(),
-        queues=report.queues(0, _QUEUES).items,
-        jobs=report.jobs(0, _JOBS).items,
-        nodes=report.nodes(0, _NODES, resource=resource),
+        source=source.told,
+        overview=source.overview(),
+        queues=source.queues(),
+        jobs=source.jobs(JobFilter(), _JOBS),
+        nodes=source.nodes(resource, _NODES),
     )
 
 

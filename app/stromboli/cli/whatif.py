@@ -6,52 +6,32 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
-from stromboli.api.documents import read_either
-from stromboli.api.errors import DocumentError, StromboliError
-from stromboli.cli import clusters
-from stromboli.cli.options import (
-    DEFAULT_URL,
-    CaFile,
-    Context,
-    Format,
-    Kubeconfig,
-    Output,
-    PolicyFile,
-    SchedulerNames,
-    Token,
-    Url,
-)
+from stromboli.cli.options import Format, Output
 from stromboli.cli.output import show
 from stromboli.cli.problems import quit_with
-from stromboli.engine import Engine
-from stromboli.explain.whatif import WhatIf, lines
-from stromboli.simulation.changes import Texts, try_changes
+from stromboli.cli.sources import joined, opened
+from stromboli.cli.which import Which, about_a_cluster
+from stromboli.explain.whatif import lines
 from stromboli.simulation.files import LARGEST_FILE, bounded_text, files, read_text
 
 #: the exit code when pods of the change would wait and that is not wanted
 PENDING = 1
 
 
+_ON = Annotated[list[str] | None, typer.Option("--on", help="Files or folders with the cluster, instead of a service.")]
+
+
+@partial(about_a_cluster, files=_ON)
 def whatif(
     change: Annotated[
         list[Path], typer.Option("-f", "--filename", help="Objects to add, change or remove, or a policy; - for stdin.")
     ],
+    which: Which,
     output: Format = Output.text,
-    on: Annotated[
-        list[str] | None, typer.Option("--on", help="Files or folders with the cluster, instead of a service.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = "",
-    certificate_authority: CaFile = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    policy: PolicyFile = None,
-    scheduler_name: SchedulerNames = None,
     fail_on_pending: Annotated[
         bool, typer.Option("--fail-on-pending", help="Exit with 1 when pods wait that do not wait without the change.")
     ] = False,
@@ -66,14 +46,9 @@ def whatif(
     Example: stromboli whatif -f queue.yaml --fail-on-pending
     """
     texts = dict(each for path in change for each in _texts(path))
-    known = clusters.known_from(on, kubeconfig, context, policy, scheduler_name)
-    if known is None:
-        answer = msgspec.convert(
-            clusters.ask(url, "whatif", token=token, ca_file=certificate_authority, body=_joined(texts)), WhatIf
-        )
-    else:
-        engine_of = partial(Engine, registry=known.engine.registry, source=", ".join(texts))
-        answer = try_changes(texts, known.rehearsal(), engine_of)
+    # What cannot be read is told before a service is looked for.
+    joined(texts)
+    answer = opened(which).whatif(texts)
     show(answer, output, lines(answer))
     if answer.problems:
         quit_with(answer.problems)
@@ -88,14 +63,3 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
         return
     for file in files(path):
         yield str(file), read_text(file)
-
-
-def _joined(texts: Texts) -> bytes:
-    """What is in several texts as one. Raises StromboliError for what cannot be read, while it is known where it is."""
-    documents: list[Any] = []
-    for source, text in texts.items():
-        try:
-            documents += read_either(text, json=source.endswith(".json"))
-        except DocumentError as error:
-            raise StromboliError(f"{source}: {error}") from None
-    return b"\n---\n".join(msgspec.json.encode(each) for each in documents if each is not None)

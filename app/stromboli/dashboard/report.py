@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
+import msgspec
 import numpy as np
 
 from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Reason, Stage
-from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector
+from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
 from stromboli.explain.jobs import outline
 from stromboli.explain.overview import (
@@ -32,6 +33,7 @@ from stromboli.explain.queues import in_tree
 from stromboli.fairness.queue_tree import QueueTree
 from stromboli.framework import reasons
 from stromboli.framework.explain import may_wait, waiting, why
+from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.job import Job, Queue, lineage
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
@@ -162,6 +164,7 @@ class SessionReport:
             limit=self._amounts(limit, all_of_it=True),
             jobs=dict(sorted(phases.items())),
             waiting=waits,
+            ignored=ignored_of_queue(self.session, queue),
         )
 
     # -- jobs --------------------------------------------------------------------------------------------------------
@@ -220,7 +223,8 @@ class SessionReport:
         """One job; None if there is no PodGroup of that name."""
         job = self._view.jobs.get(key)
         if job is not None:
-            return self._job(job)
+            waits = (row for row, _ in self._waiting_jobs if key in self._waiting_keys)
+            return next((row for row in waits if f"{row.namespace}/{row.name}" == key), None) or self._job(job)
         return next((_lost(group, self._pods_of_lost[key]) for group in self._view.lost if group.key == key), None)
 
     @cached_property
@@ -231,10 +235,31 @@ class SessionReport:
             for job in self._view.jobs.values()
             if may_wait(job)
         ]
-        found = [(row, unplaced) for row, unplaced in rows if row.reason]
+        found = self._in_line([(row, unplaced) for row, unplaced in rows if row.reason])
         lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
         found += [(_lost(group, unplaced), unplaced) for group, unplaced in lost]
         return sorted(found, key=lambda each: (each[0].namespace, each[0].name))
+
+    def _in_line(self, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
+        """Waiting jobs with their positions in their queues: those that only wait for room, as they are served."""
+        jobs = self._view.jobs
+        at = {jobs[f"{row.namespace}/{row.name}"].index: number for number, (row, _) in enumerate(rows) if in_line(row)}
+        places = Counter[str]()
+        for index in self.session.ask.in_job_order(jobs, np.fromiter(at, np.intp, len(at))).tolist():
+            row, unplaced = rows[at[index]]
+            places[row.queue] += 1
+            rows[at[index]] = msgspec.structs.replace(row, position=places[row.queue]), unplaced
+        return rows
+
+    @cached_property
+    def _asked(self) -> np.ndarray:
+        """What the pods of each job ask for, shape (jobs, dimensions)."""
+        return self._view.membership.requested()
+
+    @cached_property
+    def _cards(self) -> list[tuple[int, str]]:
+        """The columns of resources that are neither cpu nor memory nor storage, and their names."""
+        return [(column, name) for column, name in enumerate(self._view.dimensions) if is_device(name)]
 
     @cached_property
     def _waiting_keys(self) -> frozenset[str]:
@@ -264,6 +289,8 @@ class SessionReport:
             reason=said.reason,
             message=f"{said.message} ({said.detail})" if said.detail else said.message,
             who=said.who,
+            since=waiting_since(job) if said.reason else 0.0,
+            cards={name: asked / 1000 for column, name in self._cards if (asked := self._asked[job.index, column])},
         )
 
     # -- pods --------------------------------------------------------------------------------------------------------
@@ -367,6 +394,20 @@ class SessionReport:
         return np.bincount(placed[placed >= 0], minlength=len(view.nodes))
 
 
+def in_line(row: JobRow) -> bool:
+    """Whether a job that waits is served when there is room: none that has to be changed first is ahead of others."""
+    return row.who == Actionable.Wait
+
+
+def waiting_since(job: Job) -> float:
+    """Since when a job waits: since it was made or, where it ran before, since its PodGroup says so."""
+    status = job.pod_group.status
+    said = next((each for each in status.conditions if each.type == "Unschedulable" and each.status == "True"), None)
+    if said is None or said.last_transition_time is None or not (status.running or job.ready_count):
+        return job.created
+    return said.last_transition_time.timestamp()
+
+
 def _lost(group: PodGroup, pods: int) -> JobRow:
     """A PodGroup whose queue does not exist, and the number of its waiting pods."""
     reason = reasons.queue_not_found(group.spec.queue)
@@ -384,4 +425,5 @@ def _lost(group: PodGroup, pods: int) -> JobRow:
         reason=reason.reason,
         message=reason.message,
         who=str(reason.actionable),
+        since=group.metadata.created,
     )

@@ -26,6 +26,7 @@ from .errors import (
 from .operations import Api
 from .options import ListOptions, continue_token, number, parse_continue
 from .patch import json_patch, merge_patch, strategic_merge
+from .portforward import forward
 from .representation import Full, negotiate
 from .resources import Object, Resource
 from .selectors import query_matcher
@@ -112,6 +113,8 @@ class Handler:
     ) -> web.StreamResponse:
         if target.resource.verbs == ("create",):
             return await self._review(request, target)
+        if target.subresource == "portforward":
+            return await forward(request, self._api.get(target.resource, target.key).body, query.get("ports", ""))
         if target.subresource in target.resource.subresources:
             return await self._pod_action(request, target, query)
         match request.method, bool(target.name):

@@ -162,7 +162,11 @@ def _core() -> Iterator[Resource]:
         generation=True,
         categories=("all",),
         fields=_POD_FIELDS,
-        subresources={"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")},
+        subresources={
+            "binding": ("", "v1", "Binding"),
+            "eviction": ("policy", "v1", "Eviction"),
+            "portforward": ("", "v1", "PodPortForwardOptions"),
+        },
     )
     yield _r("v1", "events", "Event", "ev", fields=_CORE_EVENT_FIELDS)
     yield _r("v1", "configmaps", "ConfigMap", "cm")

@@ -76,6 +76,8 @@ class QueueRow(Part, frozen=True, kw_only=True):
     jobs: dict[str, int]
     #: jobs that wait
     waiting: int
+    #: fields of the spec that the policy does not read, and what would
+    ignored: dict[str, str] = field(default_factory=dict)
 
 
 class QueuePage(Page, frozen=True, kw_only=True):
@@ -102,6 +104,12 @@ class JobRow(Part, frozen=True, kw_only=True):
     reason: str
     message: str
     who: str
+    #: since when it waits, in seconds since the epoch; 0 where it does not
+    since: float = 0.0
+    #: its place among the jobs of its queue that only wait for room, in the order in which they are served; 0 for none
+    position: int = 0
+    #: what its pods ask for beside cpu, memory and storage
+    cards: Amounts = field(default_factory=dict)
 
 
 class JobPage(Page, frozen=True, kw_only=True):

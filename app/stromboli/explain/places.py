@@ -22,6 +22,7 @@ from stromboli.api.resources import (
     told,
 )
 from stromboli.explain.answers import Amounts, Holding, NodeCause
+from stromboli.explain.rooms import apart, at_most_one
 from stromboli.framework.reasons import insufficient, resource_name
 from stromboli.framework.report import QueueGauges
 from stromboli.framework.session import Session
@@ -91,6 +92,14 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     short = _shortage(session, request, room)
     out.causes += _lacking(session, pod, short)
     copies = np.minimum(copies_that_fit(request, room, view.nodes.always), count)
+    crowded = copies > 0
+    for domains in apart(session, pod):
+        copies = at_most_one(copies, domains[willing])
+    crowded &= copies == 0
+    if crowded.any():
+        out.causes.append(
+            NodeCause(cause="taken by others of the gang, which may not be together", nodes=int(crowded.sum()))
+        )
     out.causes += [
         NodeCause(cause=f"room for {number} of {count} pods", nodes=nodes)
         for number, nodes in sorted(Counter(copies[copies > 0].astype(int).tolist()).items())
@@ -100,7 +109,8 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
         left = room - request[:, None] * copies
         short = _shortage(session, request, left)
         out.lacking = np.flatnonzero((short > 0).any(axis=1)).tolist()
-        _find_closest(session, pod, out, short, left, copies)
+        if out.lacking:
+            _find_closest(session, pod, out, short, left, copies)
     return out
 
 
@@ -157,7 +167,9 @@ def _find_closest(session: Session, pod: PodRecord, out: Places, short: Matrix, 
 
 
 def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
-    """How many of some pods find room on nodes now, class by class; rules between them are not considered."""
+    """How many of some pods find room on nodes now, class by class; of rules between them those that keep pods of one
+    class apart are considered.
+    """
     view = session.view
     idle = view.nodes.room(view.nodes.rows).copy()
     by_class: dict[int, list[PodRecord]] = {}
@@ -168,7 +180,10 @@ def would_fit(session: Session, pods: Sequence[PodRecord]) -> int:
     for alike in by_class.values():
         request, left = view.request(alike[0]), len(alike)
         willing = np.flatnonzero(session.kernel.feasible(alike[0]))
-        copies = np.minimum(copies_that_fit(request, idle[:, willing], view.nodes.always), left).astype(np.intp)
+        room = np.minimum(copies_that_fit(request, idle[:, willing], view.nodes.always), left)
+        for domains in apart(session, alike[0]):
+            room = at_most_one(room, domains[willing])
+        copies = room.astype(np.intp)
         taken = np.minimum(copies, np.maximum(left - np.concatenate([[0], np.cumsum(copies)[:-1]]), 0))
         idle[:, willing] -= request[:, None] * taken
         placed += int(taken.sum())

@@ -9,9 +9,9 @@ from stromboli.api.resources import in_bytes, listed, told_quantity
 from stromboli.explain.answers import Answer, Holding, QueueAnswer
 from stromboli.explain.jobs import counted
 
-_WHO = {"wait": "no one; it passes by itself", "user": "the user", "admin": "an administrator"}
-#: the same where there is room for more
-_WHO_OF_ONE = _WHO | {"wait": "no one; it resolves as others finish"}
+_WHO = {"wait": "no one; it may pass by itself", "user": "the user", "admin": "an administrator"}
+#: spans of time, the longest first
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _VERDICTS = {"passed": "ok", "blocks": "BLOCKS", "open": "-"}
 
 
@@ -20,9 +20,23 @@ def who(word: str) -> str:
     return _WHO.get(word, word)
 
 
+def _who_of_one(answer: Answer) -> str:
+    """The same of one answer: that it resolves is said of what was tried."""
+    if answer.who != "wait":
+        return who(answer.who)
+    sure = any(remedy.who == "wait" for remedy in answer.remedies)
+    return f"no one; it {'resolves' if sure else 'may resolve'} as others finish"
+
+
 def amount(value: float | None, resource: str) -> str:
     """An amount in whole units, such as cores or bytes, or a dash."""
     return "–" if value is None else quantity.in_words(value, binary=in_bytes(resource))
+
+
+def lasting(seconds: float) -> str:
+    """A span of time as kubectl writes one: `42s`, `5m`, `3h`, `12d`."""
+    passed = max(0.0, seconds)
+    return next((f"{passed // span:.0f}{unit}" for span, unit in _SPANS if passed >= span), f"{passed:.0f}s")
 
 
 def lines(answer: Answer | QueueAnswer) -> Iterator[str]:
@@ -42,7 +56,7 @@ def _job(answer: Answer) -> Iterator[str]:
     yield f"  {answer.message}"
     if answer.detail:
         yield f"  {answer.detail}"
-    yield f"  Who can change it: {_WHO_OF_ONE[answer.who]}"
+    yield f"  Who can change it: {_who_of_one(answer)}"
     if answer.pods:
         gang = f"{answer.placed} of {counted(answer.pods, 'pod')} placed"
         gang += f", {answer.min_member} start together" if answer.min_member else ""

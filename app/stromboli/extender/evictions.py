@@ -15,7 +15,6 @@ from stromboli.eviction.eligibility import agrees
 from stromboli.extender.published import Published
 from stromboli.extender.wire import MetaVictims, Victims
 from stromboli.framework.job import Job
-from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
 
 #: seconds for which permitted victims count as evicted although they do not show as terminating
@@ -78,18 +77,6 @@ def spared(
             allowed[node] = {job: frozenset(uids) for job, uids in of_job.items()}
     grants.add(allowed)
     return list(allowed)
-
-
-def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """Those victims that may be evicted at all, gangs aside."""
-    ours = [pod for pod in pods if pod.job in session.view.jobs]
-    kept = {pod.row for pod in ours}.difference(pod.row for pod in session.ask.evictable(ours) if agrees(session, pod))
-    gangs = session.ask.may_wait_for_gangs
-    for pod in ours:
-        job = session.view.jobs[pod.job]
-        if gangs and 1 < job.min_available >= job.ready_count:
-            kept.add(pod.row)
-    return [pod for pod in pods if pod.row not in kept]
 
 
 def _may_go(published: Published, pods: Sequence[PodRecord], leaving: Mapping[str, int]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from stromboli.api.pod_state import ALLOCATED_STATES, PodState
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import fits
+from stromboli.extender.gang_room import fits_whole
 from stromboli.framework.explain import why
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
@@ -22,13 +23,15 @@ _WITHOUT_PLACE = frozenset((PodState.Pending, PodState.Allocated, PodState.Pipel
 class Published:
     """A finished session and an index of its pods. Immutable: the next session is published as a new object."""
 
-    __slots__ = ("_rows", "_running", "session")
+    __slots__ = ("_gangs", "_rows", "_running", "session")
 
     def __init__(self, session: Session, rows: Mapping[str, int]) -> None:
         """`rows` maps keys of pods to rows. It may be the state's own; pods that have changed since are not found."""
         self.session = session
         self._rows = rows
         self._running: dict[str, PodRecord] | None = None
+        #: whether evictions can make room for a gang, by key and priority of the pod
+        self._gangs: dict[tuple[str, int], bool] = {}
 
     def pod(self, key: str, uid: str) -> PodRecord | None:
         """A pod that the session saw; None if it is newer or was replaced."""
@@ -65,14 +68,24 @@ class Published:
             return False
         return bool(self.session.kernel.feasible(pod)[row])
 
+    def room_for_gang(self, pod: PodRecord) -> bool:
+        """Whether evictions for a pod and the other members of its gang can make room for all of them."""
+        job, key = self.job(pod), (pod.job, pod.spec_priority or 0)
+        if job is None:
+            return True
+        if key not in self._gangs:
+            self._gangs[key] = fits_whole(self.session, job, pod)
+        return self._gangs[key]
+
     def may_evict(self, pod: PodRecord) -> bool:
-        """Whether a pod only lacks resources: its gang is complete and no node is promised to it."""
+        """Whether a pod only lacks resources: its gang is complete, can have room as a whole, and no node is promised
+        to the pod."""
         job, session = self.job(pod), self.session
         if job is None or session.view.pods.state[pod.row] != PodState.Pending or pod.pod_class.gated:
             return False
         if job.key in session.view.never_fits or session.ask.closed(job.queue) is not None:
             return False
-        return session.ask.job_valid(job) is None
+        return session.ask.job_valid(job) is None and self.room_for_gang(pod)
 
     def affords(self, pod: PodRecord, victims: Sequence[PodRecord]) -> bool:
         """Whether a pod may use freed resources: it is admitted or about to be, and its queue can allocate it."""

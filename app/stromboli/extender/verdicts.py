@@ -12,9 +12,7 @@ import numpy.typing as npt
 
 from stromboli.api.reasons import Reason
 from stromboli.api.resources import TOLERANCE, Rows, Vector, compared, fits
-from stromboli.eviction.eligibility import HELD
-from stromboli.eviction.ordering import priorities
-from stromboli.extender.evictions import evictable
+from stromboli.extender.gang_room import victims_on
 from stromboli.extender.published import Published
 from stromboli.framework.board import Board
 from stromboli.framework.nodes import Nodes
@@ -139,14 +137,11 @@ class Choice:
         session, pod = self._session, self._pod
         if not len(nodes) or pod.pod_class.spec.preemption_policy == "Never":
             return np.zeros(len(nodes), np.bool_)
-        view, column = session.view, np.full(len(session.view.nodes) + 1, -1, np.intp)
+        view, column = session.view, np.full(len(session.view.nodes), -1, np.intp)
         column[nodes] = np.arange(len(nodes))
-        pods = view.pods
-        less = priorities(view.snapshot.pod_facts) < (pod.spec_priority or 0)
-        rows = np.flatnonzero(np.isin(pods.state, HELD) & less & (column[pods.node] >= 0))
-        room = session.view.nodes.idle[:, nodes].copy()
-        for victim in evictable(session, view.records(rows)):
-            room[:, column[pods.node[victim.row]]] += view.request(victim)
+        room = view.nodes.idle[:, nodes].copy()
+        for victim in victims_on(session, pod, nodes):
+            room[:, column[view.pods.node[victim.row]]] += view.request(victim)
         return fits(self._board.request, room, view.nodes.always)
 
     def scores(self, names: Sequence[str]) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stromboli.api.pod_state import PodState
 from stromboli.api.reasons import Actionable, Reason, Stage
-from stromboli.api.resources import PODS, Vector, told
+from stromboli.api.resources import PODS, TOLERANCE, Vector, told
 from stromboli.fairness import shares
 from stromboli.framework.job import Job
 from stromboli.framework.reasons import column_name
@@ -44,10 +44,15 @@ class Excess:
     terminating: Vector | None = None
     #: whether all beyond the limit is used by other queues or guaranteed to them
     for_others: bool = False
+    #: the most that it may hold when it is alone; None where that is not known
+    most: Vector | None = None
 
     def reason(self, view: View, limit: Limit, stage: Stage = Stage.QueueShare) -> Reason:
         """The reason, with the compared numbers."""
         word, lack, verb = limit.value
+        total, bound = view.total[self.columns], self.bound[self.columns]
+        if limit is Limit.Deserved and ((total > 0) & (bound > total - TOLERANCE)).all():
+            return self._full(view)
         of = [column_name(view.dimensions, c) for c in self.columns]
         rest = " as other queues hold the rest or are guaranteed it" if self.for_others else ""
         detail = "; ".join(
@@ -58,7 +63,21 @@ class Excess:
         names = ", ".join(of)
         message = f"queue {self.queue} has {lack.format(names)}"
         grows = limit is not Limit.Quota and _grows(view, self.queue, self.bound, self.columns)
-        return Reason(stage, word, message, Actionable.Wait, detail, scalable=grows)
+        never = self.most is not None and bool((self.request > self.most + TOLERANCE)[self.columns].any())
+        if never:
+            detail += "; guarantees of other queues leave it less than that even when nothing runs"
+        return Reason(stage, word, message, Actionable.Admin if never else Actionable.Wait, detail, scalable=grows)
+
+    def _full(self, view: View) -> Reason:
+        """The reason of a queue that may have the whole cluster, and has what there is of it."""
+        names = [column_name(view.dimensions, c) for c in self.columns]
+        detail = "; ".join(
+            f"{name}: the cluster has {told(name, view.total[c])}, queue {self.queue} {self._held(c, name)}, "
+            f"{told(name, self.request[c])} more requested"
+            for c, name in zip(self.columns, names, strict=True)
+        )
+        message = f"the cluster is full in {', '.join(names)}, of which queue {self.queue} may have all"
+        return Reason(Stage.Placement, "ClusterFull", message, Actionable.Wait, detail, scalable=True)
 
     def _held(self, column: int, name: str) -> str:
         """`holds 4 (1 elastic), 5 more claimed by admitted jobs`."""

@@ -23,7 +23,7 @@ class Outcome:
     def __init__(self, view: View, ask: Questions, ledger: Ledger, churn: ChurnBreaker) -> None:
         self._view = view
         self._ask = ask
-        self._ledger = ledger
+        self.ledger = ledger
         self._churn = churn
         self.decisions: list[Decision] = []
         #: rows of the pods whose scheduling gate was lifted
@@ -61,7 +61,7 @@ class Outcome:
             elif operation.after_eviction:
                 self.promised[operation.pods[0].row] = operation.nodes[0]
             for pod in operation.pods:
-                self._ledger.tried.pop(pod.row, None)
+                self.ledger.tried.pop(pod.row, None)
 
     def commit_held(self, job: Job) -> None:
         """Decide for all that a job holds and that earlier turns left undecided."""
@@ -115,7 +115,7 @@ class Outcome:
         claims: Mapping[int, Sequence[ClaimUse]],
         volumes: Mapping[int, Sequence[VolumeUse]],
     ) -> None:
-        self._ledger.bind(operation)
+        self.ledger.bind(operation)
         self._view.trace.placed(operation.pods)
         for pod, node in zip(operation.pods, operation.nodes, strict=True):
             self.bound[pod.key] = name = self._view.nodes.name(node)

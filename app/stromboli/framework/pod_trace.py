@@ -69,7 +69,7 @@ class PodTrace:
     ) -> Mapping[str, Callable[[Session], None]]:
         """Record what becomes of the pod in a session that has not run yet; returns the actions to run it with."""
         self._session = session
-        session.ledger = _FollowingLedger(session.ledger, self)
+        session.ledger = session.outcome.ledger = _FollowingLedger(session.ledger, self)
         session.view.trace = _FollowingTrace(self)
         records = session.view.pods.records
         self.pod = next((each for each in records if each is not None and each.key == self.key), None)

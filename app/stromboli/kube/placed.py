@@ -24,7 +24,7 @@ from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.view import View
 from stromboli.state.classes import PodClass
 from stromboli.state.columns import Column
-from stromboli.state.pods import IntColumn
+from stromboli.state.pods import IntColumn, PodRecord
 
 T = TypeVar("T", bound=Hashable)
 
@@ -140,6 +140,12 @@ class PlacedPods:
             if found.seen < len(self._moves):
                 self._catch_up(found)
         return found.counts if found.total else None
+
+    def of_job(self, pod: PodRecord) -> Vector | None:
+        """The number of pods on each node of a pod's job, without those that were being deleted."""
+        column = self.pod_facts.column("job", lambda each: each.job or None)
+        number = column.by_value[pod.job]
+        return self.count(("job", pod.job), lambda: column.rows(number), terminating=False)
 
     def traits(self, trait: Trait[T]) -> Column[T]:
         """A property of all pods, placed or not."""

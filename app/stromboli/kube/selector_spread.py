@@ -35,10 +35,7 @@ class SelectorSpread:
         """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
         if not is_spread(pod):
             return None
-        column = self._placed.pod_facts.column("job", lambda each: each.job or None)
-        number = column.by_value[pod.job]
-        key, counts = ("selector spread", pod.job), np.zeros(len(self._facts))
-        placed = self._placed.count(key, lambda: column.rows(number), terminating=False)
+        counts, placed = np.zeros(len(self._facts)), self._placed.of_job(pod)
         if placed is not None:
             counts[rows] = placed[rows]
         scores = _fewest_first(counts[rows])

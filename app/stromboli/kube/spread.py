@@ -1,4 +1,8 @@
-"""Topology spread constraints: matching pods are spread evenly over the domains of a label."""
+"""Topology spread constraints: matching pods are spread evenly over the domains of a label.
+
+Replicas without constraints are spread over nodes and zones by default, as a score. In kube-scheduler these are the
+pods that a Service or a controller selects; here they are those of one PodGroup, which pods of a controller share.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from stromboli.state.classes import PodClass
 from stromboli.state.pods import PodRecord
 from stromboli.state.selectors import EVERYTHING, Requirement, Selector, label_selector
 
-_HOSTNAME = "kubernetes.io/hostname"
+_HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _CAUSE = "node(s) didn't match pod topology spread constraints"
 
 
@@ -35,6 +39,16 @@ class Constraint:
     honors_affinity: bool
     #: whether nodes with taints that the pod does not tolerate are ignored
     honors_taints: bool
+    #: whether the pods of the pod's job are counted, instead of those that the selector selects
+    of_job: bool = False
+
+
+#: the controllers whose pods are spread by default, and how
+_REPLICATING = ("ReplicaSet", "ReplicationController", "StatefulSet")
+_BY_DEFAULT = [
+    Constraint(skew, key, EVERYTHING, 1, honors_affinity=True, honors_taints=False, of_job=True)
+    for key, skew in ((_HOSTNAME, 3), (_ZONE, 5))
+]
 
 
 def has_constraints(pod_class: PodClass, when_unsatisfiable: str) -> bool:
@@ -72,6 +86,9 @@ class Spread:
     def __init__(self, view: View, placed: PlacedPods) -> None:
         self._facts = view.nodes.facts
         self._placed = placed
+        self._jobs = view.jobs
+        #: whether a job's pods are replicas, by key, of jobs that were asked about
+        self._replicas: dict[str, bool] = {}
 
     def filters(self, pod: PodRecord) -> Filters:
         """Nodes that have every topology label, and where one more pod keeps each skew within its limit."""
@@ -89,16 +106,32 @@ class Spread:
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
         wanted = constraints(pod, "ScheduleAnyway")
-        if not wanted:
-            return None
-        labelled = self._labelled(wanted)
+        labelled = self._labelled(wanted) if wanted else np.ones(len(self._facts), np.bool_)
+        if not wanted and self._by_default(pod):
+            wanted = _BY_DEFAULT
         known = labelled[rows]
-        if not known.any():
+        if not wanted or not known.any():
             return None
         crowding = np.zeros(len(rows))
         for constraint in wanted:
             crowding += self._crowding(constraint, pod, labelled, rows[known])[rows]
         return _emptiest_first(np.floor(crowding + 0.5), known)
+
+    def prefers(self, pod: PodRecord) -> bool:
+        """Whether `scores` may prefer some nodes for a pod."""
+        return has_constraints(pod.pod_class, "ScheduleAnyway") or self._by_default(pod)
+
+    def _by_default(self, pod: PodRecord) -> bool:
+        """Whether a pod is spread although it has no constraints: it is one of several replicas."""
+        known = self._replicas.get(pod.job)
+        if known is None:
+            known = self._replicas[pod.job] = self._are_replicas(pod.job)
+        return known and not pod.pod_class.spec.topology_spread_constraints
+
+    def _are_replicas(self, key: str) -> bool:
+        job = self._jobs.get(key)
+        owners = job.pod_group.metadata.owner_references if job is not None else ()
+        return any(owner.get("controller") and owner.get("kind") in _REPLICATING for owner in owners)
 
     def _domains(self, constraint: Constraint) -> Domains:
         return domains(self._facts, constraint.topology_key)
@@ -125,12 +158,13 @@ class Spread:
         counts = self._counts(constraint, pod)
         if counts is None:
             counts = np.zeros(len(self._facts))
+        all_domains = self._domains(constraint)
         if constraint.topology_key == _HOSTNAME:
             sums, number = counts, len(candidates)
         else:
-            all_domains, eligible = self._domains(constraint), labelled & self._included(constraint, pod)
+            eligible = labelled & self._included(constraint, pod)
             sums, number = all_domains.sums(np.where(eligible, counts, 0.0)), all_domains.number_of(candidates)
-        return sums * math.log(number + 2) + (constraint.max_skew - 1)
+        return np.where(all_domains.labelled, sums * math.log(number + 2) + (constraint.max_skew - 1), 0.0)
 
     def _included(self, constraint: Constraint, pod: PodRecord) -> Mask:
         """The nodes that are eligible for the constraint."""
@@ -146,6 +180,8 @@ class Spread:
 
     def _counts(self, constraint: Constraint, pod: PodRecord) -> Vector | None:
         """The number of pods on each node that the constraint selects in the pod's namespace; None for none."""
+        if constraint.of_job:
+            return self._placed.of_job(pod)
         selector, namespace, pods = constraint.selector, pod.namespace, self._placed.pod_facts
         if selector == EVERYTHING:
             return None

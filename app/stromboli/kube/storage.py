@@ -215,6 +215,7 @@ class VolumeAttachment(Record, frozen=True):
 
 class CSIDriverSpec(Record, frozen=True):
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(Record, frozen=True):

@@ -52,7 +52,8 @@ class _Segments:
     def __init__(self, published: PublishedCapacities, storage_class: str, facts: NodeFacts) -> None:
         self.published = published
         found = published.of_class(storage_class)
-        #: the maximum size of a volume, and the free capacity; NaN if unknown, which never fits
+        #: the maximum size of a volume, NaN if unknown, which never fits; and the free capacity, which kube-scheduler
+        #: compares only where there is no maximum size
         self.most = np.array([_bytes(each.maximum_volume_size, _bytes(each.capacity, math.nan)) for each in found])
         self.left = np.array([_bytes(each.capacity, math.inf) for each in found])
         rows = [_nodes_of(each, facts) for each in found]
@@ -78,14 +79,14 @@ class StorageCapacity:
         if not size or driver is None or not driver.spec.storage_capacity:
             return None
         segments = self._segments(storage_class)
-        left = segments.left
+        # A comparison with NaN is false.
+        enough = segments.most >= size
         promised = self._promised.get(storage_class)
         if promised:
             amounts = np.zeros(len(self._facts))
             amounts[list(promised)] = list(promised.values())
-            left = left - np.bincount(segments.segment, amounts[segments.node], len(left))
-        # A comparison with NaN is false.
-        enough = (segments.most >= size) & (left >= size)
+            taken = np.bincount(segments.segment, amounts[segments.node], len(enough))
+            enough &= (taken == 0) | (segments.left - taken >= size)
         out: Mask = np.zeros(len(self._facts), np.bool_)
         out[segments.node[enough[segments.segment]]] = True
         return out

@@ -39,6 +39,8 @@ class VolumeLimits:
         if missing is not None:
             yield Anywhere(missing), np.zeros(len(self._snapshot.nodes.facts), np.bool_)
             return
+        for driver, installed in self._attached().required(pod):
+            yield f"node(s) did not have the CSI driver {driver}", installed
         if self.concerns(pod):
             yield Passing("node(s) exceed max volume count"), self._attached().room_for(pod)
 
@@ -60,11 +62,18 @@ class _Attached:
         self._mounted: MountedVolumes = mounted_volumes(snapshot, storage, attached_volumes)
         self._nodes = len(snapshot.nodes.facts)
         self._placed = placed
+        listed = csi_nodes(snapshot).limits(snapshot.nodes.facts)
+        nowhere = np.zeros(self._nodes, np.bool_)
         #: number of volumes of each driver that each node takes, shape (nodes,), for drivers with a limit anywhere
         self._limits: dict[int, Vector] = {
             self._mounted.driver(name): np.where(np.isnan(most), np.inf, most)
-            for name, most in csi_nodes(snapshot).limits(snapshot.nodes.facts).items()
+            for name, most in listed.items()
             if np.isfinite(most).any()
+        }
+        #: by number, the drivers that a node must have for their volumes, and the nodes that have them, shape (nodes,)
+        self._required: dict[int, tuple[str, Mask]] = {
+            self._mounted.driver(name): (name, ~np.isnan(listed[name]) if name in listed else nowhere)
+            for name in _required_drivers(storage)
         }
         rows, nodes, self._seen = placed.counted()
         volumes, drivers, pods = self._mounted.of_all(rows)
@@ -86,6 +95,12 @@ class _Attached:
         volumes, drivers = self._mounted.of(pod.row)
         pairs = zip(volumes.tolist(), drivers.tolist(), strict=True)
         return [(volume, driver) for volume, driver in pairs if driver in self._limits]
+
+    def required(self, pod: PodRecord) -> Iterator[tuple[str, Mask]]:
+        """The drivers that nodes must have for a pod's volumes, each with the nodes that have it, shape (nodes,)."""
+        if self._required:
+            for number in sorted(self._required.keys() & self._mounted.of(pod.row)[1].tolist()):
+                yield self._required[number]
 
     def room_for(self, pod: PodRecord) -> Mask:
         """The nodes whose limits leave room for a pod's volumes, shape (nodes,)."""
@@ -145,6 +160,12 @@ def _distinct(volume: Rows, node: Rows, nodes: int) -> Rows:
     once[shared] = False
     once[shared[first]] = True
     return np.flatnonzero(once)
+
+
+def _required_drivers(storage: Storage) -> list[str]:
+    """The drivers that ask for pods with their volumes to be placed on nodes that have the driver."""
+    named = ((name, storage.driver(name)) for name in storage.plain("CSIDriver"))
+    return [name for name, driver in named if driver is not None and driver.spec.prevent_pod_scheduling_if_missing]
 
 
 def attached_volumes(

@@ -99,7 +99,7 @@ def _disks(volume: Disks) -> Iterator[Disk]:
         yield ("iscsi", iscsi.iqn), bool(iscsi.read_only)
     if (rbd := volume.rbd) is not None:
         for monitor in rbd.monitors or ():
-            yield ("rbd", monitor, rbd.pool or "", rbd.image), bool(rbd.read_only)
+            yield ("rbd", monitor, rbd.pool or "rbd", rbd.image), bool(rbd.read_only)
 
 
 class ClaimIndex:

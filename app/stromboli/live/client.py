@@ -334,6 +334,10 @@ class Kube:
             patience *= 2
             await asyncio.sleep(delay)
 
+    def websocket(self, path: str, protocol: str) -> Any:
+        """Context manager of a WebSocket at a path."""
+        return self._session.ws_connect(self.server + path, protocols=(protocol,), max_msg_size=0)
+
     def watch(self, path: str, params: Mapping[str, str], silence: float) -> Any:
         """Context manager of an open watch; it fails after `silence` seconds without a byte."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)

@@ -47,6 +47,7 @@ class Mirror:
         self._wake = wake
         self._observer = observer
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+        self._join: Callable[[objects.Pod], objects.Pod] = lambda pod: pod
         self._complaints: list[Complaint] = []
         self._refusals: list[Refusal] = []
         self._listings: dict[str, Listing] = {}
@@ -58,6 +59,10 @@ class Mirror:
     def listen(self, kind: str, listener: Listener) -> None:
         """Register a listener for changes of a kind, called after they were applied."""
         self._listeners[kind].append(listener)
+
+    def join_pods(self, join: Callable[[objects.Pod], objects.Pod]) -> None:
+        """Have pods applied as a function returns them: in the groups that follow from their owners."""
+        self._join = join
 
     def complain(self, complaint: Complaint) -> None:
         """Register a listener called once for each problem of an object."""
@@ -91,6 +96,8 @@ class Mirror:
 
     def upsert(self, kind: str, key: str, obj: Any, type: str) -> None:
         """Apply the current version of an object."""
+        if isinstance(obj, objects.Pod):
+            obj = self._join(obj)
         try:
             obj = gate.read(kind, obj)
         except InvalidObjectError as error:

@@ -1,31 +1,42 @@
 """The kopf operator, isolated so that its failures do no harm.
 
-It watches Queues, of which there are few, and its handler opens new ones. All other objects come through reflectors,
-which cost a hundredth and tolerate any server: kopf terminates on an error event or a truncated line, retries without
-delay when a watch ends immediately, and misses deletions while it was away.
+It watches what changes at a low rate, one object at a time: Queues, and workloads of many kinds. Its handlers hand
+objects over; the rules are functions elsewhere. Pods and nodes, at thousands of changes a second, come through
+reflectors, which cost a hundredth and tolerate any server: kopf terminates on an error event or a truncated line,
+retries without delay when a watch ends immediately, and misses deletions while it was away.
 
 It has a thread, an event loop and a rate limit of its own. When it terminates it is restarted with growing delays;
-meanwhile new queues are opened after a session.
+meanwhile new queues are opened after a session, and PodGroups stay as they are. Which kinds of workloads are served and
+may be read is found out before it begins, and now and then: kopf would end at the first that may not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import kopf
 
 from stromboli.api.crds import KINDS, SCHEDULING
-from stromboli.live.client import Credentials, Object
+from stromboli.live.client import CONNECTION_ERRORS, ApiError, Credentials, Kube, Object
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
+from stromboli.live.owners import Owners
+from stromboli.workloads import Kind, Starts
+from stromboli.workloads.paths import text
 
 log = Logger(__name__)
+
+Seen: TypeAlias = Callable[[Object], None]
+"""Called with an object that was listed, added or modified, in the loop of `Operator.run`."""
+Watched: TypeAlias = tuple[tuple[str, str, str], Seen]
+"""Group, version and plural of a kind, and its handler."""
 
 #: requests per second, and burst
 _REQUESTS = (2.0, 20.0)
@@ -33,33 +44,94 @@ _REQUESTS = (2.0, 20.0)
 _LASTING = 60.0
 #: seconds that the operator gets to stop; after half as many more it is abandoned
 _GRACE = 1.0
+#: seconds between two looks at which kinds are served
+_LOOK = 60.0
 
 
-class QueueOperator:
-    """Calls `seen`, in the loop of `run`, with each Queue that is listed, added or modified."""
+class Operator:
+    """Keeps a kopf operator running, with handlers for queues and for the kinds of workloads that there are."""
 
-    def __init__(self, credentials: Credentials, seen: Callable[[Object], None]) -> None:
+    def __init__(self, credentials: Credentials, kube: Kube, owners: Owners, queue: Seen, workload: Seen) -> None:
+        """Calls `queue` with each Queue, and `workload` with each workload whose pods start together."""
         self._credentials = credentials
-        self._seen = seen
+        self._kube = kube
+        self._owners = owners
+        self._workload = workload
+        group, _, version = SCHEDULING.partition("/")
+        self._queues: Watched = (group, version, KINDS["Queue"].plural), queue
 
     async def run(self) -> None:
         """Keep an operator running until cancelled."""
         loop, backoff = asyncio.get_running_loop(), Backoff(1.0, 60.0)
         while True:
             began = loop.time()
-            problem = await _Life(self._credentials, self._seen).run()
+            served = await self._served()
+            problem = await self._live([self._queues, *served], {each for each, _ in served})
+            if problem is None:
+                continue
             if loop.time() - began > _LASTING:
                 backoff.reset()
             log.recurring("operator ended", problem)
             await asyncio.sleep(backoff.delay())
 
+    async def _live(self, watched: Sequence[Watched], served: set[tuple[str, str, str]]) -> str | None:
+        """Run until kopf ends, and return why; None if other kinds are served by now."""
+        life = asyncio.create_task(_Life(self._credentials, watched).run(), name="operator life")
+        try:
+            while True:
+                done, _ = await asyncio.wait((life,), timeout=_LOOK)
+                if done:
+                    return life.result()
+                if {each for each, _ in await self._served()} != served:
+                    return None
+        finally:
+            life.cancel()
+            with suppress(asyncio.CancelledError):
+                await life
+
+    # -- kinds -------------------------------------------------------------------------------------------------------
+
+    async def _served(self) -> list[Watched]:
+        """The kinds of workloads that the API server has and that may be watched."""
+        try:
+            groups = (await self._kube.get("/apis")).get("groups") or []
+        except (ApiError, *CONNECTION_ERRORS) as error:
+            log.recurring("kinds of workloads not looked up", error)
+            return []
+        versions = {text(group, "name"): text(group, "preferredVersion.version") for group in groups}
+        found: list[Watched] = []
+        for kind in self._owners.kinds:
+            group, version = kind.row.group, versions.get(kind.row.group)
+            # Volcano's controller makes groups itself.
+            if version and kind.row.starts is Starts.together and group != "batch.volcano.sh":
+                name = {"apiVersion": f"{group}/{version}", "kind": kind.row.kind}
+                if await self._may_be_read(kind, f"/apis/{group}/{version}/{kind.row.plural}"):
+                    found.append(((group, version, kind.row.plural), partial(self._named, name)))
+        return found
+
+    def _named(self, name: Object, owner: Object) -> None:
+        self._workload({**name, **owner})
+
+    async def _may_be_read(self, kind: Kind, path: str) -> bool:
+        """Whether a kind is served and may be listed."""
+        try:
+            await self._kube.request("GET", path, params={"limit": "1"})
+        except ApiError as error:
+            if error.status == 403:
+                self._owners.forbidden(kind, "get, list, watch")
+            return False
+        except CONNECTION_ERRORS as error:
+            log.recurring("kinds of workloads not looked up", error)
+            return False
+        return True
+
 
 class _Life:
     """One run of the operator."""
 
-    def __init__(self, credentials: Credentials, seen: Callable[[Object], None]) -> None:
+    def __init__(self, credentials: Credentials, watched: Sequence[Watched]) -> None:
         self._credentials = credentials
-        self._seen = seen
+        self._watched = watched
         self._outer = asyncio.get_running_loop()
         self._inner: asyncio.AbstractEventLoop | None = None
         self._stop = threading.Event()
@@ -124,18 +196,21 @@ class _Life:
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        group, _, version = SCHEDULING.partition("/")
 
         @kopf.on.login(registry=registry)
         async def log_in(**_: Any) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(server=self._credentials.server, aiohttp_session=self._session())
 
-        @kopf.on.event(group, version, KINDS["Queue"].plural, registry=registry)
-        async def seen(event: kopf.RawEvent, **_: Any) -> None:
-            if event["type"] != "DELETED":
-                self._in(self._outer, partial(self._seen, dict(event["object"])))
-
+        for number, (resource, seen) in enumerate(self._watched):
+            kopf.on.event(*resource, registry=registry, id=f"seen-{number}")(self._handler(seen))
         return registry
+
+    def _handler(self, seen: Seen) -> Callable[..., Any]:
+        async def handle(event: kopf.RawEvent, **_: Any) -> None:
+            if event["type"] != "DELETED":
+                self._in(self._outer, partial(seen, dict(event["object"])))
+
+        return handle
 
     def _session(self) -> aiohttp.ClientSession:
         """A session that kopf closes when its token is refused, and whose requests are rate-limited."""

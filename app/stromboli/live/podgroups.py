@@ -1,155 +1,276 @@
-"""Creates a PodGroup for each of our pods without one, so that every pod belongs to a queue.
+"""Puts each of our pods without a PodGroup into that of its workload, so that every pod belongs to a queue and a gang.
 
-Pods of one ReplicaSet, StatefulSet, DaemonSet or Job share a PodGroup, and Kubernetes deletes it with its owner.
+The group is made before a session sees any of its pods. Which pods are in it follows from what owns them, so it is
+written to no pod while it waits: sessions see the pods as if they were annotated, and the binding carries the
+annotations. A pod that kube-scheduler binds is annotated itself. When the numbers of an owner change its groups follow;
+Kubernetes deletes them with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from stromboli.api import keys, objects
-from stromboli.api.crds import SCHEDULING
+from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import StromboliError
-from stromboli.live.client import (
-    CONNECTION_ERRORS,
-    MERGE_PATCH,
-    ApiError,
-    Kube,
-    Object,
-    already_exists,
-    is_name,
-)
+from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
+from stromboli.live.owners import Owners
 from stromboli.live.workers import run_workers
 from stromboli.state.cluster import object_key
-from stromboli.state.podgroups import is_bare, pod_group_for
-from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads import Family, is_bare
+from stromboli.workloads.groups import WORKLOAD_ANNOTATION, controller, group_uid
+from stromboli.workloads.paths import at, text
 
 log = Logger(__name__)
 
 _WORKERS = 8
-#: kinds of owners that are read, and their API paths; references to other kinds are ignored
-_OWNERS = {
-    ("apps", "ReplicaSet"): ("apps/v1", "replicasets"),
-    ("apps", "StatefulSet"): ("apps/v1", "statefulsets"),
-    ("apps", "DaemonSet"): ("apps/v1", "daemonsets"),
-    ("batch", "Job"): ("batch/v1", "jobs"),
-}
-#: number of owners of a pod that are read
-_MOST_OWNERS = 4
-
-
-class _Owner(msgspec.Struct):
-    metadata: objects.Metadata
+_NOTHING: Mapping[str, str] = {}
 
 
 class PodGroupMaker:
-    """Follows the pods and creates PodGroups, a few at a time."""
+    """Follows pods and their owners, and makes and changes PodGroups, a few at a time."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, events: Events, *, inherit: bool) -> None:
+    def __init__(self, kube: Kube, mirror: Mirror, events: Events, owners: Owners, *, inherit: bool = True) -> None:
+        """Annotations of owners are copied to PodGroups if `inherit`; what they say of gangs counts in any case."""
         self._kube = kube
-        self._is_ours = mirror.state.is_ours
+        self._mirror = mirror
+        self._state = mirror.state
         self._events = events
+        self._owners = owners
         self._inherit = inherit
+        #: uids of what manages pods, or of pods that nothing manages, and of owners that changed
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        #: pods without a PodGroup, by key; queued only while this replica leads
-        self._bare: dict[str, objects.Pod] = {}
+        #: those that are in the queue or worked on, and those to be worked on again
+        self._queued: set[str] = set()
+        self._again: set[str] = set()
+        #: pods that the API server shows without a group, by the uid of what manages them and by key
+        self._bare: defaultdict[str, dict[str, objects.Pod]] = defaultdict(dict)
+        self._manager: dict[str, str] = {}
+        #: the workload of pods, by the uid of what manages them
+        self._families: dict[str, Family] = {}
+        #: what manages pods of a workload, by the uid of the workload
+        self._managers: defaultdict[str, set[str]] = defaultdict(set)
+        #: keys of PodGroups that are there
+        self._made: set[str] = set()
+        #: keys of the PodGroups that were made for an owner, by its uid
+        self._groups_of: defaultdict[str, set[str]] = defaultdict(set)
+        #: owners whose PodGroups are to follow, and what of each was read last
+        self._changed: dict[str, Object] = {}
+        self._prints: dict[str, int] = {}
         self._active = False
         self._backoffs: dict[str, Backoff] = {}
+        mirror.join_pods(self._joined)
         mirror.listen("Pod", self._pod_changed)
+        mirror.listen("PodGroup", self._group_changed)
 
     async def run(self) -> None:
-        """Create PodGroups until cancelled."""
+        """Make PodGroups until cancelled; only the leader does."""
         self._active = True
-        for key in self._bare:
-            self._queue.put_nowait(key)
+        for uid in list(self._bare):
+            self._enqueue(uid)
         await run_workers("podgroups", _WORKERS, self._work)
 
-    def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
-        if isinstance(pod, str):
-            self._bare.pop(pod, None)
+    def annotations(self, key: str) -> Mapping[str, str]:
+        """What a binding adds to a pod: the annotations of its group, where the API server does not show them."""
+        uid = self._manager.get(key, "")
+        family, pod = self._families.get(uid), self._bare[uid].get(key) if uid else None
+        return _NOTHING if family is None or pod is None else family.annotations(pod)
+
+    def owner_changed(self, owner: Object) -> None:
+        """Have the PodGroups of an owner follow it; one whose spec, labels and annotations stay changes nothing."""
+        uid = text(owner, "metadata.uid")
+        if not self._active or uid not in self._groups_of:
             return
-        if not self._is_ours(pod):
-            return
+        self._owners.seen(owner)
+        meta = owner["metadata"]
+        failed = at(owner, "status.failedIndexes")
+        relevant = (meta.get("labels"), meta.get("annotations"), owner.get("spec"), failed)
+        seen = hash(msgspec.json.encode(relevant, order="deterministic"))
+        if self._prints.get(uid) != seen:
+            self._prints[uid] = seen
+            self._changed[uid] = owner
+            self._enqueue(uid)
+
+    # -- what is watched -------------------------------------------------------------------------------------------
+
+    def _joined(self, pod: objects.Pod) -> objects.Pod:
+        """A pod as sessions see it: in its group, once that is there."""
         key = object_key(pod)
-        if type == "DELETED" or not is_bare(pod):
-            self._bare.pop(key, None)
+        if not self._state.is_ours(pod) or not is_bare(pod):
+            self._forget(key)
+            return pod
+        manager = controller(pod)
+        uid = manager.uid if manager else pod.metadata.uid or key
+        if self._manager.get(key, uid) != uid:
+            self._forget(key)
+        before = self._bare[uid].get(key)
+        self._bare[uid][key], self._manager[key] = pod, uid
+        family = self._families.get(uid)
+        if family is not None and self._key(family, pod) in self._made:
+            annotations = {**(pod.metadata.annotations or {}), **family.annotations(pod)}
+            return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+        changed = before is not None and before.metadata.annotations != pod.metadata.annotations
+        if changed or (before is None and uid not in self._backoffs):
+            self._enqueue(uid)
+        return pod
+
+    def _pod_changed(self, type: str, pod: objects.Pod | str) -> None:
+        if type == "DELETED":
+            self._forget(pod if isinstance(pod, str) else object_key(pod))
+
+    def _group_changed(self, type: str, group: PodGroup | str) -> None:
+        key = group if isinstance(group, str) else object_key(group)
+        uid = group_uid(key.rpartition("/")[2])
+        if not uid:
             return
-        known = self._bare.get(key)
-        if self._active and (known is None or known.metadata.annotations != pod.metadata.annotations):
-            self._queue.put_nowait(key)
-        self._bare[key] = pod
+        if type != "DELETED":
+            self._groups_of[uid].add(key)
+            return
+        self._made.discard(key)
+        self._groups_of[uid].discard(key)
+        if not self._groups_of[uid]:
+            del self._groups_of[uid]
+            self._prints.pop(uid, None)
+        for manager in self._managers.pop(uid, {uid}):
+            if self._families.pop(manager, None) is not None and manager in self._bare:
+                self._enqueue(manager)
+
+    def _forget(self, key: str) -> None:
+        uid = self._manager.pop(key, None)
+        if uid is None:
+            return
+        pods = self._bare[uid]
+        pods.pop(key, None)
+        if not pods:
+            del self._bare[uid]
+            family = self._families.get(uid)
+            if family is not None and not family.uid:
+                del self._families[uid]
+
+    # -- work --------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, uid: str) -> None:
+        if uid in self._queued:
+            self._again.add(uid)
+        elif self._active:
+            self._queued.add(uid)
+            self._queue.put_nowait(uid)
 
     async def _work(self) -> None:
         while True:
-            key = await self._queue.get()
-            pod = self._bare.get(key)
-            if pod is None:
-                self._backoffs.pop(key, None)
-                continue
+            uid = await self._queue.get()
+            self._again.discard(uid)
             try:
-                await self._join(pod)
+                if uid in self._changed:
+                    await self._follow(uid, self._changed.pop(uid))
+                if uid in self._bare:
+                    await self._make(uid)
             except (ApiError, StromboliError, *CONNECTION_ERRORS) as error:
-                self._later(key, pod, str(error) or repr(error))
+                self._later(uid, str(error) or repr(error))
             else:
-                self._backoffs.pop(key, None)
+                self._backoffs.pop(uid, None)
+            self._queued.discard(uid)
+            if uid in self._again:
+                self._enqueue(uid)
 
-    def _later(self, key: str, pod: objects.Pod, why: str) -> None:
-        delay = self._backoffs.setdefault(key, Backoff(1.0, 60.0)).delay()
-        log.recurring("pod group not made", why, pod=key)
+    def _later(self, uid: str, why: str) -> None:
+        pod = next(iter(self._bare[uid].values()), None) if uid in self._bare else None
+        log.recurring("pod group not made", why, pod=object_key(pod) if pod else "", manager=uid)
+        if pod is None:
+            self._backoffs.pop(uid, None)
+            return
         about = Reference("v1", "Pod", pod.metadata.namespace or "default", pod.metadata.name, pod.metadata.uid or "")
         self._events.emit(about, "Warning", "PodGroupNotMade", why)
-        asyncio.get_running_loop().call_later(delay, self._queue.put_nowait, key)
+        delay = self._backoffs.setdefault(uid, Backoff(1.0, 60.0)).delay()
+        asyncio.get_running_loop().call_later(delay, self._enqueue, uid)
 
-    async def _join(self, pod: objects.Pod) -> None:
-        """Create the PodGroup of a pod if it is absent, and add the pod to it."""
-        meta = pod.metadata
-        namespace = meta.namespace or "default"
-        owners = await self._owners(namespace, meta.owner_references or []) if self._inherit else []
-        manifest = pod_group_for(pod, owners)
-        name = manifest["metadata"]["name"]
-        path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups"
+    async def _make(self, uid: str) -> None:
+        """Make the PodGroups of the pods that something manages, as far as they are not there, and add the pods."""
+        family = self._families.get(uid)
+        if family is None:
+            first = next(iter(self._bare[uid].values()))
+            family = await self._owners.family(first)
+        pods = list(self._bare.get(uid, {}).values())
+        samples = {self._key(family, pod): pod for pod in reversed(pods)}
+        for key, pod in samples.items():
+            if key not in self._made:
+                await self._create(key, self._manifest(family, pod))
+                self._made.add(key)
+        if family.uid:
+            self._managers[family.uid].add(uid)
+        if uid in self._bare:
+            self._families[uid] = family
+            await self._add(uid, family)
+
+    def _manifest(self, family: Family, pod: objects.Pod) -> Object:
+        manifest = family.manifest(pod)
+        if not self._inherit:
+            own = pod.metadata.annotations or {}
+            annotations: Object = manifest["metadata"].pop("annotations", {})
+            kept = {key: value for key, value in annotations.items() if key in own or key == WORKLOAD_ANNOTATION}
+            manifest["metadata"] |= {"annotations": kept} if kept else {}
+        return manifest
+
+    async def _create(self, key: str, manifest: Object) -> None:
+        path = f"/apis/{SCHEDULING}/namespaces/{manifest['metadata']['namespace']}/podgroups"
         try:
             await self._kube.persist("POST", path, msgspec.json.encode(manifest))
         except ApiError as error:
             if not already_exists(error):
                 raise
         else:
-            log.info("pod group made", job=keys.key(namespace, name), pod=keys.key(namespace, meta.name))
-        patch = {"metadata": {"uid": meta.uid, "annotations": {GROUP_ANNOTATION: name}}}
+            log.info("pod group made", job=key, pods=manifest["spec"]["minMember"])
+
+    async def _add(self, uid: str, family: Family) -> None:
+        """Show pods to sessions in their groups."""
+        joined = []
+        for key, pod in list(self._bare[uid].items()):
+            group, record = self._key(family, pod), self._state.record(key)
+            if group in self._made and (record is None or record.job != group):
+                self._mirror.upsert("Pod", key, pod, "MODIFIED")
+                joined.append(pod)
+        for pod in joined:
+            if pod.spec.scheduler_name not in self._state.scheduler_names:
+                await self._annotate(pod, family.annotations(pod))
+
+    async def _annotate(self, pod: objects.Pod, annotations: Mapping[str, str]) -> None:
+        meta = pod.metadata
+        patch = {"metadata": {"uid": meta.uid, "annotations": dict(annotations)}}
+        path = f"/api/v1/namespaces/{meta.namespace or 'default'}/pods/{meta.name}"
         try:
-            await self._kube.persist(
-                "PATCH", f"/api/v1/namespaces/{namespace}/pods/{meta.name}", msgspec.json.encode(patch), MERGE_PATCH
-            )
+            await self._kube.persist("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
         except ApiError as error:
             # The pod was deleted or replaced; the watch will say which.
             if error.status not in (404, 409):
                 raise
 
-    async def _owners(self, namespace: str, references: list[objects.OwnerReference]) -> list[Object]:
-        owners = []
-        for reference in [each for each in references if _is_known(each)][:_MOST_OWNERS]:
-            version, plural = _OWNERS[_group_and_kind(reference)]
-            path = f"/apis/{version}/namespaces/{namespace}/{plural}/{reference.name}"
-            try:
-                owner = await self._kube.get(path)
-            except ApiError as error:
-                log.recurring("owner not read", error, kind=reference.kind, name=reference.name)
-                continue
-            # The owner may have been replaced, or the reference may be invalid.
-            if msgspec.convert(owner, _Owner).metadata.uid == reference.uid:
-                owners.append(owner)
-        return owners
+    async def _follow(self, uid: str, owner: Object) -> None:
+        """Change the PodGroups of an owner where it says otherwise than they do."""
+        kind = self._owners.kinds.of(owner)
+        if kind is None:
+            return
+        family = Family(owner, kind, kind.read(owner), tuple(await self._owners.above(owner)))
+        for manager in self._managers.get(uid, ()):
+            if manager in self._families:
+                self._families[manager] = family.beneath(self._families[manager])
+        for key in sorted(self._groups_of.get(uid, ())):
+            group = self._state.pod_group(key)
+            changes = family.changes(group) if group is not None else {}
+            if changes:
+                namespace, _, name = key.rpartition("/")
+                path = f"/apis/{SCHEDULING}/namespaces/{namespace}/podgroups/{name}"
+                await self._kube.persist("PATCH", path, msgspec.json.encode({"spec": changes}), MERGE_PATCH)
+                log.info("pod group changed", job=key, changed=", ".join(changes))
 
-
-def _is_known(reference: objects.OwnerReference) -> bool:
-    return _group_and_kind(reference) in _OWNERS and is_name(reference.name)
-
-
-def _group_and_kind(reference: objects.OwnerReference) -> tuple[str, str]:
-    return reference.api_version.partition("/")[0], reference.kind
+    @staticmethod
+    def _key(family: Family, pod: objects.Pod) -> str:
+        return keys.key(pod.metadata.namespace or "default", family.name(pod))

@@ -25,7 +25,6 @@ from stromboli.live.logs import Logger
 from stromboli.live.loop import Decider, Result, TickLoop
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
-from stromboli.live.operator import QueueOperator
 from stromboli.live.policy import PolicyFile
 from stromboli.live.reflector import Reflector
 from stromboli.live.service_events import ServiceEvents
@@ -88,7 +87,7 @@ class Service:
             settings, mirror, observer, self._writer_kube, self._binder_kube, claims_path=lambda: claims.path
         )
         self._service_events = ServiceEvents(self._writers.events)
-        self._operator = QueueOperator(self._credentials, self._writers.queues.seen)
+        self._operator = self._writers.operator(self._credentials, self._kube)
         self._contact = Contact(self._kube)
         name = f"{settings.lease_name}-usage"
         self._usage = UsageStore(self._writer_kube, self._namespace, name, usage) if usage is not None else None

@@ -7,6 +7,8 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, FilePath, StringConstraints, model_validator
 
+from stromboli.workloads import Kinds, known_kinds
+
 _Name: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 _Seconds: TypeAlias = Annotated[float, Field(ge=0.001, le=86_400)]
 _Pause: TypeAlias = Annotated[float, Field(ge=0, le=86_400)]
@@ -19,7 +21,13 @@ LONGEST_LEASE = 600
 class Settings(BaseModel):
     """Settings of the service; times are in seconds, rates per second."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+    )
 
     kubeconfig: Path | None = None
     """A kubeconfig file; without one $KUBECONFIG, the pod's service account or ~/.kube/config is used."""
@@ -40,6 +48,8 @@ class Settings(BaseModel):
     """A folder where recorded sessions survive the process."""
     journal_disk: int = Field(default=1 << 30, gt=0, le=1 << 46)
     """Limit on its size in bytes."""
+    kinds: Kinds = Field(default_factory=known_kinds)
+    """The kinds of workloads whose pods are put into groups."""
     default_queue: _Name = "default"
     """The queue that is created, like `root`, when it is absent."""
     listen: str = "127.0.0.1:8080"

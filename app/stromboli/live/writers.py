@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from stromboli.api.crds import SCHEDULING, TOPOLOGY, PodGroup, PodGroupPhase
 from stromboli.api.decisions import (
     Bind,
@@ -22,13 +24,15 @@ from stromboli.api.decisions import (
 )
 from stromboli.live.binder import Binder
 from stromboli.live.claims import Claims
-from stromboli.live.client import Kube
+from stromboli.live.client import Credentials, Kube
 from stromboli.live.events import Events, Reference
 from stromboli.live.evictor import Evictor
 from stromboli.live.gates import Gates
 from stromboli.live.limits import Reluctance
 from stromboli.live.mirror import Mirror
 from stromboli.live.observer import Observer
+from stromboli.live.operator import Operator
+from stromboli.live.owners import Owners
 from stromboli.live.pod_conditions import PodConditions
 from stromboli.live.podgroups import PodGroupMaker
 from stromboli.live.queue_states import QueueStates
@@ -91,7 +95,12 @@ class Writers:
         self.queues = QueueController(mirror, self._status, patience, self._required_queues.deleted)
         self._queue_states = QueueStates(kube, mirror, self.events)
         inherit = settings.inherit_owner_annotations
-        self._pod_groups = PodGroupMaker(kube, mirror, self.events, inherit=inherit)
+        self._owners = Owners(kube, settings.kinds)
+        self._pod_groups = PodGroupMaker(kube, mirror, self.events, self._owners, inherit=inherit)
+
+    def operator(self, credentials: Credentials, kube: Kube) -> Operator:
+        """The operator, which hands over queues and workloads as they change; it reads with connections of its own."""
+        return Operator(credentials, kube, self._owners, self.queues.seen, self._pod_groups.owner_changed)
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Start what can work before the usage of queues has been restored: creating and opening queues."""
@@ -125,7 +134,7 @@ class Writers:
         by_type: defaultdict[type[Decision], list[Any]] = defaultdict(list)
         for decision in decisions:
             by_type[type(decision)].append(decision)
-        self._binder.submit(by_type[Bind], snapshot, session)
+        self._binder.submit([self._with_group(bind) for bind in by_type[Bind]], snapshot, session)
         self.evictor.evict(by_type[Evict], session)
         self.evictor.nominate(by_type[Nominate])
         self._gates.lift(by_type[LiftGate])
@@ -134,6 +143,11 @@ class Writers:
         for queue in by_type[SetQueueStatus]:
             self.queues.decided(queue)
         self.queues.refresh()
+
+    def _with_group(self, bind: Bind) -> Bind:
+        """A binding that carries what puts its pod into its group, where the pod does not say so."""
+        added = self._pod_groups.annotations(bind.key)
+        return replace(bind, annotations={**(bind.annotations or {}), **added}) if added else bind
 
     # -- PodGroups ---------------------------------------------------------------------------------------------------
 

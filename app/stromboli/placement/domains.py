@@ -102,6 +102,10 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         which = next((f"of tier {t.highest_tier_name}" for t in of if t.highest_tier_name), f"up to tier {tier}")
         which = "" if len(tree) == 1 else f" {which}"
         return Reason(Stage.Placement, "NoHyperNode", f"there is no HyperNode{which}", Actionable.Admin)
+    never = _too_small(session, job, tier)
+    if never:
+        message = f"no HyperNode up to tier {tier} is large enough for PodGroup {job.key}"
+        return Reason(Stage.Placement, "NoHyperNodeFits", message, Actionable.User, never, scalable=True)
     held = tree.name(job.allocated_hyper_node)
     near = f" that holds {held}, where others of its pods are," if held else ""
     return Reason(
@@ -112,6 +116,23 @@ def no_domain(session: Session, job: Job, tier: int) -> Reason:
         f"of {number} HyperNodes",
         scalable=True,
     )
+
+
+def _too_small(session: Session, job: Job, tier: int) -> str:
+    """The largest HyperNode up to a tier, in words, if even empty it has no room for a gang of equal pods."""
+    view = session.view
+    tree, rows = view.topology, view.membership.pending(job.index)
+    together = job.min_available - job.ready_count
+    alike = len(rows) and (view.pods.pod_class[rows] == view.pods.pod_class[rows[0]]).all()
+    if job.highest_tier is None or job.highest_tier > tier or job.ready_count or not alike:
+        return ""
+    copies = copies_that_fit(view.request(view.record(int(rows[0]))), view.nodes.allocatable, view.nodes.always)
+    room = tree.sums(np.clip(copies, 0, together))
+    within = np.flatnonzero(tree.tiers <= tier)
+    largest = int(within[np.argmax(room[within])])
+    if room[largest] >= together:
+        return ""
+    return f"the largest, {tree.name(largest)}, has room for {room[largest]:.0f} of {together} pods when it is empty"
 
 
 def _copies_by_amounts(session: Session, pod: PodRecord, most: float) -> Vector:

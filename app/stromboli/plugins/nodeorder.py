@@ -19,7 +19,7 @@ from stromboli.kube.images import image_locality
 from stromboli.kube.interpod import InterPod
 from stromboli.kube.placed import PlacedPods
 from stromboli.kube.selector_spread import SelectorSpread, is_spread
-from stromboli.kube.spread import Spread, has_constraints
+from stromboli.kube.spread import Spread
 from stromboli.state.pods import PodRecord
 from stromboli.state.reads import Reads
 
@@ -46,7 +46,7 @@ class NodeOrderArguments(Arguments):
     image_locality: int = Field(default=1, alias="imagelocality.weight")
     """Prefers nodes that have the images already (ImageLocality)."""
     pod_topology_spread: int = Field(default=2, alias="podtopologyspread.weight")
-    """Topology spread constraints with ScheduleAnyway."""
+    """Topology spread constraints with ScheduleAnyway; replicas without constraints over nodes and zones."""
     selector_spread: int = Field(default=0, alias="selectorspread.weight")
     """Prefers nodes and zones with fewer pods of the same PodGroup, for pods without spread constraints."""
 
@@ -219,7 +219,7 @@ class NodeOrder(Plugin):
         weights, pod_class = self.arguments, pod.pod_class
         return bool(
             (weights.pod_affinity and pod_class.spec.affinity and self._inter_pod.prefers(pod))
-            or (weights.pod_topology_spread and has_constraints(pod_class, "ScheduleAnyway"))
+            or (weights.pod_topology_spread and self._spread.prefers(pod))
             or (weights.selector_spread and is_spread(pod))
         )
 

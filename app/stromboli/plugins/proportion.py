@@ -98,7 +98,7 @@ class Proportion(Plugin):
         if pool is not None and kept < room:
             return kept, pool.excess(queue.name, held, request, kept + 1, got).reason(self._view, Limit.Capability)
         columns = shares.exceeded(held + (room + 1) * request, limit, request, self._pods)
-        excess = Excess(queue.name, held, request, limit, columns, tried=got)
+        excess = Excess(queue.name, held, request, limit, columns, tried=got, most=self._limit[row])
         return room, excess.reason(self._view, Limit.Deserved)
 
     def startable(self, queue: Queue, pod: PodRecord, count: int) -> tuple[int, Reason | None]:

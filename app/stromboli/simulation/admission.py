@@ -18,8 +18,8 @@ from stromboli.api.validation import did_you_mean, readable
 from stromboli.simulation.defaults import SYSTEM_PRIORITIES, of_runtime_class, with_allocatable, with_defaults
 from stromboli.simulation.manifests import Loaded
 from stromboli.state.cluster import object_key
-from stromboli.state.podgroups import is_bare, pod_group_for
-from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads import Family, family_of, is_bare
+from stromboli.workloads.groups import controller, owners_of
 
 _DEFAULT_QUEUE = "default"
 _ROOT_QUEUE = "root"
@@ -39,12 +39,12 @@ def admit(
     priorities = _Priorities(obj for kind, obj in loaded.objects if kind == "PriorityClass")
     runtimes = {obj.metadata.name: obj for kind, obj in loaded.objects if kind == "RuntimeClass"}
     admitted: list[tuple[str, Any]] = []
-    groups: dict[str, crds.PodGroup] = {}
+    groups = _Groups(loaded)
     for kind, obj in loaded.objects:
         if kind == "Pod":
             pod = priorities.applied(of_runtime_class(with_defaults(obj), runtimes.get(obj.spec.runtime_class_name)))
             if pod.spec.scheduler_name in scheduler_names and is_bare(pod):
-                pod = _grouped(pod, loaded, groups)
+                pod = groups.joined(pod)
             obj = pod
         elif kind == "Queue":
             obj = _open(obj)
@@ -53,7 +53,7 @@ def admit(
         if kind != "RuntimeClass":
             admitted.append((kind, obj))
     there = {obj.key for kind, obj in loaded.objects if kind == "PodGroup"}
-    admitted += [("PodGroup", group) for key, group in groups.items() if key not in there]
+    admitted += [("PodGroup", group) for key, group in groups.made.items() if key not in there]
     loaded.problems += _without_class(loaded, {*priorities.names, *missed})
     return [*admitted, *_missing_queues(loaded), *_missing_classes(loaded)]
 
@@ -105,22 +105,43 @@ class _Priorities:
         return pod if value is None else replace(pod, spec=replace(pod.spec, priority=value))
 
 
-def _grouped(pod: objects.Pod, loaded: Loaded, groups: dict[str, crds.PodGroup]) -> objects.Pod:
-    """A pod in the PodGroup that the service would make for it, which is added to the groups."""
-    meta = pod.metadata
-    meta = replace(meta, uid=meta.uid or f"{meta.namespace}-{meta.name}")
-    references = meta.owner_references or ()
-    owners = [loaded.owners[reference.uid] for reference in references if reference.uid in loaded.owners]
-    try:
-        manifest = pod_group_for(replace(pod, metadata=meta), owners)
-        manifest["metadata"]["creationTimestamp"] = meta.creation_timestamp
-        group = crds.PodGroup.parse(manifest, f"Pod {meta.key}: its PodGroup")
-    except StromboliError as error:
-        loaded.problems.append(str(error))
-        return pod
-    groups.setdefault(group.key, group)
-    annotations = {**(meta.annotations or {}), GROUP_ANNOTATION: group.metadata.name}
-    return replace(pod, metadata=replace(meta, annotations=annotations))
+class _Groups:
+    """The PodGroups that the service would make."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._families: dict[str, Family] = {}
+        #: by key
+        self.made: dict[str, crds.PodGroup] = {}
+
+    def joined(self, pod: objects.Pod) -> objects.Pod:
+        """A pod in its PodGroup."""
+        meta = pod.metadata
+        pod = replace(pod, metadata=replace(meta, uid=meta.uid or f"{meta.namespace}-{meta.name}"))
+        try:
+            family = self._family(pod)
+            key = f"{meta.namespace}/{family.name(pod)}"
+            if key not in self.made:
+                manifest = family.manifest(pod)
+                manifest["metadata"]["creationTimestamp"] = meta.creation_timestamp
+                self.made[key] = crds.PodGroup.parse(manifest, f"Pod {meta.key}: its PodGroup")
+        except StromboliError as error:
+            self._loaded.problems.append(str(error))
+            return replace(pod, metadata=meta)
+        annotations = {**(meta.annotations or {}), **family.annotations(pod)}
+        return replace(pod, metadata=replace(meta, annotations=annotations))
+
+    def _family(self, pod: objects.Pod) -> Family:
+        manager, known = controller(pod), self._loaded.owners
+        family = self._families.get(manager.uid) if manager is not None else None
+        if family is None:
+            others = [each.uid for each in pod.metadata.owner_references or () if each is not manager]
+            owners = list(owners_of(pod, lambda reference: known.get(reference.uid)))
+            beside = [known[uid] for uid in others if uid in known]
+            family = family_of(pod, owners, self._loaded.kinds, beside)
+            if manager is not None:
+                self._families[manager.uid] = family
+        return family
 
 
 def _open(queue: crds.Queue) -> crds.Queue:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from stromboli.api import objects, requests
-from stromboli.state.podgroups import exact, formatted
+from stromboli.api import objects
+from stromboli.workloads.amounts import with_requests
 
 #: the priority classes that every cluster has, and their values
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -40,48 +40,6 @@ def of_runtime_class(pod: objects.Pod, runtime: objects.RuntimeClass | None) -> 
         tolerations=[*given, *(each for each in added if each not in given)] or None,
     )
     return replace(pod, spec=spec)
-
-
-def with_requests(spec: objects.PodSpec) -> objects.PodSpec:
-    """The spec with containers that request what they are limited to, where they say nothing else, and pods, too."""
-    both = (spec.containers, spec.init_containers)
-    if any(each.resources and each.resources.limits for containers in both for each in containers or ()):
-        containers, init = (None if each is None else [_container(one) for one in each] for each in both)
-        spec = replace(spec, containers=containers, init_containers=init)
-    whole = spec.resources
-    if whole is None or not (whole.limits or whole.requests):
-        return spec
-    return replace(spec, resources=_pod_level(spec, whole))
-
-
-def _pod_level(spec: objects.PodSpec, whole: objects.ResourceRequirements) -> objects.ResourceRequirements:
-    """What a pod asks for as a whole.
-
-    Its limits of huge pages are those of its containers. Where it has limits, it requests of cpu and memory what its
-    containers do, and of what they do not request, its limits.
-    """
-    given, limits = whole.requests or {}, dict(whole.limits or {})
-    for name, amount in requests.of_containers(spec, "limits", exact).items():
-        if name.startswith("hugepages-") and name not in given:
-            limits.setdefault(name, formatted(amount))
-    if not limits:
-        return whole
-    requested = dict(given)
-    for name, amount in requests.of_containers(spec, "requests", exact).items():
-        if name in ("cpu", "memory"):
-            requested.setdefault(name, formatted(amount))
-    for name, value in limits.items():
-        if requests.is_pod_level(name):
-            requested.setdefault(name, value)
-    return replace(whole, requests=requested, limits=limits)
-
-
-def _container(container: objects.Container) -> objects.Container:
-    resources = container.resources
-    if resources is None or not resources.limits:
-        return container
-    requests = {**resources.limits, **(resources.requests or {})}
-    return replace(container, resources=replace(resources, requests=requests))
 
 
 def with_allocatable(node: objects.Node) -> objects.Node:

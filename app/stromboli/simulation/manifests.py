@@ -21,6 +21,8 @@ from stromboli.api.validation import describe, did_you_mean, readable, shown
 from stromboli.simulation import refusals, schema, workloads
 from stromboli.simulation.files import LARGEST_FILE, UnreadableFileError, bounded_text, files, read_text
 from stromboli.state.cluster import object_key
+from stromboli.workloads import Kind, Kinds, known_kinds
+from stromboli.workloads.model import is_workload_kind, parse
 
 #: kinds that are decoded for the core; plugins read the others as plain data
 _TYPED: Mapping[str, type[msgspec.Struct]] = {
@@ -63,6 +65,8 @@ class Loaded:
     places: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
     #: what the pods of files are made by, as it was written, by uid
     owners: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: the kinds of workloads, with those that files add
+    kinds: Kinds = field(default_factory=known_kinds, compare=False)
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ def load(
                 reader.read_file(path, largest)
         except UnreadableFileError as error:
             reader.loaded.problems.append(str(error))
+    reader.finish()
     return reader.loaded
 
 
@@ -113,6 +118,7 @@ def load_each(proposals: Iterable[Proposal], most_pods: int) -> Loaded:
     reader = _Reader(lenient=False, most_pods=most_pods)
     for proposal in proposals:
         reader.proposal(proposal)
+    reader.finish()
     return reader.loaded
 
 
@@ -167,7 +173,10 @@ class _Reader:
     def __init__(self, lenient: bool, most_pods: int) -> None:
         self._lenient = lenient
         self.loaded = Loaded()
-        self._workloads = workloads.Expansion(self.loaded.owners, self._is_taken, most_pods)
+        self._workloads = workloads.Expansion(self.loaded.owners, self.loaded.kinds, self._is_taken, most_pods)
+        #: objects of unknown kinds, which a file that is still to be read may tell of
+        self._unknown: list[tuple[str, Any]] = []
+        self._finished = False
 
     def read_file(self, path: Path, largest: int) -> None:
         try:
@@ -223,11 +232,21 @@ class _Reader:
         if is_list(manifest):
             self._list(where, kind, manifest.get("items"))
             return
-        workload = workloads.type_of(manifest)
+        workload = self._workloads.type_of(manifest)
         if workload is not None:
             self._expand(workload, manifest, where)
+        elif is_workload_kind(manifest):
+            self.loaded.kinds.add(Kind.of(parse(manifest, f"{where}: {describe(kind, manifest)}")))
+        elif schema.type_of(kind) is None and kind not in schema.OTHER_KINDS and not self._finished:
+            self._unknown.append((where, manifest))
         elif not (kind in schema.OTHER_KINDS or (self._lenient and schema.type_of(kind) is None)):
             self._add(kind, manifest, where, describe(kind, manifest))
+
+    def finish(self) -> None:
+        """Read what had to wait for all files."""
+        self._finished = True
+        for where, manifest in self._unknown:
+            self.manifest(where, manifest)
 
     def _list(self, where: str, kind: str, items: Any) -> None:
         if not isinstance(items, list | None):

@@ -24,8 +24,8 @@ from stromboli.api.requests import is_pod_level, of_containers, pod_level
 from stromboli.api.resources import ResourceAmounts, amount, is_scheduled, told_quantity
 from stromboli.api.structural import Schema, problems
 from stromboli.api.validation import field_path, shown
-from stromboli.simulation.defaults import SYSTEM_PRIORITIES, with_requests
-from stromboli.state.podgroups import exact, formatted
+from stromboli.simulation.defaults import SYSTEM_PRIORITIES
+from stromboli.workloads.amounts import exact, formatted, with_requests
 
 #: pairs of a field path and what is wrong there
 Problems: TypeAlias = Iterator[tuple[str, str]]

@@ -70,6 +70,27 @@ class _Document(_Model):
     source: str = "scenario"
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What sessions of a scenario are run with."""
+
+    engine: Engine
+    state: ClusterState
+    environment: Environment
+    now: float
+
+    def run(self, cycles: int, *, nominating: bool) -> Run:
+        """So many sessions; the state is then as the last of them found it."""
+        return run(
+            self.engine,
+            self.state,
+            cycles=cycles,
+            now=self.now,
+            environment=self.environment,
+            nominating=nominating,
+        )
+
+
 @dataclass(slots=True)
 class Scenario:
     """A scenario, decoded."""
@@ -122,18 +143,15 @@ class Scenario:
         registry: Registry | None = None,
     ) -> Run:
         """Run the scenario. Raises PolicyError for a policy that cannot be used."""
+        return self.prepared(compatibility, registry).run(cycles or self.cycles, nominating=self.writes_nominated)
+
+    def prepared(self, compatibility: Compatibility | None = None, registry: Registry | None = None) -> Prepared:
+        """The scenario before its first session. Raises PolicyError for a policy that cannot be used."""
         engine = Engine(self.config, registry=registry, compatibility=compatibility, source=self.name, recorded=True)
         state = ClusterState((SCENARIO_SCHEDULER,), reads=engine.registry.reads)
         feed(state, self.objects)
         now = time.time() if self.now is None else self.now
-        return run(
-            engine,
-            state,
-            cycles=cycles or self.cycles,
-            now=now,
-            environment=self._environment(now),
-            nominating=self.writes_nominated,
-        )
+        return Prepared(engine, state, self._environment(now), now)
 
     def _environment(self, now: float) -> Environment:
         usage = {

@@ -1,4 +1,4 @@
-"""What becomes of workloads: the pods that their controllers make, and the PodGroup where the controller makes one.
+"""What becomes of workloads in files: the pods that controllers make, and the PodGroup where a controller makes one.
 
 Names are those that the controllers give, with numbers where they draw at random. An object that an API server has
 seen (it has a uid) has its pods beside it and becomes none.
@@ -7,66 +7,34 @@ seen (it has a uid) has its pods beside it and becomes none.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from stromboli.api import objects, quantity
-from stromboli.api.crds import SCHEDULING
+from stromboli.api import objects
 from stromboli.api.errors import InvalidObjectError
 from stromboli.api.validation import field_path, shown
-from stromboli.simulation.defaults import with_requests
+from stromboli.simulation.defaults import with_defaults
 from stromboli.simulation.schema import converted
-from stromboli.state.podgroups import formatted, min_resources
 from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads import Gang, Kind, Kinds, Role, Workload, family_of
+from stromboli.workloads.gangs import EACH, by_paths
+from stromboli.workloads.groups import ROLE_ANNOTATION
+from stromboli.workloads.paths import Object, at, items, mapping, text
 
 Manifest: TypeAlias = dict[str, Any]
 
 #: pods that the workloads of one run may become: more are a slip of the pen
 MOST_PODS = 100_000
 #: fields that number the pods of a workload, or of a part of one
-_COUNTS = frozenset(("completions", "minAvailable", "minReplicas", "numOfHosts", "parallelism", "replicas"))
-#: the jobs that the training operator knows
-_KUBEFLOW = frozenset(("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"))
-_ROLE_ANNOTATION = "volcano.sh/task-spec"
-_QUEUE_LABEL = "volcano.sh/queue-name"
-_PRIORITY_CLASS_LABEL = "ray.io/priority-class-name"
-
-
-@dataclass(slots=True)
-class Role:
-    """Pods of one template; what a role is called matters to a gang only."""
-
-    #: names of the pods but for the number at their end
-    prefix: str
-    template: Manifest
-    count: int
-    name: str = ""
-    #: how many of them the gang cannot do without
-    needed: int = 0
-
-
-@dataclass(slots=True)
-class Gang:
-    """The PodGroup that a controller makes; what the spec leaves out is None."""
-
-    name: str
-    min_member: int | None = None
-    min_resources: Manifest | None = None
-    min_task_member: Manifest | None = None
-    queue: str | None = None
-    priority_class: str | None = None
-    network_topology: Manifest | None = None
-
-
-@dataclass(slots=True)
-class Parts:
-    """What a workload consists of."""
-
-    roles: list[Role]
-    gang: Gang | None = None
-    scheduler_name: str | None = None
+_COUNTS = frozenset(("completions", "minAvailable", "minReplicas", "numOfHosts", "parallelism", "replicas", "size"))
+#: types in the schema of kinds that are read as they are; those of kinds that a controller knows are named there
+_TYPES: Mapping[str, str] = {
+    **{kind: f"V1{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")},
+    **{kind: kind for kind in ("CronJob", "JobSet", "LeaderWorkerSet", "RayCluster")},
+}
+#: kinds of which no number of pods follows
+_UNCOUNTED = frozenset((("", "Pod"), ("apps", "DaemonSet")))
 
 
 @dataclass(slots=True)
@@ -75,10 +43,22 @@ class Expansion:
 
     #: the workloads whose pods were made, by uid
     owners: dict[str, Manifest]
+    kinds: Kinds
     #: whether there is a pod of such a key
     is_taken: Callable[[str], bool]
     most: int = MOST_PODS
     pods: int = 0
+
+    def type_of(self, manifest: Manifest) -> str | None:
+        """The type in the schema of a workload; None for what is none."""
+        kind = self.kinds.of(manifest)
+        if kind is None or (kind.row.group, kind.row.kind) in _UNCOUNTED:
+            return None
+        if kind.row.kind == "Job":
+            return "VolcanoJob" if kind.row.group.endswith("volcano.sh") else "V1Job"
+        if any(roles.each.endswith("ReplicaSpecs") for roles in kind.row.roles) and kind.row.group == "kubeflow.org":
+            return "KubeflowJob"
+        return _TYPES.get(kind.row.kind, "Workload")
 
     def expand(self, manifest: Manifest, where: str) -> Iterator[tuple[str, Manifest]]:
         """The PodGroup and the pods of a workload, as (kind, manifest). Raises InvalidObjectError."""
@@ -86,39 +66,84 @@ class Expansion:
         if uid:
             self.owners[uid] = manifest
             return
-        kind = _kind(manifest)
+        kind = self.kinds.of(manifest)
         assert kind is not None
-        parts = kind[1](manifest["metadata"], manifest.get("spec") or {})
-        pods = self.pods + sum(role.count for role in parts.roles)
-        if pods > self.most:
-            raise InvalidObjectError(where, "spec", f"would be pod number {self.most:,} and more")
-        self.pods = pods
         owner = _owner(manifest)
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": owner["uid"]}}
         self.owners[owner["uid"]] = manifest
-        if parts.gang is not None:
-            yield "PodGroup", _pod_group(manifest, parts.gang, parts.roles, owner, where)
-        for role in parts.roles:
+        found = kind.read(manifest)
+        if not found.gangs:
+            for part in _parts(kind, manifest, owner):
+                if self.type_of(part) is not None:
+                    yield from self.expand(part, where)
+            found = by_paths(manifest, kind.row) if kind.row.roles else found
+        for gang in () if found.suspended else found.gangs:
+            for copy in range(gang.copies):
+                made = replace(gang, part=str(copy)) if gang.part == EACH else gang
+                yield from self._gang(_Making(manifest, kind, found, owner, where), made)
+
+    def _gang(self, making: _Making, gang: Gang) -> Iterator[tuple[str, Manifest]]:
+        self.pods += sum(role.count for role in gang.roles)
+        if self.pods > self.most:
+            raise InvalidObjectError(making.where, "spec", f"would be pod number {self.most:,} and more")
+        named = making.group_name
+        if named:
+            yield "PodGroup", making.pod_group(named, self.kinds, gang)
+        for role in gang.roles:
             # A Deployment and a StatefulSet may have one name: what stands for a drawn name is not the other's.
-            prefix = f"{manifest['metadata']['namespace']}/{role.prefix}"
+            prefix = f"{making.manifest['metadata']['namespace']}/{role.prefix}"
             free = (number for number in itertools.count() if not self.is_taken(f"{prefix}-{number}"))
             for number in itertools.islice(free, role.count):
-                yield "Pod", _pod(manifest, parts, role, number, owner)
+                yield "Pod", making.pod(gang, role, number, named)
 
 
-def type_of(manifest: Manifest) -> str | None:
-    """The type in the schema of a workload; None for what is none."""
-    found = _kind(manifest)
-    return found[0] if found else None
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """A workload that is made."""
 
+    manifest: Manifest
+    kind: Kind
+    workload: Workload
+    #: the reference of its pods to it
+    owner: Manifest
+    where: str
 
-def _kind(manifest: Manifest) -> _Kind | None:
-    version, kind = manifest.get("apiVersion"), manifest["kind"]
-    group = version.rpartition("/")[0] if isinstance(version, str) else None
-    if kind in _KUBEFLOW if group is None else group == "kubeflow.org" and kind.endswith("Job"):
-        return "KubeflowJob", _kubeflow_job
-    if group is None:
-        return next((found for (_, known), found in _KINDS.items() if known == kind), None)
-    return _KINDS.get((group, kind))
+    @property
+    def group_name(self) -> str:
+        """The name of the PodGroup that its controller makes; empty where the service makes it."""
+        return self.kind.row.group_name.replace("{name}", self.manifest["metadata"]["name"])
+
+    def pod(self, gang: Gang, role: Role, number: int, group: str = "") -> Manifest:
+        """A pod of a role."""
+        made, row = self.manifest["metadata"], self.kind.row
+        metadata = dict(role.template.get("metadata") or {})
+        metadata |= {"name": f"{role.prefix}-{number}", "namespace": made["namespace"], "ownerReferences": [self.owner]}
+        metadata["creationTimestamp"] = made.get("creationTimestamp")
+        told = {label: role.name for label in row.role_labels[:1] if role.name}
+        if self.workload.part_label and gang.part:
+            told[self.workload.part_label] = gang.part
+        if told:
+            metadata["labels"] = {**(metadata.get("labels") or {}), **told}
+        spec = dict(role.template.get("spec") or {})
+        if row.scheduler_name:
+            spec.setdefault("schedulerName", text(self.manifest, row.scheduler_name) or "volcano")
+        if group:
+            noted = {GROUP_ANNOTATION: group, ROLE_ANNOTATION: role.name}
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **noted}
+            priority = text(self.manifest, row.priority_class)
+            if priority:
+                spec.setdefault("priorityClassName", priority)
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def pod_group(self, name: str, kinds: Kinds, gang: Gang) -> Manifest:
+        """The PodGroup that its controller makes, which takes over the labels and annotations of the workload."""
+        pod = self.pod(gang, gang.roles[0] if gang.roles else Role("", {}, 0, 0, name), 0)
+        sample = with_defaults(converted(pod, objects.Pod, self.where))
+        found = family_of(sample, [self.manifest], kinds).manifest(sample)
+        made, metadata = self.manifest["metadata"], found["metadata"]
+        both = {key: {**(made.get(key) or {}), **(metadata.get(key) or {})} for key in ("labels", "annotations")}
+        metadata = {**metadata, **both, "name": name, "creationTimestamp": made.get("creationTimestamp")}
+        return {**found, "metadata": metadata, "status": {}}
 
 
 def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> None:
@@ -131,100 +156,20 @@ def check_counts(value: Any, where: str, path: tuple[int | str, ...] = ()) -> No
             check_counts(each, where, (*path, key))
 
 
-# -- kinds -----------------------------------------------------------------------------------------------------------
-
-
-def _replicas(metadata: Manifest, spec: Manifest) -> Parts:
-    return Parts([Role(metadata["name"], spec.get("template") or {}, _count(spec, "replicas"))])
-
-
-def _job(metadata: Manifest, spec: Manifest) -> Parts:
-    pods = _count(spec, "parallelism")
-    if spec.get("completions") is not None:
-        pods = min(pods, spec["completions"])
-    return Parts([Role(metadata["name"], spec.get("template") or {}, 0 if spec.get("suspend") else max(0, pods))])
-
-
-def _volcano_job(metadata: Manifest, spec: Manifest) -> Parts:
-    name, roles = metadata["name"], []
-    for index, task in enumerate(spec.get("tasks") or ()):
-        task_name, count = task.get("name") or f"default{index}", _count(task, "replicas")
-        needed = task.get("minAvailable")
-        template = task.get("template") or {}
-        roles.append(Role(f"{name}-{task_name}", template, count, task_name, count if needed is None else needed))
-    gang = Gang(
-        name,
-        spec.get("minAvailable"),
-        min_task_member={role.name: role.needed for role in roles},
-        queue=spec.get("queue"),
-        priority_class=spec.get("priorityClassName"),
-        network_topology=spec.get("networkTopology"),
-    )
-    return Parts(roles, gang, spec.get("schedulerName") or "volcano")
-
-
-def _kubeflow_job(metadata: Manifest, spec: Manifest) -> Parts:
-    """A PyTorchJob, TFJob, MPIJob ...: its roles are in `pytorchReplicaSpecs`, `tfReplicaSpecs` ..."""
-    name, roles = metadata["name"], []
-    for key, replicas in spec.items():
-        if key.endswith("ReplicaSpecs"):
-            for role, of in (replicas or {}).items():
-                count = _count(of or {}, "replicas")
-                template = (of or {}).get("template") or {}
-                roles.append(Role(f"{name}-{role.lower()}", template, count, role.lower(), count))
-    run = spec.get("runPolicy") or {}
-    scheduling = run.get("schedulingPolicy") or {}
-    gang = Gang(
-        name,
-        scheduling.get("minAvailable"),
-        scheduling.get("minResources"),
-        queue=scheduling.get("queue"),
-        priority_class=scheduling.get("priorityClass"),
-    )
-    return Parts([] if run.get("suspend") else roles, gang)
-
-
-def _ray_cluster(metadata: Manifest, spec: Manifest) -> Parts:
-    """The head and the workers; with the autoscaler only those that are always there start together."""
-    name = metadata["name"]
-    head = Role(f"{name}-head", (spec.get("headGroupSpec") or {}).get("template") or {}, 1, "headgroup", 1)
-    roles = [head]
-    for group in spec.get("workerGroupSpecs") or ():
-        called, hosts = group.get("groupName") or "worker", _count(group, "numOfHosts")
-        least = (group.get("minReplicas") or 0) * hosts
-        count = least if group.get("replicas") is None else max(0, group["replicas"]) * hosts
-        needed = least if spec.get("enableInTreeAutoscaling") else count
-        roles.append(Role(f"{name}-{called}-worker", group.get("template") or {}, count, called, needed))
-    labels = metadata.get("labels") or {}
-    gang = Gang(
-        f"ray-{name}-pg",
-        sum(role.needed for role in roles),
-        queue=labels.get(_QUEUE_LABEL),
-        priority_class=labels.get(_PRIORITY_CLASS_LABEL),
-    )
-    return Parts([] if spec.get("suspend") else roles, gang)
-
-
-def _count(of: Manifest, key: str) -> int:
-    """A number of replicas: one if nothing is said."""
-    count = of.get(key)
-    return 1 if count is None else max(0, count)
-
-
-_Kind: TypeAlias = tuple[str, Callable[[Manifest, Manifest], Parts]]
-#: (group, kind) -> type in the schema, and what reads it
-_KINDS: Mapping[tuple[str, str], _Kind] = {
-    ("apps", "Deployment"): ("V1Deployment", _replicas),
-    ("apps", "ReplicaSet"): ("V1ReplicaSet", _replicas),
-    ("apps", "StatefulSet"): ("V1StatefulSet", _replicas),
-    ("", "ReplicationController"): ("V1ReplicationController", _replicas),
-    ("batch", "Job"): ("V1Job", _job),
-    ("batch.volcano.sh", "Job"): ("VolcanoJob", _volcano_job),
-    ("ray.io", "RayCluster"): ("RayCluster", _ray_cluster),
-}
-
-
-# -- objects ---------------------------------------------------------------------------------------------------------
+def _parts(kind: Kind, manifest: Object, owner: Manifest) -> Iterator[Manifest]:
+    """The objects that a controller makes of a workload."""
+    if at(manifest, kind.row.suspend) is True:
+        return
+    metadata = {key: manifest["metadata"].get(key) for key in ("namespace", "creationTimestamp")}
+    metadata |= {"name": manifest["metadata"]["name"], "ownerReferences": [owner]}
+    for part in kind.row.makes:
+        spec = mapping(manifest, part.spec)
+        if spec:
+            yield {"apiVersion": part.api_version, "kind": part.kind, "metadata": metadata, "spec": spec}
+        for _, entry in items(manifest, part.each):
+            whole = mapping(entry, part.whole)
+            if isinstance(whole.get("kind"), str):
+                yield {**whole, "metadata": {**metadata, **mapping(whole, "metadata"), "ownerReferences": [owner]}}
 
 
 def _owner(manifest: Manifest) -> Manifest:
@@ -233,49 +178,3 @@ def _owner(manifest: Manifest) -> Manifest:
     uid = f"{manifest['kind'].lower()}-{metadata['namespace']}-{metadata['name']}"
     owner = {"apiVersion": manifest.get("apiVersion", ""), "kind": manifest["kind"], "name": metadata["name"]}
     return {**owner, "uid": uid, "controller": True}
-
-
-def _pod(manifest: Manifest, parts: Parts, role: Role, number: int, owner: Manifest) -> Manifest:
-    made = manifest["metadata"]
-    metadata = dict(role.template.get("metadata") or {})
-    metadata |= {"name": f"{role.prefix}-{number}", "namespace": made["namespace"], "ownerReferences": [owner]}
-    metadata["creationTimestamp"] = made.get("creationTimestamp")
-    spec = dict(role.template.get("spec") or {})
-    if parts.scheduler_name:
-        spec.setdefault("schedulerName", parts.scheduler_name)
-    if parts.gang is not None:
-        annotations = {GROUP_ANNOTATION: parts.gang.name, _ROLE_ANNOTATION: role.name}
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
-        if parts.gang.priority_class:
-            spec.setdefault("priorityClassName", parts.gang.priority_class)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _pod_group(manifest: Manifest, gang: Gang, roles: list[Role], owner: Manifest, where: str) -> Manifest:
-    made = manifest["metadata"]
-    together = sum(role.count for role in roles) if gang.min_member is None else gang.min_member
-    spec = {
-        "minMember": together,
-        "minTaskMember": gang.min_task_member,
-        "minResources": gang.min_resources or _least(roles, together, where),
-        "queue": gang.queue,
-        "priorityClassName": gang.priority_class,
-        "networkTopology": gang.network_topology,
-    }
-    metadata = {key: made[key] for key in ("namespace", "labels", "annotations", "creationTimestamp") if key in made}
-    metadata |= {"name": gang.name, "ownerReferences": [owner]}
-    spec = {key: value for key, value in spec.items() if value is not None}
-    return {"apiVersion": SCHEDULING, "kind": "PodGroup", "metadata": metadata, "spec": spec}
-
-
-def _least(roles: Iterable[Role], pods: int, where: str) -> Manifest:
-    """What so many pods ask for, those that are needed first."""
-    amounts: dict[str, Fraction] = {}
-    for counts in ([role.needed for role in roles], [role.count - role.needed for role in roles]):
-        for role, count in zip(roles, counts, strict=True):
-            taken = max(0, min(count, pods))
-            pods -= taken
-            spec = with_requests(converted(role.template.get("spec") or {}, objects.PodSpec, where))
-            for name, amount in min_resources(spec, taken).items():
-                amounts[name] = amounts.get(name, Fraction(0)) + quantity.parse(amount)
-    return {name: formatted(amount) for name, amount in amounts.items()}

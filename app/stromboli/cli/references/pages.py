@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stromboli.cli.plugins import markdown as plugins
-from stromboli.cli.references import alerts, commands, crds, http, metrics, policy
+from stromboli.cli.references import alerts, commands, crds, http, metrics, policy, workloads
 from stromboli.discovery import discover
 
 #: pages as a whole
@@ -23,7 +23,11 @@ _ALERTS = Path("../charts/stromboli/files/alerts.yaml")
 
 def tables(folder: Path) -> Mapping[str, Mapping[str, Callable[[], str]]]:
     """Tables within pages, by the name in the comments around them."""
-    return {"policy.md": policy.TABLES, "operations.md": {"alerts": lambda: alerts.markdown(folder / _ALERTS)}}
+    return {
+        "policy.md": policy.TABLES,
+        "operations.md": {"alerts": lambda: alerts.markdown(folder / _ALERTS)},
+        "workloads.md": workloads.TABLES,
+    }
 
 
 def written(folder: Path) -> dict[str, str]:

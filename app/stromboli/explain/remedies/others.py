@@ -53,8 +53,8 @@ def ends(case: Case) -> Iterator[Candidate]:
 
 
 def all_gone(job: str) -> Change:
-    """Everything ends but a job."""
-    return _without(lambda key: key != job)
+    """All jobs end but one; pods in no job, such as those of DaemonSets, stay."""
+    return _without(lambda key: key not in ("", job))
 
 
 def _without(ended: Callable[[str], bool]) -> Change:

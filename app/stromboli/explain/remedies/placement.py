@@ -28,7 +28,7 @@ _MOST_NODES = 1_000
 _HELPED_BY_NODES = frozenset(
     (
         *("Unschedulable", "NeverFits", "NoMatchingNode", "NoNodes", "GangNotReady", "SameRoleFailed"),
-        *("ClusterOvercommitted", "QueueShareExceeded", "QueueOverused", "QueueCapabilityExceeded"),
+        *("ClusterOvercommitted", "ClusterFull", "QueueShareExceeded", "QueueOverused", "QueueCapabilityExceeded"),
     )
 )
 

@@ -33,7 +33,6 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
         nothing = "nothing: it gets its place as things are"
         found["wait"] = Remedy(change=nothing, who="wait", effect=_effect(case, case.before))
     else:
-        waits_in_vain = _waits_in_vain(case)
         for kind in _KINDS:
             for candidate in kind(case):
                 if case.exhausted or candidate.who in found:
@@ -43,8 +42,9 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
                     found[candidate.who] = _remedy(candidate, _effect(case, future))
                 elif kind in _ADMITTING and candidate.who not in first_steps and (then := _waits_next(case, future)):
                     first_steps[candidate.who] = _remedy(candidate, then)
-        if waits_in_vain:
-            detail = f"{answer.detail}, none of which would have room if it were empty"
+        if answer.who == "wait" and "wait" not in found and _waits_in_vain(case):
+            said = [answer.detail] if answer.detail else []
+            detail = "; ".join([*said, "it would not start if all other jobs were gone"])
             answer = replace(answer, who="user" if "user" in found else "admin", detail=detail)
     found = first_steps | found
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}
@@ -52,18 +52,8 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
 
 
 def _waits_in_vain(case: Case) -> bool:
-    """Whether no HyperNode has room for a job even when all others are gone."""
-    if case.answer.reason != "NoHyperNodeFits" or not case.pods:
-        return False
-    future = case.outcome(Candidate("", "", others.all_gone(case.key)))
-    return not case.reached(future) and _now_waits(case, future) == case.answer.reason
-
-
-def _now_waits(case: Case, future: Future) -> str:
-    """The reason for which a job or pod waits after a change, in one word; empty when it does not."""
-    answer, session = case.answer, future.session
-    after = explained(session, answer.kind.lower(), f"{answer.namespace}/{answer.name}", None) if session else None
-    return "" if after is None else after.reason
+    """Whether a job would not start even if all others were gone, so that waiting is no advice."""
+    return not case.reached(case.outcome(Candidate("", "", others.all_gone(case.key))))
 
 
 def _remedy(candidate: Candidate, effect: str) -> Remedy:

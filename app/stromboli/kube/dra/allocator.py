@@ -15,7 +15,7 @@ from stromboli.kube.dra.objects import (
     Constraint,
 )
 from stromboli.kube.dra.requests import MOST_DEVICES, Choice, ClaimRequest
-from stromboli.kube.dra.selection import NO, PROBLEMS, YES, Codes
+from stromboli.kube.dra.selection import NO, PROBLEMS, Codes
 from stromboli.kube.dra.stock import Balance
 
 #: key of the pool of devices with shared counters, among keys that are names of attributes
@@ -65,11 +65,15 @@ class Demand:
             for choice in request.choices
             if choice.count is None
         }
+        #: whether any request asks for all devices that match
+        self.asks_for_all = bool(self._blocked)
         columns = [Groups(codes.astype(np.int64), int(codes.max()) + 1) for codes in self._codes.values()]
         columns += [Groups(blocked.astype(np.int64), 2) for blocked in self._blocked.values()]
         self._sought = np.zeros(len(devices) + 1, np.bool_)
         for codes in self._codes.values():
             self._sought |= codes != NO
+        #: whether a search may end at a device for which a selector has no answer, which depends on their order
+        self.doubtful = any(bool((codes >= PROBLEMS).any()) for codes in self._codes.values())
         #: whether any candidate device draws on shared counters or capacities
         self.draws = bool(devices.stock) and bool((self._sought & (devices.stock.pool >= 0)).any())
         if self.draws:
@@ -120,7 +124,9 @@ class Demand:
             shared = inventory.reaching_shared[nodes, None]
             columns += [np.where(shared, values[devices] + 1, 0) for values in self._values.values()]
         each = joined((Groups(c.ravel(), int(c.max(initial=0)) + 1) for c in columns), devices.size)
-        local = np.sort(np.where(sought, each.of.reshape(devices.shape) + 1, 0), axis=1)
+        local = np.where(sought, each.of.reshape(devices.shape) + 1, 0)
+        if not self.doubtful:
+            local.sort(axis=1)
         used = local[:, local.any(axis=0)]
         reach = Groups(inventory.reach.of[nodes], inventory.reach.count)
         groups = joined([reach, *(Groups(column, each.count + 1) for column in used.T)], len(nodes))
@@ -165,7 +171,8 @@ def allocate(demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries
 class _Attempt:
     """A depth-first search, so that an early request can leave a device to a later one.
 
-    Of interchangeable devices only the first is tried at each step.
+    Of interchangeable devices only the first is tried at each step. A device for which a selector has no answer ends
+    the search.
     """
 
     def __init__(self, demand: Demand, offers: Rows, in_use: Mask, balance: Balance, tries: StepBudget) -> None:
@@ -193,13 +200,12 @@ class _Attempt:
 
     def _choose(self, at: int, choice: Choice) -> bool:
         codes = self._demand.codes(choice)[self._offers]
-        problems = codes[codes >= PROBLEMS]
-        if len(problems):
-            raise choice.problem(int(problems[0]), self._demand.devices)
-        suitable = self._offers[codes == YES]
+        suitable = self._offers[codes != NO]
         free = suitable if choice.admin else suitable[~self._in_use[suitable]]
         if choice.count is not None:
             return self._pick(at, choice, free.tolist(), choice.count)
+        for device in suitable.tolist() if self._demand.doubtful else ():
+            self._check(choice, device)
         whole = 0 < len(free) <= MOST_DEVICES and len(free) == len(suitable)
         return (
             whole
@@ -221,10 +227,18 @@ class _Attempt:
             taken = Taken(device, choice, self._demand.consumed(choice, device) if self._demand.draws else None)
             if self._held and self._is_held(taken):
                 continue
+            if self._demand.doubtful:
+                self._check(choice, device)
             if self._fits(request, taken) and self._goes_on(at, taken, candidates[index + 1 :], count):
                 return True
             failed.add(kind)
         return False
+
+    def _check(self, choice: Choice, device: int) -> None:
+        """Raises SelectorError if a selector has no answer for a device."""
+        code = int(self._demand.codes(choice)[device])
+        if code >= PROBLEMS:
+            raise choice.problem(code, self._demand.devices)
 
     def _is_held(self, taken: Taken) -> bool:
         """Whether a device was picked already and cannot be picked twice."""

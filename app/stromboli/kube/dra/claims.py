@@ -40,6 +40,7 @@ from stromboli.state.pods import PodRecord
 #: causes: which claim is to blame, -1 for none of them alone, and why
 _PASSED, _TOO_FEW = (-1, ""), (-1, "cannot allocate all claims")
 _TOO_LONG = (-1, "the search for devices exceeds its limit")
+_UNREADY = (-1, "all devices are asked for, and a pool is being updated or inconsistent")
 _TOO_COSTLY = "the selectors of the namespace's claims exceed their cost limit"
 _CROWDED = "node(s) had insufficient resources for all pods that share a resource claim"
 #: causes that are told apart
@@ -346,6 +347,8 @@ class _Book:
                 answers.set(alike, _TOO_LONG)
             else:
                 answers.set(alike, _TOO_FEW if taken is None else _PASSED)
+        if self._devices.pools.unready and demand.asks_for_all:
+            answers.set(nodes[self._inventory.unready[nodes]], _UNREADY)
         # What claims usually take costs nothing.
         budget.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 

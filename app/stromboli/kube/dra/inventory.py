@@ -253,12 +253,9 @@ class Inventory:
         self._reached: npt.NDArray[np.bool_] = self._reaching()
 
     def on(self, node: int) -> Rows:
-        """The devices that pods on a node can use, in order; those of the node alone come first.
-
-        Devices of pools with binding conditions come last.
-        """
+        """The devices that pods on a node can use, in order; those of pools with binding conditions come last."""
         local = self.local[node]
-        rows = np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]])
+        rows = np.sort(np.concatenate([local[local < len(self.devices)], self._shared_rows[self._reached[:, node]]]))
         return rows[np.argsort(self.devices.late[rows], kind="stable")] if self.devices.pools.late else rows
 
     def totals(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -275,6 +272,17 @@ class Inventory:
         """The nodes with any device."""
         some = (self.local < len(self.devices)).any(axis=1) | self.reaching_shared
         return np.flatnonzero(some)
+
+    @cached_property
+    def unready(self) -> Mask:
+        """The nodes that reach a pool of which slices are missing, or that is inconsistent, shape (nodes,)."""
+        out: Mask = np.zeros(len(self.facts), np.bool_)
+        for place in chain.from_iterable(self.devices.pools.unready.values()):
+            if not place.node:
+                out |= True if place.selector is None else selected_nodes(place.selector, self.facts)
+            elif place.node in self.facts.index:
+                out[self.facts.index[place.node]] = True
+        return out
 
     @cached_property
     def reach(self) -> Groups:

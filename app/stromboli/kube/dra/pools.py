@@ -50,6 +50,15 @@ def device_id(driver: str, pool: str, device: str) -> DeviceId:
     return DeviceId(intern(driver), intern(pool), intern(device))
 
 
+class Place(NamedTuple):
+    """The nodes that reach a device."""
+
+    #: the only node; empty if it may be several
+    node: str
+    #: which nodes then; None for all
+    selector: NodeSelector | None
+
+
 class Binding(NamedTuple):
     """The binding conditions of a device."""
 
@@ -121,7 +130,7 @@ class _Slice(NamedTuple):
 class Pools:
     """The complete and consistent pools of one snapshot.
 
-    A pool that repeats a device or refers to an unknown counter offers nothing.
+    A pool that repeats a device or refers to an unknown counter offers nothing, nor does one that lacks slices.
     """
 
     def __init__(self, plain: PlainObjects, rules: TaintRules, before: Pools | None = None) -> None:
@@ -135,8 +144,8 @@ class Pools:
         self._names: dict[Pool, frozenset[str]] = before._names.copy() if before else {}
         #: by pool with devices, its devices in order of slices and lists
         self.offers: dict[Pool, tuple[Offer, ...]] = before.offers.copy() if before else {}
-        #: the name of the first slice of each of these
-        self._first: dict[Pool, str] = before._first.copy() if before else {}
+        #: the places of pools of which slices are missing, or that are inconsistent
+        self.unready: dict[Pool, tuple[Place, ...]] = before.unready.copy() if before else {}
         #: pools with devices that draw on counters or allow multiple allocations
         self.stocks: dict[Pool, PoolStock] = before.stocks.copy() if before else {}
         #: pools with binding conditions, which are tried last
@@ -162,11 +171,11 @@ class Pools:
         self.changed: list[Pool] = [*changed]
         for pool in self.changed:
             self._offer(pool)
-        #: the pools with devices, by the names of their first slices; the same list object while unchanged
+        #: the pools with devices, by driver and name; the same list object while unchanged
         self.order: list[Pool] = (
             before.order
-            if before and all(self._first.get(pool) == before._first.get(pool) for pool in self.changed)
-            else sorted(self._first, key=self._first.__getitem__)
+            if before and all((pool in self.offers) == (pool in before.offers) for pool in self.changed)
+            else sorted(self.offers)
         )
 
     def _read(self, name: str) -> _Slice | None:
@@ -182,8 +191,8 @@ class Pools:
         )
 
     def _offer(self, pool: Pool) -> None:
-        """Compute the offer of a pool: its slices of the newest generation, if they are complete."""
-        for known in (self.offers, self._first, self.stocks):
+        """Compute the offer of a pool: its slices of the newest generation, if they are complete and consistent."""
+        for known in (self.offers, self.unready, self.stocks):
             known.pop(pool, None)
         self.late.discard(pool)
         names = sorted(self._names[pool])
@@ -192,29 +201,29 @@ class Pools:
             return
         newest = max(self._slices[name].generation for name in names)
         current = [name for name in names if self._slices[name].generation == newest]
-        if len(current) == self._slices[current[0]].of:
-            specs = [self.plain.read(name, ResourceSlice).spec for name in current]
-            try:
-                offers = tuple(self._offers(pool, specs))
-                stock = _stock(specs, offers)
-            except (KeyError, InvalidQuantityError):
-                return
-            if len({offer.id for offer in offers}) < len(offers):
-                return
-            if offers:
-                self.offers[pool], self._first[pool] = offers, names[0]
-                if stock is not None:
-                    self.stocks[pool] = stock
-                if any(offer.binding for offer in offers):
-                    self.late.add(pool)
+        specs = [self.plain.read(name, ResourceSlice).spec for name in current]
+        try:
+            offers = tuple(self._offers(pool, specs))
+            stock = _stock(specs, offers)
+        except (KeyError, InvalidQuantityError):
+            offers, stock = (), None
+            self.unready[pool] = _places(specs)
+        if len(current) != self._slices[current[0]].of or len({offer.id for offer in offers}) < len(offers):
+            self.unready[pool] = _places(specs)
+        elif offers:
+            self.offers[pool] = offers
+            if stock is not None:
+                self.stocks[pool] = stock
+            if any(offer.binding for offer in offers):
+                self.late.add(pool)
 
     def _offers(self, pool: Pool, specs: Iterable[SliceSpec]) -> Iterator[Offer]:
         rules = self.rules.of_pool(*pool)
         for spec in specs:
             for device in spec.devices or ():
                 body = device.body
-                place: DeviceBody | SliceSpec = body if spec.per_device_node_selection else spec
-                if not (place.node_name or place.all_nodes or place.node_selector is not None):
+                place = _place(body if spec.per_device_node_selection else spec)
+                if place is None:
                     continue
                 capacity, capacities = self._capacity(pool.driver, body)
                 yield Offer(
@@ -225,8 +234,8 @@ class Pools:
                     capacities,
                     bool(body.allow_multiple_allocations),
                     (*(body.taints or ()), *taints(rules, device.name)),
-                    intern(place.node_name or ""),
-                    None if place.node_name else place.node_selector,
+                    place.node,
+                    place.selector,
                     _counters(body) if body.consumes_counters else (),
                     _binding(body) if body.binding_conditions else None,
                     bool(body.binds_to_node),
@@ -248,6 +257,26 @@ def _kept(known: dict[K, T], key: K, make: Callable[[], T]) -> T:
             known.clear()
         found = known[key] = make()
     return found
+
+
+def _place(of: DeviceBody | SliceSpec) -> Place | None:
+    """The nodes that reach a slice or a device; None if these are not known."""
+    if of.node_name:
+        return Place(intern(of.node_name), None)
+    return Place("", of.node_selector) if of.all_nodes or of.node_selector is not None else None
+
+
+def _places(specs: Iterable[SliceSpec]) -> tuple[Place, ...]:
+    """The nodes that reach some slices. Shared counters concern all nodes, unless they are those of one."""
+    found: list[Place | None] = []
+    for spec in specs:
+        if spec.shared_counters:
+            found.append(Place(spec.node_name or "", None))
+        elif spec.per_device_node_selection:
+            found += [_place(device.body) for device in spec.devices or ()]
+        else:
+            found.append(_place(spec))
+    return tuple(place for place in found if place is not None)
 
 
 def _stock(specs: Iterable[SliceSpec], offers: Sequence[Offer]) -> PoolStock | None:

@@ -1,0 +1,100 @@
+"""Whether evictions can make room for a whole gang.
+
+kube-scheduler preempts for one pod at a time. For a member of a gang that is worth the victims only if every member
+that the gang still lacks finds a node in the end, so room is counted for all of them before the first is evicted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stromboli.api.resources import PODS, Matrix, Rows, copies_that_fit, fits
+from stromboli.eviction.eligibility import HELD, agrees
+from stromboli.eviction.ordering import priorities
+from stromboli.framework.job import Job
+from stromboli.framework.session import Session
+from stromboli.state.pods import PodRecord
+
+
+def victims_on(session: Session, pod: PodRecord, nodes: Rows) -> list[PodRecord]:
+    """The pods on some nodes that may be evicted for a more important one, gangs aside."""
+    pods = session.view.pods
+    on = np.zeros(len(session.view.nodes) + 1, np.bool_)
+    on[nodes] = True
+    on[-1] = False
+    less = priorities(session.view.snapshot.pod_facts) < (pod.spec_priority or 0)
+    return evictable(session, session.view.records(np.flatnonzero(np.isin(pods.state, HELD) & less & on[pods.node])))
+
+
+def evictable(session: Session, pods: Sequence[PodRecord]) -> list[PodRecord]:
+    """Those victims that may be evicted at all, gangs aside."""
+    ours = [pod for pod in pods if pod.job in session.view.jobs]
+    kept = {pod.row for pod in ours}.difference(pod.row for pod in session.ask.evictable(ours) if agrees(session, pod))
+    for pod in ours:
+        if _can_spare(session, session.view.jobs[pod.job]) == 0:
+            kept.add(pod.row)
+    return [pod for pod in pods if pod.row not in kept]
+
+
+def fits_whole(session: Session, job: Job, pod: PodRecord) -> bool:
+    """Whether all pods that a gang lacks to start would fit if the victims of one of them were evicted on every node.
+
+    A gang is counted with as many of its pods as it can spare. True as well if only the pod itself is lacking.
+    """
+    lacking = job.min_available - job.ready_count
+    if lacking <= 1 or not session.ask.may_wait_for_gangs:
+        return True
+    view = session.view
+    victims = list(_spared_together(session, victims_on(session, pod, view.nodes.rows)))
+    room, of_queue = view.nodes.future_idle().copy(), np.zeros(len(view.dimensions))
+    for victim in victims:
+        request, of_job = view.request(victim), view.jobs.get(victim.job)
+        room[:, view.pods.node[victim.row]] += request
+        if of_job is not None and of_job.queue is job.queue:
+            of_queue += request
+    allowed, _ = session.ask.allocatable(job.queue, pod, lacking)
+    beyond = view.request(pod) * max(lacking - allowed, 0)
+    # Few queues limit the number of pods, and small pods may take the place of a large one.
+    beyond[PODS] = 0
+    if not fits(beyond, of_queue):
+        return False
+    return _fit(session, view.pending(job)[:lacking], room) == lacking
+
+
+def _spared_together(session: Session, victims: Sequence[PodRecord]) -> Iterator[PodRecord]:
+    """Victims, of each gang no more than it can spare, the least important first."""
+    left: dict[str, int] = {}
+    for victim in sorted(victims, key=lambda each: each.spec_priority or 0):
+        job = session.view.jobs.get(victim.job)
+        spare = _can_spare(session, job) if job is not None else None
+        if job is not None and spare is not None:
+            left.setdefault(job.key, spare)
+            left[job.key] -= 1
+        if job is None or left.get(job.key, 0) >= 0:
+            yield victim
+
+
+def _can_spare(session: Session, job: Job) -> int | None:
+    """The number of pods that a gang can lose and go on; None for all."""
+    if not session.ask.may_wait_for_gangs or job.min_available <= 1:
+        return None
+    return max(job.ready_count - job.min_available, 0)
+
+
+def _fit(session: Session, pods: Sequence[PodRecord], room: Matrix) -> int:
+    """The number of pods that fit, class by class, each node filled as far as it goes; `room` is used up."""
+    of_class: defaultdict[int, list[PodRecord]] = defaultdict(list)
+    for pod in pods:
+        of_class[pod.pod_class.id].append(pod)
+    placed = 0
+    for members in of_class.values():
+        request = session.view.request(members[0])
+        copies = np.clip(copies_that_fit(request, room, session.view.nodes.always), 0, len(members))
+        copies[~session.kernel.feasible(members[0])] = 0
+        taken = np.clip(len(members) - (np.cumsum(copies) - copies), 0, copies)
+        room -= np.outer(request, taken)
+        placed += int(taken.sum())
+    return placed

@@ -1,0 +1,128 @@
+"""Reads what owns pods: up the references to controllers, as far as the kinds are known and may be read.
+
+Answers are kept for seconds, since the pods of a workload come together. A kind that may not be read is told once, with
+the rule to add, and does not count as an owner until it may.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stromboli.api import objects
+from stromboli.live.client import ApiError, Kube, Object, is_name
+from stromboli.live.logs import Logger
+from stromboli.workloads import Family, Kind, Kinds, family_of
+from stromboli.workloads.groups import MOST_OWNERS, controller, manager_of
+
+log = Logger(__name__)
+
+#: seconds for which an owner is not read again, and the number of owners that are kept
+_FRESH = 5.0
+_KEPT = 4_096
+#: owners of a pod that are read beside what manages it
+_MOST_BESIDE = 4
+#: seconds after which a kind that may not be read is tried again
+_FORBIDDEN = 60.0
+_VERSION = re.compile(r"[a-z0-9]+")
+
+
+class _Owner(msgspec.Struct):
+    metadata: objects.Metadata
+
+
+class Owners:
+    """The owners of pods; methods raise ApiError and CONNECTION_ERRORS when the API server does not answer."""
+
+    def __init__(self, kube: Kube, kinds: Kinds, clock: Callable[[], float] = time.monotonic) -> None:
+        self.kinds = kinds
+        self._kube = kube
+        self._clock = clock
+        #: by uid, with the time at which each was read; those that are not there are None
+        self._known: OrderedDict[str, tuple[float, Object | None]] = OrderedDict()
+        #: kinds that may not be read, and until when they are not asked for
+        self._forbidden: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    async def family(self, pod: objects.Pod) -> Family:
+        """The workload of a pod. Raises InvalidObjectError for an owner that cannot be read."""
+        namespace, manager = pod.metadata.namespace or "default", controller(pod)
+        others = [each for each in pod.metadata.owner_references or () if each is not manager]
+        known = [each for each in others if self.kinds.get(each.api_version, each.kind) and is_name(each.name)]
+        beside = [owner for each in known[:_MOST_BESIDE] if (owner := await self._read(namespace, each))]
+        return family_of(pod, await self._up(namespace, manager), self.kinds, beside)
+
+    async def above(self, owner: Object) -> list[Object]:
+        """What manages an owner, and so on."""
+        return await self._up(str(owner["metadata"].get("namespace") or "default"), manager_of(owner))
+
+    def seen(self, owner: Object) -> None:
+        """Take a version of an owner that was watched."""
+        uid = owner["metadata"].get("uid")
+        if isinstance(uid, str):
+            self._keep(uid, owner)
+
+    def forbidden(self, kind: Kind, verbs: str) -> None:
+        """A kind may not be read: tell it once, with the rule to add."""
+        self._forbidden[kind.name] = self._clock() + _FORBIDDEN
+        if kind.name not in self._told:
+            self._told.add(kind.name)
+            rule = f'{{apiGroups: ["{kind.row.group}"], resources: [{kind.row.plural}], verbs: [{verbs}]}}'
+            log.warning("owners may not be read", kind=kind.name, rule=rule, otherwise="their pods start one by one")
+
+    async def _up(self, namespace: str, reference: objects.OwnerReference | None) -> list[Object]:
+        found: list[Object] = []
+        while reference is not None and len(found) < MOST_OWNERS:
+            owner = await self._read(namespace, reference)
+            if owner is None:
+                break
+            found.append(owner)
+            reference = manager_of(owner)
+        return found
+
+    async def _read(self, namespace: str, reference: objects.OwnerReference) -> Object | None:
+        kind = self.kinds.get(reference.api_version, reference.kind)
+        if kind is None or not is_name(reference.name):
+            return None
+        read, owner = self._known.get(reference.uid, (-_FRESH, None))
+        now = self._clock()
+        if now - read < _FRESH:
+            return owner
+        if self._forbidden.get(kind.name, now) > now:
+            return None
+        owner = await self._get(kind, namespace, reference)
+        self._keep(reference.uid, owner)
+        return owner
+
+    async def _get(self, kind: Kind, namespace: str, reference: objects.OwnerReference) -> Object | None:
+        version = reference.api_version.rpartition("/")[2]
+        if _VERSION.fullmatch(version) is None:
+            return None
+        root = f"/apis/{kind.row.group}/{version}" if kind.row.group else f"/api/{version}"
+        try:
+            owner = await self._kube.get(f"{root}/namespaces/{namespace}/{kind.row.plural}/{reference.name}")
+        except ApiError as error:
+            if error.retriable:
+                raise
+            if error.status == 403:
+                self.forbidden(kind, "get, list, watch")
+            elif error.status != 404:
+                log.recurring("owner not read", error, kind=kind.name, name=reference.name)
+            return None
+        # The owner may have been replaced, or the reference may be invalid.
+        if msgspec.convert(owner, _Owner).metadata.uid != reference.uid:
+            return None
+        # What is decoded alone names its kind; items of lists do not.
+        named: dict[str, Any] = {"apiVersion": reference.api_version, "kind": reference.kind}
+        return {**named, **owner}
+
+    def _keep(self, uid: str, owner: Object | None) -> None:
+        self._known[uid] = self._clock(), owner
+        self._known.move_to_end(uid)
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)

@@ -1,0 +1,89 @@
+"""What pods ask for together, as a PodGroup's minResources say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from math import ceil
+
+from msgspec.structs import replace
+
+from stromboli.api import objects, requests
+from stromboli.api.quantity import parse
+
+
+def min_resources(spec: objects.PodSpec, pods: int) -> dict[str, str]:
+    """What a resource quota would count for this many such pods. Raises InvalidQuantityError."""
+    return total([(spec, pods)])
+
+
+def total(specs: Iterable[tuple[objects.PodSpec, int]]) -> dict[str, str]:
+    """What a resource quota would count for some pods of each spec. Raises InvalidQuantityError."""
+    amounts: dict[str, Fraction] = {}
+    for spec, pods in specs:
+        if pods:
+            for name, amount in _usage(spec).items():
+                amounts[name] = amounts.get(name, Fraction(0)) + amount * pods
+    return {name: formatted(amount) for name, amount in amounts.items()}
+
+
+def _usage(spec: objects.PodSpec) -> dict[str, Fraction]:
+    usage = {"count/pods": Fraction(1), "pods": Fraction(1)}
+    for name, amount in requests.total(spec, "requests", exact).items():
+        usage[name] = usage[f"requests.{name}"] = amount
+    for name, amount in requests.total(spec, "limits", exact).items():
+        if name in ("cpu", "memory", "ephemeral-storage"):
+            usage[f"limits.{name}"] = amount
+    return usage
+
+
+def exact(listed: objects.ResourceList | None) -> dict[str, Fraction]:
+    """A resource list by name. Raises InvalidQuantityError."""
+    return {name: parse(amount) for name, amount in (listed or {}).items()}
+
+
+def formatted(amount: Fraction) -> str:
+    """An amount as a quantity: whole, or in thousandths, rounded up."""
+    return str(amount.numerator) if amount.denominator == 1 else f"{ceil(amount * 1000)}m"
+
+
+def with_requests(spec: objects.PodSpec) -> objects.PodSpec:
+    """The spec with containers that request what they are limited to, where they say nothing else, and pods, too."""
+    both = (spec.containers, spec.init_containers)
+    if any(each.resources and each.resources.limits for containers in both for each in containers or ()):
+        containers, init = (None if each is None else [_container(one) for one in each] for each in both)
+        spec = replace(spec, containers=containers, init_containers=init)
+    whole = spec.resources
+    if whole is None or not (whole.limits or whole.requests):
+        return spec
+    return replace(spec, resources=_pod_level(spec, whole))
+
+
+def _pod_level(spec: objects.PodSpec, whole: objects.ResourceRequirements) -> objects.ResourceRequirements:
+    """What a pod asks for as a whole.
+
+    Its limits of huge pages are those of its containers. Where it has limits, it requests of cpu and memory what its
+    containers do, and of what they do not request, its limits.
+    """
+    given, limits = whole.requests or {}, dict(whole.limits or {})
+    for name, amount in requests.of_containers(spec, "limits", exact).items():
+        if name.startswith("hugepages-") and name not in given:
+            limits.setdefault(name, formatted(amount))
+    if not limits:
+        return whole
+    requested = dict(given)
+    for name, amount in requests.of_containers(spec, "requests", exact).items():
+        if name in ("cpu", "memory"):
+            requested.setdefault(name, formatted(amount))
+    for name, value in limits.items():
+        if requests.is_pod_level(name):
+            requested.setdefault(name, value)
+    return replace(whole, requests=requested, limits=limits)
+
+
+def _container(container: objects.Container) -> objects.Container:
+    resources = container.resources
+    if resources is None or not resources.limits:
+        return container
+    requests = {**resources.limits, **(resources.requests or {})}
+    return replace(container, resources=replace(resources, requests=requests))

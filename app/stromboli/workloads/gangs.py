@@ -1,0 +1,93 @@
+"""The gangs of a workload: their roles, and how many pods of each start together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stromboli.workloads.model import RoleFields, WorkloadKind
+from stromboli.workloads.paths import Object, at, count, items, mapping, text
+
+#: the part of a gang that there is once for each value of the label that tells parts apart
+EACH = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of one template."""
+
+    name: str
+    template: Object
+    #: how many there are
+    count: int
+    #: how many the gang cannot do without
+    needed: int
+    #: names of the pods but for the number at their end
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods that start together."""
+
+    roles: tuple[Role, ...]
+    #: the value of the label that tells the gangs of a workload apart; empty when there is one only
+    part: str = ""
+    #: how many such gangs there are, for a part that is EACH
+    copies: int = 1
+    #: how many pods start together where it is not the sum over the roles
+    least: int | None = None
+    #: whether an annotation of an owner may say how many start together
+    adjustable: bool = True
+    #: whether what each role cannot do without counts beside how many start together
+    by_role: bool = False
+
+    @property
+    def min_member(self) -> int:
+        """How many pods start together: one at least, for pods of none would be no gang."""
+        return max(1, sum(role.needed for role in self.roles) if self.least is None else self.least)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What an object stands for; without gangs, its parts are workloads of their own."""
+
+    gangs: tuple[Gang, ...] = ()
+    #: the label of pods that says which gang they are in
+    part_label: str = ""
+    suspended: bool = False
+    role_labels: tuple[str, ...] = field(default=())
+
+    def gang(self, part: str) -> Gang | None:
+        """The gang with a part."""
+        exact = next((gang for gang in self.gangs if gang.part == part), None)
+        return exact or next((gang for gang in self.gangs if gang.part == EACH), None)
+
+
+def by_paths(owner: Object, kind: WorkloadKind) -> Workload:
+    """A workload by the paths of its kind."""
+    roles = tuple(each for fields in kind.roles for each in _roles(owner, fields))
+    return workload(owner, kind, Gang(roles, least=count(owner, owner, kind.min_member)))
+
+
+def workload(owner: Object, kind: WorkloadKind, *gangs: Gang, part_label: str = "") -> Workload:
+    """A workload with these gangs."""
+    return Workload(gangs, part_label, at(owner, kind.suspend) is True, kind.role_labels)
+
+
+def _roles(owner: Object, fields: RoleFields) -> Iterator[Role]:
+    workload_name = text(owner, "metadata.name")
+    for key, entry in items(owner, fields.each) if fields.each else (("", owner),):
+        name = (text(entry, fields.name) or key) if fields.each else fields.name
+        replicas, pods = (number(owner, entry, path) for path in (fields.replicas, fields.pods_per_replica))
+        least = count(owner, entry, fields.min_replicas, replicas) or 0
+        prefix = f"{workload_name}-{name.lower()}" if name else workload_name
+        template = mapping(entry, fields.template)
+        yield Role(name.lower(), template, replicas * pods, min(least, replicas) * pods, prefix)
+
+
+def number(owner: Object, obj: object, path: str) -> int:
+    """A number of replicas: one if nothing is said."""
+    found = count(owner, obj, path, 1)
+    assert found is not None
+    return found

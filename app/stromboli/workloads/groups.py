@@ -1,0 +1,286 @@
+"""Which PodGroup a pod gets that is in none: in what queue, how many pods start together, and what they need.
+
+The group is that of the highest owner whose kind says what starts together. A pod without an owner has one of its own,
+and pods of an owner of unknown kind share one that starts with one pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from stromboli.api import objects
+from stromboli.api.crds import SCHEDULING, PodGroup, PodGroupPhase
+from stromboli.api.crds.base import dumped
+from stromboli.api.errors import misfit
+from stromboli.api.quantity import parse
+from stromboli.state.pods import GROUP_ANNOTATION
+from stromboli.workloads import said
+from stromboli.workloads.amounts import formatted, min_resources, total, with_requests
+from stromboli.workloads.gangs import Gang, Role, Workload
+from stromboli.workloads.paths import Object, at, described, labels, mapping, text
+from stromboli.workloads.table import Kind, Kinds, known_kinds
+
+ROLE_ANNOTATION = "volcano.sh/task-spec"
+#: names, in an annotation of the PodGroup, what owns the workload: what people call it
+WORKLOAD_ANNOTATION = "stromboli.io/workload"
+#: the owners of a pod are followed so far up
+MOST_OWNERS = 8
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
+_FINISHED = ("Succeeded", "Failed")
+_MADE = re.compile(r"podgroup-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-.*)?")
+
+
+def is_bare(pod: objects.Pod) -> bool:
+    """Whether a pod is in no group and should be in one."""
+    return (
+        not (pod.metadata.annotations or {}).get(GROUP_ANNOTATION)
+        and pod.spec.scheduling_group is None
+        and pod.metadata.deletion_timestamp is None
+        and pod.status.phase not in _FINISHED
+    )
+
+
+def controller(pod: objects.Pod) -> objects.OwnerReference | None:
+    """The reference to what manages a pod."""
+    return next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)
+
+
+def manager_of(manifest: Object) -> objects.OwnerReference | None:
+    """The reference to what manages an object; None where there is none that can be read."""
+    try:
+        found = msgspec.convert(at(manifest, "metadata.ownerReferences") or [], list[objects.OwnerReference])
+    except msgspec.ValidationError:
+        return None
+    return next((reference for reference in found if reference.controller), None)
+
+
+def owners_of(pod: objects.Pod, find: Callable[[objects.OwnerReference], Object | None]) -> Iterator[Object]:
+    """What manages a pod, what manages that, and so on, as far as it is found."""
+    reference = controller(pod)
+    for _ in range(MOST_OWNERS):
+        owner = find(reference) if reference is not None else None
+        if owner is None:
+            return
+        yield owner
+        reference = manager_of(owner)
+
+
+def pod_group_for(pod: objects.Pod, owners: Sequence[Object], kinds: Kinds | None = None) -> Object:
+    """The PodGroup of a bare pod; `owners` are its controller, what owns that, and so on.
+
+    Raises InvalidObjectError for an annotation or number, and InvalidQuantityError for a request, that cannot be read.
+    """
+    return family_of(pod, owners, kinds).manifest(pod)
+
+
+def family_of(
+    pod: objects.Pod, owners: Sequence[Object], kinds: Kinds | None = None, beside: Sequence[Object] = ()
+) -> Family:
+    """The workload of a pod: `owners` are what manages it, what manages that, and so on; `beside` its other owners.
+
+    Raises InvalidObjectError for an owner that cannot be read.
+    """
+    kinds = known_kinds() if kinds is None else kinds
+    found: tuple[int, Kind | None, Workload] = 0, None, Workload()
+    for depth, owner in enumerate(owners):
+        kind = kinds.of(owner)
+        workload = kind.read(owner) if kind is not None else Workload()
+        if workload.gangs:
+            found = depth, kind, workload
+    depth, kind, workload = found
+    below, above = tuple(owners[:depth]), tuple(owners[depth + 1 :])
+    return Family(owners[depth] if owners else None, kind, workload, above, below, tuple(beside))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Pods that one workload owns, and the PodGroups that they are in."""
+
+    #: the workload; None where it is not known
+    owner: Object | None
+    kind: Kind | None
+    workload: Workload
+    #: what owns it, what it owns on the way to the pod, and what owns a pod without managing it
+    above: tuple[Object, ...] = ()
+    below: tuple[Object, ...] = ()
+    beside: tuple[Object, ...] = ()
+    _roles: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for gang in self.workload.gangs:
+            self._roles.update((role.name.lower(), role.name) for role in gang.roles if role.name)
+
+    @property
+    def uid(self) -> str:
+        """The uid of the workload."""
+        return text(self.owner, "metadata.uid")
+
+    def part(self, pod: objects.Pod) -> str:
+        """Which gang of the workload a pod is in, of those that its labels tell apart."""
+        return (pod.metadata.labels or {}).get(self.workload.part_label, "") if self.workload.part_label else ""
+
+    def name(self, pod: objects.Pod) -> str:
+        """The name of the PodGroup of a pod."""
+        manager = controller(pod)
+        uid = self.uid or (manager.uid if manager else pod.metadata.uid)
+        part = _in_name(self.part(pod))
+        return f"podgroup-{uid}-{part}" if part else f"podgroup-{uid}"
+
+    def role(self, pod: objects.Pod) -> str:
+        """The role of a pod in its gang; empty for none."""
+        labelled = pod.metadata.labels or {}
+        names = (self._roles.get(labelled.get(key, "").lower(), "") for key in self.workload.role_labels)
+        return next(filter(None, names), "")
+
+    def annotations(self, pod: objects.Pod) -> dict[str, str]:
+        """The annotations that put a pod into its group."""
+        found = {GROUP_ANNOTATION: self.name(pod)}
+        role = self.role(pod)
+        if role and not {**(pod.metadata.annotations or {}), **(pod.metadata.labels or {})}.get(ROLE_ANNOTATION):
+            found[ROLE_ANNOTATION] = role
+        return found
+
+    def manifest(self, pod: objects.Pod) -> Object:
+        """The PodGroup of a pod. Raises InvalidObjectError and InvalidQuantityError."""
+        meta = pod.metadata
+        like: Object = {"kind": "Pod", "metadata": msgspec.to_builtins(meta)}
+        gang = self.workload.gang(self.part(pod)) or Gang((), least=1)
+        metadata: Object = {
+            "name": self.name(pod),
+            "namespace": meta.namespace or "default",
+            "ownerReferences": self._references(pod),
+            "annotations": {**said.inherited(self._owners, like), **self._names()},
+            "labels": {key: labels(like)[key] for key in said.POD_LABELS if key in labels(like)},
+        }
+        spec = self._numbers(gang, named=bool(self.role(pod)))
+        if "minResources" not in spec:
+            spec["minResources"] = self._least(gang, spec["minMember"]) or min_resources(pod.spec, spec["minMember"])
+        spec |= self._said(like)
+        if pod.spec.priority_class_name:
+            spec.setdefault("priorityClassName", pod.spec.priority_class_name)
+        return {
+            "apiVersion": SCHEDULING,
+            "kind": "PodGroup",
+            "metadata": {key: value for key, value in metadata.items() if value},
+            "spec": spec,
+            "status": {"phase": PodGroupPhase.Pending},
+        }
+
+    def changes(self, group: PodGroup) -> Object:
+        """What of a PodGroup's spec is to change, by what the owners say now. Raises as `manifest` does."""
+        gang = self.workload.gang(self._part_of(group.metadata.name))
+        if gang is None:
+            return {}
+        now = group.spec
+        spec = {**self._numbers(gang, named=bool(now.min_task_member)), **self._said()}
+        if "minResources" not in spec and spec["minMember"] != now.min_member:
+            least = self._least(gang, spec["minMember"]) or _scaled(
+                now.min_resources, spec["minMember"], now.min_member
+            )
+            spec |= {"minResources": least} if least is not None else {}
+        shown = dumped(now)
+        changed: Object = {key: value for key, value in spec.items() if value != shown.get(key)}
+        # A merge patch keeps keys that are not named.
+        for key in ("minResources", "minTaskMember"):
+            if key in changed:
+                changed[key] = {**dict.fromkeys(shown.get(key) or ()), **changed[key]}
+        return changed
+
+    def beneath(self, other: Family) -> Family:
+        """The workload as it is now for pods of which another family said what lies between."""
+        return Family(self.owner, self.kind, self.workload, self.above, other.below, other.beside)
+
+    @property
+    def _owners(self) -> list[Object]:
+        """All owners, in the order in which they are asked."""
+        return [*([self.owner] if self.owner else ()), *self.above, *self.below, *self.beside]
+
+    def _part_of(self, name: str) -> str:
+        """The part of the PodGroup with a name."""
+        suffix = name.removeprefix(f"podgroup-{self.uid}").removeprefix("-")
+        return next((gang.part for gang in self.workload.gangs if _in_name(gang.part) == suffix), suffix)
+
+    def _numbers(self, gang: Gang, *, named: bool) -> Object:
+        """How many pods start together, and of which roles; `named` says whether the roles of pods are known."""
+        row = self.kind.row if self.kind else None
+        asked = said.min_member(self._owners) if gang.adjustable else None
+        spec: Object = {"minMember": gang.min_member if asked is None else asked}
+        elastic = sum(role.needed for role in gang.roles) < sum(role.count for role in gang.roles)
+        if gang.by_role or (asked is None and gang.least is None and named and elastic and len(gang.roles) > 1):
+            spec["minTaskMember"] = {role.name: role.needed for role in gang.roles}
+        resources = at(self.owner, row.min_resources) if row else None
+        if isinstance(resources, dict):
+            spec["minResources"] = resources
+        return spec
+
+    def _said(self, *pod: Object) -> Object:
+        """The queue, priority and topology of which the owners, or a pod, say something."""
+        row = self.kind.row if self.kind else None
+        everyone = [*self._owners, *pod]
+        spec: Object = {}
+        queue = said.first(everyone, said.QUEUE, {0: row.queue} if row else {})
+        if queue:
+            spec["queue"] = queue
+        priority = said.first(everyone, said.PRIORITY_CLASS, {0: row.priority_class} if row else {})
+        if priority:
+            spec["priorityClassName"] = priority
+        topology = said.network_topology(everyone) or (mapping(self.owner, row.network_topology) if row else {})
+        if topology:
+            spec["networkTopology"] = topology
+        return spec
+
+    def _least(self, gang: Gang, pods: int) -> Object:
+        """What so many pods ask for by their templates, those that are needed first; empty without templates."""
+        if len(gang.roles) < 2 or not all(role.template for role in gang.roles):
+            return {}
+        taken: list[tuple[objects.PodSpec, int]] = []
+        for needed in (True, False):
+            for role in gang.roles:
+                number = min(pods, role.needed if needed else role.count - role.needed)
+                taken.append((self._pod_spec(role), number))
+                pods -= number
+        return total(taken)
+
+    def _pod_spec(self, role: Role) -> objects.PodSpec:
+        try:
+            spec = msgspec.convert(role.template.get("spec") or {}, objects.PodSpec)
+        except msgspec.ValidationError as error:
+            raise misfit(error, described(self.owner or {})) from None
+        return with_requests(spec)
+
+    def _references(self, pod: objects.Pod) -> list[Object]:
+        manager = controller(pod)
+        if self.owner is not None and (manager is None or manager.uid != self.uid):
+            keys = {"apiVersion": self.owner.get("apiVersion", ""), "kind": self.owner.get("kind", "")}
+            return [{**keys, "name": text(self.owner, "metadata.name"), "uid": self.uid, "controller": True}]
+        if manager is not None:
+            found: list[Object] = msgspec.to_builtins(pod.metadata.owner_references)
+            return [{key: value for key, value in reference.items() if value is not None} for reference in found]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        return [{**owner, "controller": True, "blockOwnerDeletion": True}]
+
+    def _names(self) -> dict[str, str]:
+        """What owns the workload, so that it is found by the name that people gave it."""
+        names = [f"{each.get('kind', '')}/{text(each, 'metadata.name')}" for each in self.above]
+        return {WORKLOAD_ANNOTATION: ",".join(names)} if names else {}
+
+
+def group_uid(name: str) -> str:
+    """The uid of the owner for which a PodGroup with this name was made; empty for others."""
+    found = _MADE.fullmatch(name)
+    return found[1] if found else ""
+
+
+def _in_name(part: str) -> str:
+    return _NOT_IN_NAMES.sub("-", part.lower()).strip("-.")
+
+
+def _scaled(resources: Object | None, pods: int, before: int) -> Object | None:
+    """What other than `before` pods ask for, if all are alike."""
+    if resources is None or before <= 0:
+        return None
+    return {name: formatted(parse(amount) * pods / before) for name, amount in resources.items()}

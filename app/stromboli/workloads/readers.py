@@ -1,0 +1,189 @@
+"""Kinds whose gangs do not follow from paths alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from stromboli.api import readers
+from stromboli.workloads.gangs import EACH, Gang, Role, Workload, by_paths, number, workload
+from stromboli.workloads.model import WorkloadKind
+from stromboli.workloads.paths import Object, at, count, items, labels, mapping, notes, text
+
+Reader: TypeAlias = Callable[[Object, WorkloadKind], Workload]
+
+#: Kueue's way to say how many pods of a Job have to start together
+_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+SPARK_ROLE = "spark-role"
+
+
+def job(owner: Object, kind: WorkloadKind) -> Workload:
+    """A batch Job: as many pods as run at a time, and no more than are still to complete."""
+    pods = _job_pods(owner, owner)
+    asked = readers.count(notes(owner).get(_MIN_PARALLELISM))
+    needed = pods if asked is None else min(asked, pods)
+    name = text(owner, "metadata.name")
+    return workload(owner, kind, Gang((Role("", mapping(owner, "spec.template"), pods, needed, name),)))
+
+
+def _job_pods(owner: Object, batch_job: Object) -> int:
+    parallel = number(owner, batch_job, "spec.parallelism")
+    completions = count(owner, batch_job, "spec.completions")
+    if completions is None:
+        return parallel
+    status = mapping(batch_job, "status")
+    done = (readers.count(str(status.get("succeeded") or 0)) or 0) + _indexes(status.get("failedIndexes"))
+    return min(parallel, max(0, completions - done))
+
+
+def _indexes(listed: object) -> int:
+    """How many indexes a list such as `1,3-5` has."""
+    total = 0
+    for part in listed.split(",") if isinstance(listed, str) and listed else ():
+        first, _, last = part.partition("-")
+        begin, end = readers.count(first), readers.count(last or first)
+        total += end - begin + 1 if begin is not None and end is not None and end >= begin else 0
+    return total
+
+
+def job_set(owner: Object, kind: WorkloadKind) -> Workload:
+    """All Jobs of a JobSet together; one kind of Job after the other where its startup policy has them wait."""
+    gangs, name = [], text(owner, "metadata.name")
+    in_order = text(owner, "spec.startupPolicy.startupPolicyOrder") == "InOrder"
+    for _, each in items(owner, "spec.replicatedJobs"):
+        in_order = in_order or bool(each.get("dependsOn"))
+        called, template = text(each, "name"), mapping(each, "template")
+        pods = number(owner, each, "replicas") * _job_pods(owner, template)
+        role = Role(called, mapping(template, "spec.template"), pods, pods, f"{name}-{called}")
+        gangs.append(Gang((role,), part=called))
+    if in_order:
+        return workload(owner, kind, *gangs, part_label=REPLICATED_JOB)
+    return workload(owner, kind, Gang(tuple(role for gang in gangs for role in gang.roles)))
+
+
+def leader_worker_set(owner: Object, kind: WorkloadKind) -> Workload:
+    """Each replica is a gang of a leader and its workers, which come after it where the startup policy says so."""
+    spec, name = mapping(owner, "spec.leaderWorkerTemplate"), text(owner, "metadata.name")
+    size, replicas = number(owner, spec, "size"), number(owner, owner, "spec.replicas")
+    workers = mapping(spec, "workerTemplate")
+    leader = Role("leader", mapping(spec, "leaderTemplate") or workers, 1, 1, name)
+    rest = Role("worker", workers, max(0, size - 1), max(0, size - 1), f"{name}-worker")
+    least = 1 if text(owner, "spec.startupPolicy") == "LeaderReady" else None
+    gang = Gang((leader, rest), part=EACH, copies=replicas, least=least)
+    return workload(owner, kind, gang, part_label=GROUP_INDEX)
+
+
+def ray_cluster(owner: Object, kind: WorkloadKind) -> Workload:
+    """The head and the workers; with the autoscaler only those that are always there start together."""
+    spec, name = mapping(owner, "spec"), text(owner, "metadata.name")
+    roles = [Role("headgroup", mapping(spec, "headGroupSpec.template"), 1, 1, f"{name}-head")]
+    scales = at(spec, "enableInTreeAutoscaling") is True
+    for _, group in items(spec, "workerGroupSpecs"):
+        called, hosts = text(group, "groupName") or "worker", number(owner, group, "numOfHosts")
+        least = count(owner, group, "minReplicas", 0) or 0
+        replicas = count(owner, group, "replicas", least) or 0
+        pods = 0 if at(group, "suspend") is True else replicas * hosts
+        needed = min(least * hosts, pods) if scales else pods
+        roles.append(Role(called, mapping(group, "template"), pods, needed, f"{name}-{called}-worker"))
+    return workload(owner, kind, Gang(tuple(roles)))
+
+
+def kubeflow_job(owner: Object, kind: WorkloadKind) -> Workload:
+    """All replicas; of workers that are elastic the least number, and no launcher that waits for the workers."""
+    found = by_paths(owner, kind)
+    elastic = count(owner, owner, "spec.elasticPolicy.minReplicas")
+    late = text(owner, "spec.launcherCreationPolicy") == "WaitForWorkersReady"
+
+    def adjusted(role: Role) -> Role:
+        if role.name == "worker" and elastic is not None:
+            return replace(role, needed=min(elastic, role.count))
+        return replace(role, needed=0) if role.name == "launcher" and late else role
+
+    gangs = tuple(replace(gang, roles=tuple(map(adjusted, gang.roles))) for gang in found.gangs)
+    return replace(found, gangs=gangs)
+
+
+def volcano_job(owner: Object, kind: WorkloadKind) -> Workload:
+    """The tasks of a Volcano Job."""
+    roles, name = [], text(owner, "metadata.name")
+    for index, (_, task) in enumerate(items(owner, "spec.tasks")):
+        called, pods = text(task, "name") or f"default{index}", number(owner, task, "replicas")
+        needed = count(owner, task, "minAvailable", pods) or 0
+        roles.append(Role(called, mapping(task, "template"), pods, needed, f"{name}-{called}"))
+    least = count(owner, owner, "spec.minAvailable", sum(role.count for role in roles))
+    return workload(owner, kind, Gang(tuple(roles), least=least, by_role=True))
+
+
+def spark_application(owner: Object, kind: WorkloadKind) -> Workload:
+    """The driver by itself, since it asks for the executors; of these the least number start together."""
+    name = text(owner, "metadata.name")
+    dynamic = mapping(owner, "spec.dynamicAllocation")
+    most = number(owner, owner, "spec.executor.instances")
+    least = (count(owner, dynamic, "minExecutors", 0) or 0) if dynamic.get("enabled") is True else most
+    templates = (_spark_template(mapping(owner, f"spec.{role}")) for role in ("driver", "executor"))
+    return workload(owner, kind, *_spark(name, max(most, least), least, *templates), part_label=SPARK_ROLE)
+
+
+def spark_driver(owner: Object, kind: WorkloadKind) -> Workload:
+    """A driver pod, whose executors start one by one unless an annotation says how many start together."""
+    if labels(owner).get(SPARK_ROLE) != "driver":
+        return Workload()
+    return workload(owner, kind, *_spark(text(owner, "metadata.name"), 1, 1)[1:], part_label=SPARK_ROLE)
+
+
+def _spark(name: str, executors: int, least: int, driver: Object = {}, executor: Object = {}) -> tuple[Gang, ...]:  # noqa: B006
+    first = Gang((Role("driver", driver, 1, 1, f"{name}-driver"),), part="driver", adjustable=False)
+    return first, Gang((Role("executor", executor, executors, least, f"{name}-exec"),), part="executor")
+
+
+def _spark_template(said: Object) -> Object:
+    """The template of pods with the cores and memory that an application gives them; Spark's units are binary."""
+    cores = text(said, "coreRequest") or said.get("cores") or 1
+    memory = re.sub(r"(?i)^([0-9]+)([kmgt])b?$", lambda found: f"{found[1]}{found[2].upper()}i", text(said, "memory"))
+    requests = {"cpu": cores, "memory": memory or "1Gi"}
+    spec: Object = {"containers": [{"name": "spark", "resources": {"requests": requests}}]}
+    if text(said, "schedulerName"):
+        spec["schedulerName"] = text(said, "schedulerName")
+    return {"metadata": {"labels": mapping(said, "labels"), "annotations": mapping(said, "annotations")}, "spec": spec}
+
+
+def app_wrapper(owner: Object, kind: WorkloadKind) -> Workload:
+    """All pods of what is wrapped, by the pod sets that it names."""
+    roles, name = [], text(owner, "metadata.name")
+    for index, (_, component) in enumerate(items(owner, "spec.components")):
+        for at_, (_, pod_set) in enumerate(items(component, "podSets")):
+            pods = number(owner, pod_set, "replicas")
+            called = f"{index}-{at_}"
+            template = _indexed(component, text(pod_set, "path"))
+            roles.append(Role(called, template, pods, pods, f"{name}-{called}"))
+    return workload(owner, kind, Gang(tuple(roles))) if roles else Workload()
+
+
+def _indexed(obj: Any, path: str) -> Object:
+    """The mapping at a path such as `template.spec.tasks[0].template`."""
+    for part in path.replace("[", ".").replace("]", "").split(".") if path else ():
+        if isinstance(obj, list) and (index := readers.count(part)) is not None and index < len(obj):
+            obj = obj[index]
+        else:
+            obj = obj.get(part) if isinstance(obj, dict) else None
+    return obj if isinstance(obj, dict) else {}
+
+
+READERS: Mapping[str, Reader] = {
+    each.__name__: each
+    for each in (
+        app_wrapper,
+        job,
+        job_set,
+        kubeflow_job,
+        leader_worker_set,
+        ray_cluster,
+        spark_application,
+        spark_driver,
+        volcano_job,
+    )
+}

@@ -1,0 +1,108 @@
+"""What people say of a workload by labels and annotations: of the workload, of what made it, or of its pods.
+
+Each is looked up in one order: the workload itself, what owns it, what it owns, and the pod. Keys of Volcano come
+before those of Kueue and KAI, and a field of the spec comes after both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from stromboli.api import readers
+from stromboli.api.errors import InvalidObjectError
+from stromboli.api.validation import field_path, shown
+from stromboli.state.pods import QUEUE_ANNOTATION
+from stromboli.workloads.paths import Object, described, labels, notes, text
+
+MIN_MEMBER = ("scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member")
+QUEUE = (QUEUE_ANNOTATION, "volcano.sh/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
+PRIORITY_CLASS = ("ray.io/priority-class-name", "kueue.x-k8s.io/priority-class", "priorityClassName")
+TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
+TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
+#: the topology mode of each annotation whose value is the name of a tier
+TIER_NAMES = {
+    "kueue.x-k8s.io/podset-required-topology": "hard",
+    "kai.scheduler/topology-required-placement": "hard",
+    "kueue.x-k8s.io/podset-preferred-topology": "soft",
+    "kai.scheduler/topology-preferred-placement": "soft",
+}
+#: annotations of owners that a PodGroup inherits begin so
+_INHERITED = "volcano.sh/"
+_POD_ANNOTATIONS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_POD_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+POD_LABELS = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
+
+
+def said(objects: Iterable[Object], keys: Sequence[str]) -> tuple[Object, str, str] | None:
+    """The first object with an annotation or label of these keys, the key and the value."""
+    for obj in objects:
+        noted, labelled = notes(obj), labels(obj)
+        for key in keys:
+            value = noted.get(key) or labelled.get(key)
+            if isinstance(value, str) and value:
+                return obj, key, value
+    return None
+
+
+def first(objects: Sequence[Object], keys: Sequence[str], paths: Mapping[int, str]) -> str:
+    """What the first object says by a key, or in its spec; `paths` has where, by its place among the objects."""
+    for index, obj in enumerate(objects):
+        found = said((obj,), keys)
+        if found is not None:
+            return found[2]
+        in_spec = text(obj, paths.get(index, ""))
+        if in_spec:
+            return in_spec
+    return ""
+
+
+def min_member(owners: Iterable[Object]) -> int | None:
+    """How many pods start together, where an owner is annotated with it. Raises InvalidObjectError."""
+    for owner in owners:
+        for key in MIN_MEMBER:
+            if key in notes(owner):
+                return _count(owner, key)
+    return None
+
+
+def network_topology(objects: Iterable[Object]) -> Object:
+    """How close together pods are placed. Raises InvalidObjectError."""
+    for obj in objects:
+        noted = notes(obj)
+        topology: Object = {}
+        if TOPOLOGY_MODE in noted:
+            topology["mode"] = "soft" if noted[TOPOLOGY_MODE].lower() == "soft" else "hard"
+        if TOPOLOGY_TIER in noted:
+            topology["highestTierAllowed"] = _count(obj, TOPOLOGY_TIER)
+        if topology:
+            return topology
+        for key, mode in TIER_NAMES.items():
+            if noted.get(key):
+                return {"mode": mode, "highestTierName": noted[key]}
+    return {}
+
+
+def inherited(owners: Iterable[Object], pod: Object) -> dict[str, str]:
+    """The annotations that a PodGroup takes from the owners and a pod of its."""
+    found: dict[str, str] = {}
+    for owner in owners:
+        for key, value in notes(owner).items():
+            if key.startswith(_INHERITED):
+                found.setdefault(key, value)
+    return {**found, **dict(_of_pod(notes(pod)))}
+
+
+def _of_pod(noted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key in (*_POD_ANNOTATIONS, *[budget for budget in _POD_BUDGETS if budget in noted][:1]):
+        if key in noted:
+            yield key, noted[key]
+
+
+def _count(obj: Object, key: str) -> int:
+    """The number in an annotation. A gang that begins with another number than was meant would be worse than none."""
+    value = notes(obj)[key]
+    found = readers.count(value)
+    if found is None:
+        problem = f"should be a number from 0 to {readers.INT32}, not {shown(value)}"
+        raise InvalidObjectError(described(obj), field_path(("metadata", "annotations", key)), problem)
+    return found

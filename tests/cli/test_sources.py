@@ -1,0 +1,171 @@
+"""Which service a command asks: one that is named, one of the cluster, or, saying so, sessions of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from stromboli.devserver import DevServer
+from stromboli.state.cluster import ClusterState
+from tests.builders import gang, node, pod_group, queue, state
+from tests.cli.conftest import stromboli
+from tests.ui.cluster import Ran, served
+
+#: only with it queue a deserves what its spec says
+CAPACITY = """
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: capacity}]
+"""
+NAMESPACE = "stromboli-system"
+SCENARIO = """
+name: half of a gang
+config: |
+  actions: "allocate"
+  tiers:
+  - plugins: [{name: gang}, {name: predicates}]
+objects:
+- {kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 16Gi, pods: "10"}}}
+- {kind: Queue, metadata: {name: q}, spec: {weight: 1}, status: {state: Open}}
+- {kind: PodGroup, metadata: {name: train, namespace: default}, spec: {minMember: 2, queue: q}}
+- kind: Pod
+  metadata: {name: train-0, namespace: default, annotations: {scheduling.k8s.io/group-name: train}}
+  spec: {schedulerName: volcano, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+"""
+
+
+def known() -> ClusterState:
+    """What the service knows: more than the API server does, so one sees who answers."""
+    return state(
+        *(node("n0"), queue("a", deserved={"cpu": "3"})),
+        *(pod_group("waits", 9, queue="a"), *gang("waits", 9)),
+    )
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with served(Ran(known()).app()) as url:
+        yield url
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """An API server, which the kubeconfig names, with a node and queue b."""
+    definitions = sorted((Path(__file__).parents[2] / "charts/stromboli/files/crds").glob("*.yaml"))
+    with DevServer.spawn(kubeconfig=tmp_path / "config", manifests=tuple(definitions)) as url:
+        amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+        _create(url, "/api/v1/nodes", {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
+        of_b = {"kind": "Queue", "metadata": {"name": "b"}, "spec": {"deserved": {"cpu": 5}}}
+        _create(url, "/apis/scheduling.volcano.sh/v1beta1/queues", of_b)
+        yield url
+
+
+def _create(url: str, path: str, manifest: dict[str, Any]) -> None:
+    version = path.removeprefix("/apis/").removeprefix("/api/").partition("/namespaces")[0].rpartition("/")[0]
+    body = {"apiVersion": version if "/namespaces" not in path else "v1", **manifest}
+    httpx.post(url + path, json=body).raise_for_status()
+
+
+def run_there(url: str, port: int, *, policy: str | None, arguments: tuple[str, ...] = ()) -> None:
+    """Pod and ConfigMap of a service, as the chart makes them."""
+    of = f"/api/v1/namespaces/{NAMESPACE}"
+    _create(url, "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    if policy is not None:
+        data = {"volcano-scheduler.conf": policy}
+        _create(url, f"{of}/configmaps", {"kind": "ConfigMap", "metadata": {"name": "conf"}, "data": data})
+    container = {
+        "name": "stromboli",
+        "image": "stromboli",
+        "args": ["run", "--policy", "/etc/stromboli/volcano-scheduler.conf", *arguments],
+        "ports": [{"name": "http", "containerPort": port}],
+        "volumeMounts": [{"name": "policy", "mountPath": "/etc/stromboli"}],
+    }
+    volume = {"name": "policy", "configMap": {"name": "conf"}}
+    labels = {"stromboli.io/leads": "true"}
+    spec = {"containers": [container], "volumes": [volume], "nodeName": "n1"}
+    _create(url, f"{of}/pods", {"kind": "Pod", "metadata": {"name": "leads", "labels": labels}, "spec": spec})
+
+
+def of(tmp_path: Path) -> tuple[str, str]:
+    """The options that name the cluster."""
+    return "--kubeconfig", str(tmp_path / "config")
+
+
+QUESTIONS = (
+    (("queue", "tree"), "a "),
+    (("queue", "list"), "a "),
+    (("job", "list", "-A"), "waits"),
+    (("why", "job", "default/waits"), "NeverFits"),
+    (("why", "queue", "a"), "Queue a: Open"),
+    (("top", "--once"), "1 nodes, 1 queues"),
+    (("whatif", "-f", "-"), "no difference"),
+)
+
+
+@pytest.mark.parametrize(("words", "says"), QUESTIONS, ids=lambda words: words[0] if isinstance(words, tuple) else "")
+def test_every_question_goes_to_the_service_of_the_cluster(
+    cluster: str, service: str, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    run_there(cluster, urlsplit(service).port or 0, policy=CAPACITY)
+    told = stromboli(*words, *of(tmp_path), stdin="{kind: Queue, metadata: {name: a}, spec: {weight: 1}}")
+    assert says in told.stdout, told.output
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert stromboli(*words, "--url", service, stdin="{kind: Queue, metadata: {name: a}}").exit_code == 0
+
+
+def test_what_is_decided_here_is_decided_by_the_policy_of_the_service_and_told(cluster: str, tmp_path: Path) -> None:
+    run_there(cluster, 1, policy=CAPACITY)
+    told = stromboli("queue", "list", *of(tmp_path), "-o", "json")
+    assert "cannot be asked" in told.stderr
+    assert f"by the policy of the service {NAMESPACE}/leads: ConfigMap {NAMESPACE}/conf" in told.stderr
+    (of_b,) = (each for each in json.loads(told.stdout) if each["name"] == "b")
+    assert (of_b["deserved"]["cpu"], of_b["ignored"]) == (5.0, {})
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [(True, "by the default policy: that of the service, in ConfigMap"), (False, "no service was found")],
+)
+def test_the_default_policy_never_stands_in_silently(cluster: str, tmp_path: Path, found: bool, says: str) -> None:
+    if found:
+        run_there(cluster, 1, policy=None)
+    told = stromboli("queue", "list", *of(tmp_path))
+    assert told.exit_code == 0, told.output
+    assert says in told.stderr
+
+
+def test_a_policy_that_is_named_is_used_whatever_service_there_is(cluster: str, service: str, tmp_path: Path) -> None:
+    run_there(cluster, urlsplit(service).port or 0, policy=CAPACITY)
+    (tmp_path / "policy").write_text(CAPACITY)
+    told = stromboli("queue", "list", *of(tmp_path), "--policy", tmp_path / "policy", "-o", "json")
+    assert [each["name"] for each in json.loads(told.stdout) if each["deserved"].get("cpu") == 5.0] == ["b"]
+    assert told.stderr == ""
+
+
+def test_a_service_that_is_nowhere_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr("stromboli.cli.sources.DEFAULT_URL", "http://127.0.0.1:1")
+    told = stromboli("job", "list")
+    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+    assert "no service answers" in told.stderr
+    assert "(--url names a service, --context a cluster)" in told.stderr
+
+
+def test_jobs_say_how_long_and_at_which_place_they_wait(service: str) -> None:
+    (row,) = (line.split() for line in stromboli("job", "list", "-A", "--url", service).output.splitlines()[1:])
+    assert row[:6] == ["default", "waits", "a", "Pending", "0/9", "9"]
+    (told,) = json.loads(stromboli("job", "list", "-A", "--url", service, "-o", "json").output)
+    assert told["since"] == told["created"] > 0
+
+
+def test_a_scenario_can_be_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    told = stromboli("why", "job", "default/train", "-f", tmp_path / "scenario.yaml")
+    assert told.exit_code == 0, told.output
+    assert "train waits at " in told.output

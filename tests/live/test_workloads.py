@@ -1,0 +1,195 @@
+"""What people submit becomes a gang: the service makes its PodGroup, and has it follow the owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stromboli.engine import Engine, Successive
+from stromboli.framework.environment import Environment
+from tests.live.cluster import SCHEDULING, Cluster
+from tests.live.conftest import StartService, until
+
+
+@pytest.fixture
+def cluster(bare_cluster: Cluster, definitions: list[Path]) -> Cluster:
+    """A cluster with our custom resources and no nodes."""
+    bare_cluster.define(*definitions)
+    return bare_cluster
+
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+TEMPLATE = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}
+
+
+def engine(text: str | None) -> Successive:
+    return Successive(Engine(), Environment())
+
+
+def define(cluster: Cluster, group: str, version: str, kind: str) -> None:
+    """A definition that takes any object of a kind: as much of the project's own as these tests need."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = {"plural": plural, "kind": kind, "singular": kind.lower(), "listKind": f"{kind}List"}
+    versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    cluster.create(path, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
+
+
+def make(cluster: Cluster, api_version: str, kind: str, name: str, spec: Any, owner: Any = None, **meta: Any) -> Any:
+    """Create an object, and return it with its kind."""
+    metadata = {"name": name, **meta, **({"ownerReferences": [reference(owner)]} if owner else {})}
+    path = f"/apis/{api_version}/namespaces/default/{kind.lower()}s"
+    made = cluster.create(path, {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
+    return {**made, "apiVersion": api_version, "kind": kind}
+
+
+def reference(owner: Any) -> Any:
+    meta = owner["metadata"]
+    keys = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+    return {**keys, "name": meta["name"], "uid": meta["uid"], "controller": True}
+
+
+def job(cluster: Cluster, name: str, pods: int, owner: Any = None, **meta: Any) -> Any:
+    spec = {"parallelism": pods, "completions": pods, "template": TEMPLATE}
+    return make(cluster, "batch/v1", "Job", name, spec, owner, **meta)
+
+
+def pods_of(cluster: Cluster, owner: Any, count: int, first: int = 0, **labels: str) -> None:
+    for number in range(first, first + count):
+        meta = {"ownerReferences": [reference(owner)], "labels": labels}
+        cluster.pod(f"{owner['metadata']['name']}-{number}", metadata=meta)
+
+
+def groups(cluster: Cluster) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in cluster.items(f"{SCHEDULING}/podgroups")}
+
+
+def group_of(cluster: Cluster, owner: Any) -> Any:
+    return groups(cluster).get(f"podgroup-{owner['metadata']['uid']}", {"spec": {}, "status": {}})
+
+
+async def test_a_job_starts_whole_or_not_at_all(cluster: Cluster, start: StartService) -> None:
+    cluster.node("small", cpu="3")
+    await start(engine)
+    made = job(cluster, "train", 4)
+    pods_of(cluster, made, 4)
+    await until(lambda: group_of(cluster, made).get("status", {}).get("phase") == "Pending")
+    await until(lambda: "train-3" in cluster.pods())
+    assert group_of(cluster, made)["spec"]["minMember"] == 4
+    assert not any(cluster.pods().values())
+    cluster.node("other", cpu="1")
+    await until(lambda: all(cluster.pods().values()))
+    annotations = cluster.get("/api/v1/namespaces/default/pods/train-0")["metadata"]["annotations"]
+    assert annotations["scheduling.k8s.io/group-name"] == f"podgroup-{made['metadata']['uid']}"
+
+
+async def test_many_pods_of_one_owner_cost_one_write_beside_their_bindings(
+    cluster: Cluster, start: StartService
+) -> None:
+    cluster.node("n1", cpu="100")
+    await start(engine)
+    made = job(cluster, "wide", 60)
+    pods_of(cluster, made, 60)
+    await until(lambda: cluster.all_bound(60))
+    assert cluster.count("POST", "/podgroups", 201) == 1
+    assert cluster.count("POST", "/podgroups") <= 2
+    assert not [path for method, path, _ in cluster.proxy.answers if method == "PATCH" and path.endswith(("-0", "-59"))]
+
+
+async def test_pods_that_wait_are_in_their_group_again_after_a_restart(cluster: Cluster, start: StartService) -> None:
+    cluster.node("small", cpu="2")
+    service = await start(engine)
+    made = job(cluster, "train", 3)
+    pods_of(cluster, made, 3)
+    await until(lambda: group_of(cluster, made).get("status", {}).get("phase") == "Pending")
+    await service.stop()
+    service = await start(engine)
+    key = f"default/podgroup-{made['metadata']['uid']}"
+    await until(lambda: [r is not None and r.job for r in map(service.state.record, train(3))] == [key] * 3)
+    cluster.node("other", cpu="1")
+    await until(lambda: cluster.all_bound(3))
+
+
+def train(count: int) -> list[str]:
+    return [f"default/train-{number}" for number in range(count)]
+
+
+async def test_a_group_follows_its_owner(cluster: Cluster, start: StartService) -> None:
+    cluster.node("n1", cpu="5")
+    await start(engine)
+    made = job(cluster, "train", 8)
+    pods_of(cluster, made, 8)
+    await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 8)
+    cluster.patch(f"{JOBS}/train", {"spec": {"parallelism": 12, "completions": 12}})
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 12)
+    assert group_of(cluster, made)["spec"]["minResources"]["cpu"] == "12"
+    cluster.patch(f"{JOBS}/train", {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "5"}}})
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 5)
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 5)
+
+
+async def test_a_group_that_is_deleted_while_its_pods_wait_is_made_again(cluster: Cluster, start: StartService) -> None:
+    cluster.node("small", cpu="1")
+    await start(engine)
+    made = job(cluster, "train", 2)
+    pods_of(cluster, made, 2)
+    await until(lambda: group_of(cluster, made)["spec"].get("minMember") == 2)
+    before = group_of(cluster, made)["metadata"]["uid"]
+    cluster.delete(f"{SCHEDULING}/namespaces/default/podgroups/podgroup-{made['metadata']['uid']}")
+    await until(lambda: group_of(cluster, made).get("metadata", {}).get("uid", before) != before)
+    cluster.node("other", cpu="1")
+    await until(lambda: cluster.all_bound(2))
+
+
+async def test_the_gang_is_that_of_the_highest_owner(cluster: Cluster, start: StartService) -> None:
+    define(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+    cluster.node("n1", cpu="4")
+    await start(engine)
+    replicated = [
+        {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": pods, "template": TEMPLATE}}}
+        for name, replicas, pods in (("driver", 1, 1), ("worker", 2, 2))
+    ]
+    labels = {"kueue.x-k8s.io/queue-name": "default"}
+    made = make(cluster, "jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": replicated}, labels=labels)
+    jobs = [job(cluster, name, pods, made) for name, pods in (("driver-0", 1), ("worker-0", 2), ("worker-1", 2))]
+    for each, pods in zip(jobs, (1, 2, 2), strict=True):
+        pods_of(cluster, each, pods, **{"jobset.sigs.k8s.io/replicatedjob-name": each["metadata"]["name"][:-2]})
+    await until(lambda: len(groups(cluster)) == 1)
+    (group,) = groups(cluster).values()
+    assert group["metadata"]["ownerReferences"][0]["name"] == "train"
+    assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (5, "5")
+    assert group["spec"]["queue"] == "default"
+    assert not any(cluster.pods().values())
+    cluster.node("n2", cpu="1")
+    await until(lambda: cluster.all_bound(5))
+
+
+async def test_an_owner_that_may_not_be_read_is_told_once_with_the_rule_to_add(
+    cluster: Cluster, start: StartService, caplog: pytest.LogCaptureFixture
+) -> None:
+    define(cluster, "ray.io", "v1", "RayCluster")
+    cluster.node("n1", cpu="2")
+    cluster.fail("GET", "/rayclusters", 403, times=100)
+    await start(engine)
+    spec = {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"replicas": 3, "template": TEMPLATE}]}
+    made = make(cluster, "ray.io/v1", "RayCluster", "ray", spec)
+    pods_of(cluster, made, 4)
+    await until(lambda: sum(map(bool, cluster.pods().values())) == 2)
+    assert group_of(cluster, made)["spec"]["minMember"] == 1
+    told = [line for line in caplog.messages if "owners may not be read" in line]
+    assert len(told) == 1
+    assert 'apiGroups: [\\"ray.io\\"], resources: [rayclusters]' in told[0]
+
+
+async def test_a_pod_in_a_group_of_its_controller_is_left_alone(cluster: Cluster, start: StartService) -> None:
+    cluster.node("n1", cpu="2")
+    await start(engine)
+    made = job(cluster, "train", 2)
+    cluster.group("theirs", 1)
+    cluster.pod("train-0", "theirs", metadata={"ownerReferences": [reference(made)]})
+    await until(lambda: bool(cluster.pods()["train-0"]))
+    assert list(groups(cluster)) == ["theirs"]

@@ -1,0 +1,361 @@
+"""What starts together, for each kind of workload that is known: one table for `simulate` and the service."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from stromboli.api import objects
+from stromboli.api.errors import InvalidObjectError
+from stromboli.engine import Engine
+from stromboli.simulation.admission import admit
+from stromboli.simulation.manifests import load
+from stromboli.simulation.run import Run, feed, run
+from stromboli.state.cluster import ClusterState
+from stromboli.workloads import Kinds, family_of, known_kinds, pod_group_for
+from tests import builders
+
+Object = dict[str, Any]
+UID = "11111111-2222-3333-4444-555555555555"
+POD = {"spec": {"schedulerName": "stromboli", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+
+
+def replicas(count: int | None, **more: Any) -> Object:
+    return {**({} if count is None else {"replicas": count}), "template": POD, **more}
+
+
+def ray(*groups: Object, **more: Any) -> Object:
+    return {"headGroupSpec": {"template": POD}, "workerGroupSpecs": list(groups), **more}
+
+
+def replicated(*jobs: tuple[str, int, int], **more: Any) -> Object:
+    listed = [
+        {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": pods, "template": POD}}}
+        for name, replicas, pods in jobs
+    ]
+    return {"replicatedJobs": listed, **more}
+
+
+def leader(size: int, **more: Any) -> Object:
+    return {"replicas": 2, "leaderWorkerTemplate": {"size": size, "workerTemplate": POD}, **more}
+
+
+def wrapped(*pod_sets: Object) -> Object:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "in"}}
+    template = {**job, "spec": {"parallelism": 3, "template": POD}}
+    return {"components": [{"template": template, **({"podSets": list(pod_sets)} if pod_sets else {})}]}
+
+
+BATCH, KUBEFLOW, RAY, JOBSET = "batch/v1", "kubeflow.org/v1", "ray.io/v1", "jobset.x-k8s.io/v1alpha2"
+ROLES = {"Master": replicas(1), "Worker": replicas(3)}
+SPARK = {"driver": {"cores": 1, "memory": "512m", "schedulerName": "stromboli"}}
+EXECUTOR = {"cores": 1, "memory": "1g", "schedulerName": "stromboli"}
+
+#: (apiVersion, kind, spec) and the pods of each group that starts together, then how many pods there are
+GANGS: dict[str, tuple[str, str, Object, list[int], int]] = {
+    "Job": (BATCH, "Job", {"parallelism": 8, "template": POD}, [8], 8),
+    "Job of one": (BATCH, "Job", {"template": POD}, [1], 1),
+    "Job with fewer completions": (BATCH, "Job", {"parallelism": 8, "completions": 3, "template": POD}, [3], 3),
+    "Job with more completions": (BATCH, "Job", {"parallelism": 2, "completions": 9, "template": POD}, [2], 2),
+    "Job that is indexed": (
+        BATCH,
+        "Job",
+        {
+            "parallelism": 4,
+            "completions": 4,
+            "completionMode": "Indexed",
+            "successPolicy": {"rules": []},
+            "template": POD,
+        },
+        [4],
+        4,
+    ),
+    "Job that is suspended": (BATCH, "Job", {"parallelism": 8, "suspend": True, "template": POD}, [], 0),
+    "CronJob": (BATCH, "CronJob", {"jobTemplate": {"spec": {"parallelism": 3, "template": POD}}}, [3], 3),
+    "JobSet": (JOBSET, "JobSet", replicated(("driver", 1, 1), ("worker", 2, 3)), [7], 7),
+    "JobSet in order": (
+        JOBSET,
+        "JobSet",
+        replicated(("driver", 1, 1), ("worker", 2, 3), startupPolicy={"startupPolicyOrder": "InOrder"}),
+        [1, 6],
+        7,
+    ),
+    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(4), [4, 4], 8),
+    "LeaderWorkerSet whose workers wait": (
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        leader(4, startupPolicy="LeaderReady"),
+        [1, 1],
+        8,
+    ),
+    "RayCluster": (RAY, "RayCluster", ray(replicas(3, groupName="a", minReplicas=1)), [4], 4),
+    "RayCluster of hosts": (RAY, "RayCluster", ray(replicas(2, groupName="a", numOfHosts=2)), [5], 5),
+    "RayCluster that scales": (
+        RAY,
+        "RayCluster",
+        ray(replicas(3, groupName="a", minReplicas=1), enableInTreeAutoscaling=True),
+        [2],
+        4,
+    ),
+    "RayCluster that is suspended": (RAY, "RayCluster", ray(replicas(3), suspend=True), [], 0),
+    "RayJob": (RAY, "RayJob", {"rayClusterSpec": ray(replicas(2))}, [3], 3),
+    "RayService": (RAY, "RayService", {"rayClusterConfig": ray(replicas(1))}, [2], 2),
+    "PyTorchJob": (KUBEFLOW, "PyTorchJob", {"pytorchReplicaSpecs": ROLES}, [4], 4),
+    "PyTorchJob that is elastic": (
+        KUBEFLOW,
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": ROLES, "elasticPolicy": {"minReplicas": 2}},
+        [3],
+        4,
+    ),
+    "PyTorchJob with a policy": (
+        KUBEFLOW,
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": ROLES, "runPolicy": {"schedulingPolicy": {"minAvailable": 2}}},
+        [2],
+        4,
+    ),
+    "TFJob": (KUBEFLOW, "TFJob", {"tfReplicaSpecs": {"PS": replicas(1), "Worker": replicas(2)}}, [3], 3),
+    "XGBoostJob": (KUBEFLOW, "XGBoostJob", {"xgbReplicaSpecs": ROLES}, [4], 4),
+    "PaddleJob": (KUBEFLOW, "PaddleJob", {"paddleReplicaSpecs": {"Worker": replicas(2)}}, [2], 2),
+    "JAXJob": (KUBEFLOW, "JAXJob", {"jaxReplicaSpecs": {"Worker": replicas(2)}}, [2], 2),
+    "MPIJob": (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        {"mpiReplicaSpecs": {"Launcher": replicas(1), "Worker": replicas(3)}},
+        [4],
+        4,
+    ),
+    "MPIJob whose launcher waits": (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        {
+            "mpiReplicaSpecs": {"Launcher": replicas(None), "Worker": replicas(3)},
+            "launcherCreationPolicy": "WaitForWorkersReady",
+        },
+        [3],
+        4,
+    ),
+    "SparkApplication": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {**SPARK, "executor": {**EXECUTOR, "instances": 3}},
+        [1, 3],
+        4,
+    ),
+    "SparkApplication that scales": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {**SPARK, "executor": {**EXECUTOR, "instances": 3}, "dynamicAllocation": {"enabled": True, "minExecutors": 2}},
+        [1, 2],
+        4,
+    ),
+    "AppWrapper": ("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped(), [3], 3),
+    "AppWrapper with pod sets": (
+        "workload.codeflare.dev/v1beta2",
+        "AppWrapper",
+        wrapped({"replicas": 3, "path": "template.spec.template"}),
+        [3],
+        3,
+    ),
+    "Volcano Job": (
+        "batch.volcano.sh/v1alpha1",
+        "Job",
+        {"minAvailable": 2, "schedulerName": "stromboli", "tasks": [{"name": "a", **replicas(3)}]},
+        [2],
+        3,
+    ),
+    "Deployment": ("apps/v1", "Deployment", replicas(3), [1], 3),
+    "ReplicaSet": ("apps/v1", "ReplicaSet", replicas(3), [1], 3),
+    "StatefulSet": ("apps/v1", "StatefulSet", replicas(3), [1], 3),
+    "Notebook": ("kubeflow.org/v1", "Notebook", {"template": POD}, [1], 1),
+}
+
+
+def simulated(*manifests: Object) -> Run:
+    """One session on a node with room for all pods."""
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": 64, "memory": "64Gi", "pods": 99}},
+    }
+    loaded = load(["-"], io.BytesIO(yaml.safe_dump_all([node, *manifests]).encode()))
+    assert loaded.problems == []
+    state = ClusterState(("stromboli",), reads=builders.READS)
+    feed(state, admit(loaded, state.scheduler_names))
+    return run(Engine(), state)
+
+
+@pytest.mark.parametrize("case", GANGS)
+def test_what_starts_together(case: str) -> None:
+    version, kind, spec, together, pods = GANGS[case]
+    done = simulated({"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
+    groups = [group for group in done.session.view.snapshot.pod_groups if group is not None]
+    assert sorted(group.spec.min_member for group in groups) == together
+    assert len(done.bindings) == pods
+    for group in groups:
+        assert (group.spec.min_resources or {})["cpu"] == str(group.spec.min_member)
+
+
+def test_each_kind_of_the_table_is_tried_here() -> None:
+    tried = {(version.rpartition("/")[0], kind) for version, kind, *_ in GANGS.values()}
+    known = {(kind.row.group, kind.row.kind) for kind in known_kinds()}
+    elsewhere = {"DaemonSet", "Pod", "ReplicationController", "TrainJob", "Workflow", "CronWorkflow"}
+    elsewhere |= {"ScheduledSparkApplication"}
+    assert known - tried == {(group, kind) for group, kind in known if kind in elsewhere}
+
+
+# -- owners as they are in a cluster ---------------------------------------------------------------------------------
+
+
+def owner(version: str, kind: str, spec: Object | None = None, above: Object | None = None, **meta: Any) -> Object:
+    number = abs(hash((kind, meta.get("name", "w")))) % 10**12
+    metadata = {"name": "w", "namespace": "default", "uid": f"{UID[:24]}{number:012d}", **meta}
+    if above is not None:
+        metadata["ownerReferences"] = [reference(above)]
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec or {}}
+
+
+def reference(above: Object) -> Object:
+    keys = {"apiVersion": above["apiVersion"], "kind": above["kind"], "controller": True}
+    return {**keys, "name": above["metadata"]["name"], "uid": above["metadata"]["uid"]}
+
+
+def pod_of(*owners: Object, **meta: Any) -> objects.Pod:
+    """A pod that the first owner manages."""
+    metadata = {"name": "p", "namespace": "default", "uid": "p", "ownerReferences": [reference(owners[0])], **meta}
+    return msgspec.convert({"metadata": metadata, **POD}, objects.Pod)
+
+
+def group_of(*owners: Object, kinds: Kinds | None = None, **meta: Any) -> Object:
+    return pod_group_for(pod_of(*owners, **meta), owners, kinds)
+
+
+def test_a_job_ends_with_fewer_pods_than_it_began_with() -> None:
+    spec = {"parallelism": 4, "completions": 10, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    job = owner(BATCH, "Job", spec)
+    job["status"] = {"succeeded": 5, "failedIndexes": "1,3-4"}
+    assert group_of(job)["spec"]["minMember"] == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "of"),
+    [
+        ("scheduling.volcano.sh/queue-name", "annotations"),
+        ("volcano.sh/queue-name", "labels"),
+        ("kueue.x-k8s.io/queue-name", "labels"),
+        ("kai.scheduler/queue", "labels"),
+    ],
+)
+def test_the_queue_is_said_by_the_workload_or_what_owns_it_or_the_pod(key: str, of: str) -> None:
+    jobs = owner(BATCH, "CronJob", **{of: {key: "above"}})
+    assert group_of(owner(BATCH, "Job", above=jobs), jobs)["spec"]["queue"] == "above"
+    mine = owner(BATCH, "Job", above=jobs, **{of: {key: "own"}})
+    assert group_of(mine, jobs)["spec"]["queue"] == "own"
+    assert group_of(owner(BATCH, "Job"), **{of: {key: "pod"}})["spec"]["queue"] == "pod"
+    assert "queue" not in group_of(owner(BATCH, "Job"))["spec"]
+
+
+@pytest.mark.parametrize("key", ["scheduling.volcano.sh/group-min-member", "kai.scheduler/batch-min-member"])
+@pytest.mark.parametrize("kind", [kind for _, kind, *_ in GANGS.values() if kind not in ("Job", "SparkApplication")])
+def test_an_annotation_of_an_owner_says_how_many_start_together(key: str, kind: str) -> None:
+    version, _, spec, *_ = next(case for case in GANGS.values() if case[1] == kind)
+    assert group_of(owner(version, kind, spec, annotations={key: "3"}))["spec"]["minMember"] == 3
+
+
+def test_kueue_says_how_many_pods_of_a_job_start_together() -> None:
+    job = owner(BATCH, "Job", {"parallelism": 8}, annotations={"kueue.x-k8s.io/job-min-parallelism": "5"})
+    assert group_of(job)["spec"]["minMember"] == 5
+
+
+@pytest.mark.parametrize(
+    ("annotations", "topology"),
+    [
+        ({"volcano.sh/network-topology-mode": "soft"}, {"mode": "soft"}),
+        ({"volcano.sh/network-topology-highest-tier": "2"}, {"highestTierAllowed": 2}),
+        ({"kueue.x-k8s.io/podset-required-topology": "rack"}, {"mode": "hard", "highestTierName": "rack"}),
+        ({"kai.scheduler/topology-preferred-placement": "zone"}, {"mode": "soft", "highestTierName": "zone"}),
+    ],
+)
+def test_the_topology_is_said_by_the_workload_or_its_pods(annotations: Object, topology: Object) -> None:
+    assert group_of(owner(BATCH, "Job", annotations=annotations))["spec"]["networkTopology"] == topology
+    assert group_of(owner(BATCH, "Job"), annotations=annotations)["spec"]["networkTopology"] == topology
+
+
+def test_a_priority_is_said_by_the_workload_before_its_pods() -> None:
+    cluster = owner(RAY, "RayCluster", ray(), labels={"ray.io/priority-class-name": "high"})
+    assert group_of(cluster)["spec"]["priorityClassName"] == "high"
+
+
+def test_the_pods_of_a_train_job_are_a_gang_of_its_job_set() -> None:
+    train = owner("trainer.kubeflow.org/v1alpha1", "TrainJob", name="llm")
+    jobs = owner(JOBSET, "JobSet", replicated(("node", 1, 4)), above=train)
+    job = owner(BATCH, "Job", {"parallelism": 4}, above=jobs, name="w-node-0")
+    group = group_of(job, jobs, train)
+    assert group["spec"]["minMember"] == 4
+    assert group["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
+    assert group["metadata"]["annotations"] == {"stromboli.io/workload": "TrainJob/llm"}
+
+
+def test_the_submitter_of_a_ray_job_starts_by_itself() -> None:
+    job = owner(RAY, "RayJob")
+    assert group_of(owner(BATCH, "Job", {"parallelism": 1}, above=job), job)["spec"]["minMember"] == 1
+    cluster = owner(RAY, "RayCluster", ray(replicas(3)), above=job)
+    assert group_of(cluster, job)["spec"]["minMember"] == 4
+
+
+def test_groups_of_a_leader_worker_set_are_told_apart() -> None:
+    whole = owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leader(3))
+    leaders = owner("apps/v1", "StatefulSet", above=whole)
+    first = owner("v1", "Pod", above=leaders, name="w-0")
+    workers = owner("apps/v1", "StatefulSet", above=first, name="w-0")
+    index = {"leaderworkerset.sigs.k8s.io/group-index": "0"}
+    group = group_of(workers, first, leaders, whole, labels=index)
+    assert group["metadata"]["name"] == f"podgroup-{whole['metadata']['uid']}-0"
+    assert group == group_of(leaders, whole, labels=index)
+    assert group["spec"]["minMember"] == 3
+
+
+def test_executors_of_spark_submit_are_counted_by_an_annotation_of_the_driver() -> None:
+    labels = {"spark-role": "driver", "spark-app-selector": "spark-1"}
+    note = {"scheduling.volcano.sh/group-min-member": "4"}
+    driver = owner("v1", "Pod", labels=labels, annotations=note)
+    group = group_of(driver, labels={"spark-role": "executor", "spark-app-selector": "spark-1"})
+    assert group["spec"]["minMember"] == 4
+    assert group["metadata"]["name"].endswith("-executor")
+
+
+@pytest.mark.parametrize(
+    "above",
+    [owner("argoproj.io/v1alpha1", "Workflow"), owner("apps/v1", "DaemonSet"), owner("example.com/v1", "Unknown")],
+    ids=lambda each: each["kind"],
+)
+def test_pods_start_one_by_one_where_nothing_else_is_known(above: Object) -> None:
+    group = group_of(above)
+    assert group["spec"]["minMember"] == 1
+    assert group["metadata"]["name"] == f"podgroup-{above['metadata']['uid']}"
+
+
+def test_roles_of_an_elastic_gang_have_their_own_least_numbers() -> None:
+    spec = ray(replicas(4, groupName="gpu", minReplicas=2), enableInTreeAutoscaling=True)
+    cluster = owner(RAY, "RayCluster", spec)
+    pod = pod_of(cluster, labels={"ray.io/group": "gpu"})
+    family = family_of(pod, [cluster])
+    assert family.manifest(pod)["spec"]["minTaskMember"] == {"headgroup": 1, "gpu": 2}
+    assert family.annotations(pod)["volcano.sh/task-spec"] == "gpu"
+
+
+@pytest.mark.parametrize("bad", ["8", -1, 2**31, 1.5, True])
+def test_a_number_that_is_none_is_named(bad: Any) -> None:
+    with pytest.raises(InvalidObjectError, match=r"Job default/w: spec\.parallelism: should be a number from 0 to"):
+        group_of(owner(BATCH, "Job", {"parallelism": bad}))
+
+
+def test_what_is_no_mapping_or_list_counts_as_absent() -> None:
+    for spec in (None, 7, [], {"workerGroupSpecs": {"a": 1}}, {"headGroupSpec": []}):
+        cluster = {**owner(RAY, "RayCluster"), "spec": spec}
+        assert group_of(cluster)["spec"]["minMember"] >= 1
