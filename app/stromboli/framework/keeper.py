@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import Vector
+from stromboli.api.resources import Rows, Vector
 from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeLedger
 from stromboli.framework.reservation import Place, Reservation
@@ -25,6 +25,8 @@ from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
 
 _WAITING = (PodState.Allocated, PodState.Pipelined)
+#: how many jobs of a queue may take over what was reserved for less important ones
+_MOST_OUTRANKING = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,18 @@ class Keeper:
     def reserve(self, job: Job, places: Sequence[Place], until: float) -> None:
         """Reserve places for pods of a job from the next session on."""
         complete = job.allocated_count + job.waiting_count
-        uid = job.pod_group.metadata.uid
-        self._made[job.key] = Reservation(uid, tuple(places), self._view.time(), until, complete)
+        uid, passed = job.pod_group.metadata.uid, self.outranking(job.queue.index, job.priority)
+        self._made[job.key] = Reservation(
+            uid, tuple(places), self._view.time(), until, complete, tuple(self._view.jobs.keys_of(passed))
+        )
+
+    def outranking(self, queue: int, priority: int) -> Rows:
+        """The most important jobs of a queue that wait and are above a priority, as indices."""
+        jobs = self._view.jobs
+        pending = jobs.now(jobs.count(PodState.Pending), lambda job: job.counts[PodState.Pending])
+        found = np.flatnonzero((jobs.queue == queue) & (jobs.priority > priority) & (pending > 0))
+        most: Rows = found[np.argsort(-jobs.priority[found], kind="stable")][:_MOST_OUTRANKING]
+        return most
 
     def reserves(self, job: Job) -> bool:
         """Whether places are reserved for a job, or will be."""

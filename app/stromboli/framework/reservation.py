@@ -39,6 +39,8 @@ class Reservation:
     until: float
     #: how many pods of the job hold a place when all those that were moved are replaced
     complete: int = 0
+    #: keys of more important jobs that waited already when room was made: they do not take it over
+    passed: tuple[str, ...] = ()
 
     def stands(self, now: float) -> bool:
         """Whether it is still to be kept."""

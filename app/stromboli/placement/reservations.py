@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
-from stromboli.api.pod_state import PodState
 from stromboli.api.resources import fits
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.reservation import Place, Reservation
@@ -23,9 +20,6 @@ from stromboli.placement import domains
 from stromboli.placement.pending import in_turn
 from stromboli.placement.starting import may_start
 from stromboli.state.pods import PodRecord
-
-#: how many jobs of a queue are tried in the places of less important ones
-_MOST_OUTRANKING = 64
 
 
 def place_reserved(session: Session) -> None:
@@ -72,16 +66,16 @@ def _holders(session: Session) -> dict[int, list[Job]]:
 
 
 def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Job]:
-    """The first jobs of a queue that wait and are more important than some that have reservations, in order."""
-    jobs = session.view.jobs
-    above = (jobs.queue == queue) & (jobs.priority > min(job.priority for job in holders))
-    waiting = np.flatnonzero(above & (jobs.count(PodState.Pending) > 0))
-    first = map(jobs.at, session.ask.in_job_order(jobs, waiting)[:_MOST_OUTRANKING].tolist()) if len(waiting) else ()
-    return [job for job in first if job.key not in session.keeper.reservations]
+    """Jobs of a queue that wait and are more important than some that have reservations, in order."""
+    keeper = session.keeper
+    found = map(session.view.jobs.at, keeper.outranking(queue, min(job.priority for job in holders)).tolist())
+    return sorted((job for job in found if job.key not in keeper.reservations), key=session.ask.job_key)
 
 
 def _outranks(session: Session, job: Job, holder: Job) -> bool:
-    return job.priority > holder.priority and session.ask.job_order(job) < session.ask.job_order(holder)
+    """Whether a job is more important than another, and did not wait already when room was made for that."""
+    before = session.ask.job_order(job) < session.ask.job_order(holder)
+    return before and job.priority > holder.priority and job.key not in session.keeper.reservations[holder.key].passed
 
 
 def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
