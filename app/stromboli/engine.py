@@ -159,7 +159,7 @@ class Engine:
         return other
 
     def watched(self, watch: Watch) -> Engine:
-        """The same engine, which tells of the steps of its sessions; what `watch` raises ends a session."""
+        """An engine that tells of the steps of its sessions; what `watch` raises ends a session."""
         other = copy(self)
         other._watch = watch
         return other

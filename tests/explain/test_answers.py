@@ -302,10 +302,13 @@ def test_what_no_node_offers_has_its_name() -> None:
 def test_a_queue_without_room_for_it_says_so_in_words(by: str) -> None:
     cluster = state(node("n"), queue("default"), pod_group("x"), pod("x-0", "x", resources={"nvidia.com/gpu": "2"}))
     result = decide(cluster, policy(f"gang {by}"), compatibility="volcano")
-    assert "queue default has no room in what no node offers" in pending_reasons(result.session)["default/x-0"].told
+    assert (
+        "queue default has no room in resources that no node offers"
+        in pending_reasons(result.session)["default/x-0"].told
+    )
     shown = StringIO()
     Console(file=shown, width=100).print(summary.queues("", Run(result.session)))
-    assert "what no node offers" in shown.getvalue()
+    assert "resources that no node offers" in shown.getvalue()
     assert "unoffered" not in shown.getvalue() + repr(result.decisions)
 
 
@@ -335,9 +338,9 @@ def test_what_runs_has_no_reason() -> None:
     assert said(cluster, "job default/job") == "Job default/job: 1 of 1 pods have a place"
     assert said(cluster, "pod default/job-0") == "Pod default/job-0 of PodGroup job: Running on n"
     cluster.upsert("Pod", pod("job-1", "job", node="gone", phase="Pending"))
-    assert said(cluster, "pod default/job-1").endswith(": it is bound to gone, which is not there")
+    assert said(cluster, "pod default/job-1").endswith(": it is bound to gone, which does not exist")
     cluster.upsert("Pod", pod("job-2", "job", node="n", deleted=True))
-    assert said(cluster, "pod default/job-2").endswith(": it is on its way out of n")
+    assert said(cluster, "pod default/job-2").endswith(": it is terminating on n")
     assert answer(cluster, "job default/none") is None
     assert answer(cluster, "pod default/none") is None
     assert answer(cluster, "queue none") is None

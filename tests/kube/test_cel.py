@@ -84,6 +84,13 @@ def ran(expression: str) -> tuple[Any, int]:
         (f'["a100", "h100"].exists(m, m == {A}.model) && {A}.all(key, size(key) > 3)', True),
         ("[1, 2, 3].map(x, x > 1, x * 2) == [4, 6] && [1, 2].exists_one(x, x == 1)", True),
         ("[1, 2, 3].filter(x, x != 2).map(x, string(x)).join('-') == '1-3'", True),
+        (f'{A}.?model.orValue("") == "h100" && {A}.?serial.orValue("none") == "none"', True),
+        (f'{A}[?"index"].value() == 3 && !{A}.?serial.hasValue() && {A}.?model.hasValue()', True),
+        (f'device.?attributes["other"].?model.hasValue() || {C}.?memory.value() < quantity("1Gi")', False),
+        (f'{A}.?serial.or({A}.?name).orValue("").startsWith("NVIDIA") && {A}.?model.orValue(1 / 0) == "h100"', True),
+        (f"{A}.?serial.length.first.orValue(7) == 7 && [4, 5][?1].value() == 5 && ![4][?1].hasValue()", True),
+        ("optional.of(3).value() == 3 && optional.none().orValue(4) == 4 && optional.none() == optional.none()", True),
+        (f"{A}.?healthy == optional.of(true) ? {A}.?index.value() == 3 : false", True),
         ("[0, 1].exists(x, 1 / x == 1) && [3, 1, 2].max() == 3 && [1, 2].isSorted() && [1, 2].sum() == 3", True),
     ],
 )
@@ -114,6 +121,10 @@ def test_expressions(expression: str, expected: bool) -> None:
         ("true.all(x, x)", "bool has no elements"),
         ("other.driver == 'x'", "undeclared reference to other"),
         ("device.driver && true", "string is not a bool"),
+        (f'{A}.?serial.value() == "x"', "the optional value is missing"),
+        (f'{A}.model.orValue("") == "x"', "string is not optional"),
+        (f"{A}.model.?first == optional.none()", "string has no entries"),
+        (f"true && {A}.?model", "optional_type is not a bool"),
     ],
 )
 def test_expressions_without_an_answer(expression: str, problem: str) -> None:
@@ -135,6 +146,8 @@ def test_expressions_without_an_answer(expression: str, problem: str) -> None:
         ("(" * 500 + "true" + ")" * 500, "nested too deeply"),
         ("device" + ".a" * 500, "too many steps"),
         ("'a'.startsWith()", "startsWith with 1 arguments"),
+        ("device.?driver.orValue()", "orValue with 0 arguments"),
+        ("optional.maybe(1) == 1", "optional.maybe with 1 arguments"),
         ("'a'.matches('(a')", "the pattern '[(]a' is not valid"),
         ("'a'.matches('((a{100}){100}){100}')", "is not valid"),
         (" || ".join(["'a'.matches('a')"] * 17), "more than 16 patterns"),
@@ -194,8 +207,21 @@ OTHERS = ["true", "null", "[]", "{}", "x", "y", "device"]
 PATHS = ["device.driver", A, C, f"{A}.model", f"{A}.index", f"{A}.runtime", f"{C}.memory"]
 LEAVES = st.sampled_from([*NUMBERS_AND_TEXTS, *OTHERS, *PATHS, NUMBERS])
 BINARY = ["+", "-", "*", "/", "%", "==", "!=", "<", ">=", "in", "&&", "||"]
-METHODS = ["matches", "contains", "split", "join", "add", "compareTo", "indexOf", "substring", "charAt", "startsWith"]
-PLAIN = ["size", "lowerAscii", "trim", "max", "sum", "isSorted", "asInteger", "major", "join"]
+METHODS = [
+    "orValue",
+    "or",
+    "matches",
+    "contains",
+    "split",
+    "join",
+    "add",
+    "compareTo",
+    "indexOf",
+    "substring",
+    "charAt",
+    "startsWith",
+]
+PLAIN = ["hasValue", "value", "size", "lowerAscii", "trim", "max", "sum", "isSorted", "asInteger", "major", "join"]
 
 
 def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -219,6 +245,7 @@ def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds(lambda f, a: f"{f}({a})", st.sampled_from(["size", "int", "double", "string", "quantity"]), inner),
         st.builds(lambda a: f"-({a})", inner),
         st.builds(lambda a, b: f"({a})[{b}]", inner, inner),
+        st.builds(lambda a, b: f"({a})[?{b}].x", inner, inner),
     )
 
 

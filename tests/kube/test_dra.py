@@ -291,6 +291,19 @@ def test_constraints_between_devices() -> None:
     assert run(device_class(), mixed, alike, constrained(matchAttribute="x/y"), pod("p", "c"))[0] == {}
 
 
+@pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
+def test_a_device_without_the_attribute_of_a_constraint_is_no_choice(kind: str) -> None:
+    """On a node whose devices are like those of another but for that."""
+    lacking, having = resource_slice("n0", device("gpu-0")), resource_slice("n1", device("gpu-0", numa=1))
+    wanted = claim("c", devices={"constraints": [{kind: f"{DRIVER}/numa"}]})
+    assert run(device_class(), lacking, wanted, pod("p", "c"))[0] == {}
+    assert run(device_class(), lacking, having, wanted, pod("p", "c"))[0] == {"p": "n1"}
+    pair = claim("c", request("r", count=2), devices={"constraints": [{kind: f"{DRIVER}/numa"}]})
+    both = resource_slice("n1", device("gpu-0", numa=1), device("gpu-1", numa=1 if kind == "matchAttribute" else 2))
+    one = resource_slice("n0", device("gpu-0", numa=1), device("gpu-1"))
+    assert run(device_class(), one, both, pair, pod("p", "c"))[0] == {"p": "n1"}
+
+
 def test_tainted_devices_need_a_toleration() -> None:
     broken = device("gpu-0", model="a100", more={"taints": [{"key": "broken", "effect": "NoSchedule"}]})
     tolerant = request(tolerations=[{"key": "broken", "operator": "Exists"}])

@@ -78,7 +78,8 @@ class Preempt(Action):
         arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
         assert isinstance(arguments, PreemptArguments)
         compared = arguments.choices(len(session.view.nodes)) if arguments.compare_nodes else 0
-        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared))
+        whole = session.rules.whole_gang_eviction
+        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared, whole_gangs=whole))
 
 
 class _AtMinCost:

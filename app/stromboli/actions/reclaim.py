@@ -63,7 +63,7 @@ def _at_min_cost(context: PreemptionContext, job: Job) -> None:
 
 def _first_fit(session: Session, held: HeldAmounts, job: Job) -> None:
     """Pods are evicted on the first node that works."""
-    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable")
+    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable", whole_gangs=session.rules.whole_gang_eviction)
     first_fit.evict_for_pods(session, policy, job, partial(_reclaimers, session, job), held)
 
 

@@ -10,11 +10,11 @@ from itertools import islice
 import msgspec
 import numpy as np
 
-from stromboli.api.crds import PodGroup
 from stromboli.api.pod_state import PodState
-from stromboli.api.reasons import Actionable, Reason, Stage
+from stromboli.api.reasons import Reason, Stage
 from stromboli.api.resources import MEMORY, PODS, UNKNOWN, Mask, Vector, is_device
 from stromboli.dashboard.filters import JobFilter
+from stromboli.dashboard.waiting import in_line, lost_row, waiting_since
 from stromboli.explain.jobs import outline
 from stromboli.explain.overview import (
     Amounts,
@@ -31,7 +31,6 @@ from stromboli.explain.overview import (
 from stromboli.explain.places import UNLIMITED
 from stromboli.explain.queues import in_tree
 from stromboli.fairness.queue_tree import QueueTree
-from stromboli.framework import reasons
 from stromboli.framework.explain import may_wait, waiting, why
 from stromboli.framework.ignored import ignored_of_queue
 from stromboli.framework.job import Job, Queue, lineage
@@ -225,7 +224,7 @@ class SessionReport:
         if job is not None:
             waits = (row for row, _ in self._waiting_jobs if key in self._waiting_keys)
             return next((row for row in waits if f"{row.namespace}/{row.name}" == key), None) or self._job(job)
-        return next((_lost(group, self._pods_of_lost[key]) for group in self._view.lost if group.key == key), None)
+        return next((lost_row(group, self._pods_of_lost[key]) for group in self._view.lost if group.key == key), None)
 
     @cached_property
     def _waiting_jobs(self) -> list[tuple[JobRow, int]]:
@@ -237,7 +236,7 @@ class SessionReport:
         ]
         found = self._in_line([(row, unplaced) for row, unplaced in rows if row.reason])
         lost = ((group, self._pods_of_lost[group.key]) for group in self._view.lost)
-        found += [(_lost(group, unplaced), unplaced) for group, unplaced in lost]
+        found += [(lost_row(group, unplaced), unplaced) for group, unplaced in lost]
         return sorted(found, key=lambda each: (each[0].namespace, each[0].name))
 
     def _in_line(self, rows: list[tuple[JobRow, int]]) -> list[tuple[JobRow, int]]:
@@ -392,38 +391,3 @@ class SessionReport:
         listed = np.fromiter(rows, np.intp)
         placed = view.pods.node[listed[view.pods.state[listed] != PodState.Pending]]
         return np.bincount(placed[placed >= 0], minlength=len(view.nodes))
-
-
-def in_line(row: JobRow) -> bool:
-    """Whether a job that waits is served when there is room: none that has to be changed first is ahead of others."""
-    return row.who == Actionable.Wait
-
-
-def waiting_since(job: Job) -> float:
-    """Since when a job waits: since it was made or, where it ran before, since its PodGroup says so."""
-    status = job.pod_group.status
-    said = next((each for each in status.conditions if each.type == "Unschedulable" and each.status == "True"), None)
-    if said is None or said.last_transition_time is None or not (status.running or job.ready_count):
-        return job.created
-    return said.last_transition_time.timestamp()
-
-
-def _lost(group: PodGroup, pods: int) -> JobRow:
-    """A PodGroup whose queue does not exist, and the number of its waiting pods."""
-    reason = reasons.queue_not_found(group.spec.queue)
-    return JobRow(
-        namespace=group.metadata.namespace,
-        name=group.metadata.name,
-        queue=group.spec.queue,
-        phase=group.status.phase or "Pending",
-        priority=0,
-        created=group.metadata.created,
-        pods=pods,
-        placed=0,
-        min_member=group.spec.min_member,
-        stage=reason.stage.name,
-        reason=reason.reason,
-        message=reason.message,
-        who=str(reason.actionable),
-        since=group.metadata.created,
-    )

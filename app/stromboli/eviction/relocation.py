@@ -165,7 +165,7 @@ class Relocation:
         return sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
 
     def _may_move(self, pod: PodRecord) -> bool:
-        """Whether a pod may go, as far as it and its job say, and where it can go depends on room alone."""
+        """Whether a pod may move, as far as it and its job say, and its other places depend on room alone."""
         session, job = self._session, self._session.view.jobs[pod.job]
         return (
             job is not self._job
@@ -195,7 +195,7 @@ class Relocation:
             unit.discard()
             return
         if whole:
-            join(unit, units)
+            join(unit, job, units)
         units.append(unit)
 
     def _is_rest(self, job: Job) -> bool:

@@ -38,7 +38,7 @@ class Surplus:
         self._session = session
         self._job = job
         #: whether pending best-effort pods count as if they had a place
-        self._generous = not session.rules.readiness
+        self._generous = session.ask.counts_best_effort
         self._pods = job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
         #: uids of the groups that are ready, and how many of each policy are beyond its minimum

@@ -57,9 +57,9 @@ def policy_findings(policy: Policy) -> Iterator[Finding]:
         yield finding("there is no allocate", "without it only pods without requests are placed, by backfill")
     reclaiming = [name for name in RECLAIMING if name in actions]
     if reclaiming and not sharing:
-        yield finding(f"{reclaiming[0]} has no plugin to tell shares", f"add {' or '.join(_SHARING)}")
+        yield finding(f"{reclaiming[0]} has no plugin that determines shares", f"add {' or '.join(_SHARING)}")
     if "overcommit" in plugins and "enqueue" not in actions:
-        yield finding("overcommit has no say without enqueue", "add enqueue to the actions, or drop overcommit")
+        yield finding("overcommit has no effect without enqueue", "add enqueue to the actions, or drop overcommit")
     if any(name in actions for name in _EVICTING) and "conformance" not in plugins:
         yield finding("pods of kube-system may be evicted", "add the plugin conformance, which protects them")
     if "gang" not in plugins:
@@ -78,7 +78,7 @@ def queue_findings(session: Session) -> Iterator[Finding]:
         if queue.has_jobs and not queue.open:
             state = queue.state or "not set"
             advice = f"stromboli queue open {queue.name}, or move its jobs"
-            yield Finding("queues", f"queue {queue.name} has jobs and takes none: its state is {state}", advice)
+            yield Finding("queues", f"queue {queue.name} has jobs but accepts none: its state is {state}", advice)
         if queue.spec.parent and queue.spec.parent not in queues:
             near = did_you_mean(queue.spec.parent, queues)
             yield Finding(

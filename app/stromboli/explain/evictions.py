@@ -46,7 +46,7 @@ def _why_none(session: Session, job: Job, pod: PodRecord, point: str) -> Reason:
         return may_not
     possible = session.kernel.feasible(pod, hopeful=True)
     if not possible.any():
-        message = "every node is ruled out for a cause that no eviction removes"
+        message = "every node is ruled out for a reason that no eviction can remove"
         return _reason("EvictionsDoNotHelp", message, actionable=Actionable.User)
     where = f"in queue {job.queue.name}" if point == "preemptable" else "in other queues"
     running = candidates(session, job, point)
@@ -77,7 +77,7 @@ def _may_not_evict(session: Session, job: Job, pod: PodRecord, point: str) -> Re
         return _reason("NeverPreempts", "the pod's preemptionPolicy is Never", actionable=Actionable.User)
     by_share = point == "reclaimable" and session.ask.takes_back_by_share
     if not (by_share or session.ask.job_starving(job)):
-        return _reason("NotStarving", f"PodGroup {job.key} has what it starts with, and nothing is evicted for more")
+        return _reason("NotStarving", f"PodGroup {job.key} has its minimum, and nothing is evicted for pods beyond it")
     if point == "reclaimable":
         why = session.ask.overused(job.queue) or session.ask.preemptive(job.queue, [pod])
         if why is not None:
@@ -113,13 +113,13 @@ def _share(session: Session, queue: Queue, pod: PodRecord) -> str:
     """What a queue holds beside what it deserves, in what a pod asks for."""
     gauges = session.report.gauges.get(queue.name)
     if gauges is None or "deserved" not in gauges.amounts:
-        return f"queue {queue.name} has no share to be above"
+        return f"queue {queue.name} has no share that it could exceed"
     held, deserved = gauges.amounts["allocated"], gauges.amounts["deserved"]
     columns = [c for c in np.flatnonzero(session.view.request(pod) > 0).tolist() if c != PODS]
     named = ((c, column_name(session.view.dimensions, c)) for c in columns)
     pairs = ", ".join(f"{told(name, held[c])} {name} and deserves {told(name, deserved[c])}" for c, name in named)
     above = bool((held[columns] > deserved[columns] + TOLERANCE).any())
-    return f"queue {queue.name} holds {pairs}" + (", and what it holds above is protected" if above else "")
+    return f"queue {queue.name} holds {pairs}" + (", and what it holds beyond that is protected" if above else "")
 
 
 def _not_enough(session: Session, job: Job, pod: PodRecord, victims: Sequence[PodRecord], where: str) -> Reason:

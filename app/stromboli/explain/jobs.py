@@ -105,13 +105,13 @@ def _placed(session: Session, pod: PodRecord, state: PodState) -> str:
         node = session.view.nodes.name(row)
     if state in _BINDING:
         if pod.node_name and pod.node_name not in {record.name for record in session.view.nodes.facts.records}:
-            return f"it is bound to {node}, which is not there"
+            return f"it is bound to {node}, which does not exist"
         if pod.node_name:
             return f"it is bound to {node} and starts"
         lacking = _volumes_that_lack(session, pod)
         return f"it is bound to {node} once it has {lacking}" if lacking else f"it is being bound to {node}"
     if state is PodState.Releasing:
-        return f"it is on its way out{f' of {node}' if node else ''}"
+        return f"it is terminating{f' on {node}' if node else ''}"
     return f"{state.name} on {node}" if node else state.name
 
 
@@ -313,4 +313,4 @@ def _binding(session: Session, job: Job) -> str:
     binding = session.view.records(rows[session.view.pods.state[rows] == PodState.Binding])
     lacking = list(filter(None, (_volumes_that_lack(session, pod) for pod in binding)))
     waits = f"; {counted(len(lacking), 'pod')} of them lack volumes, the first {lacking[0]}" if lacking else ""
-    return f"{under_way} pods are decided and not running yet{waits}"
+    return f"{under_way} pods have been given nodes and are not running yet{waits}"

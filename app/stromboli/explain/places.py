@@ -98,7 +98,7 @@ def places(session: Session, pod: PodRecord, count: int) -> Places:
     crowded &= copies == 0
     if crowded.any():
         out.causes.append(
-            NodeCause(cause="taken by others of the gang, which may not be together", nodes=int(crowded.sum()))
+            NodeCause(cause="taken by other pods of the gang, which must not share a node", nodes=int(crowded.sum()))
         )
     out.causes += [
         NodeCause(cause=f"room for {number} of {count} pods", nodes=nodes)

@@ -101,14 +101,14 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), _kept(session, queue)
     if gauges.kept is not None and (kept < guaranteed - TOLERANCE).any():
         told = ", ".join(f"{amount} {name}" for name, amount in amounts(session, kept).items())
-        yield f"of its guarantee {told or 'nothing'} is kept for it: others may have the rest"
+        yield f"of its guarantee {told or 'nothing'} is reserved for it: other queues may use the rest"
     deserved = gauges.amounts.get("deserved")
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
     elif gauges.plugin == "capacity" and deserved is not None:
         yield f"deserves what its spec says: {listed(queue.spec.deserved or {})}"
     elif not gauges.plugin and not queue.has_jobs:
-        yield "has no jobs, so nothing is divided to it"
+        yield "has no jobs, so it gets no share"
     elif not gauges.plugin:
         yield "no plugin of the policy divides the cluster between queues"
     if not queue.open:

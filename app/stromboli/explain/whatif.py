@@ -1,4 +1,4 @@
-"""What would be otherwise after a change: two rehearsals, one with it and one without, and their difference."""
+"""What would be different after a change: two rehearsals, one with it and one without, and their difference."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def lines(answer: WhatIf) -> Iterator[str]:
     made = f"{counted(len(answer.bound), 'pod')} bound, {len(answer.evicted)} evicted by the change"
     yield f"{made}; {total} wait after it"
     if answer.unsettled:
-        yield "sessions would go on to decide: what follows was not followed to its end"
+        yield "later sessions would decide more, which is not shown"
 
 
 def _in(each: Moved) -> str:

@@ -21,7 +21,7 @@ def who(word: str) -> str:
 
 
 def _who_of_one(answer: Answer) -> str:
-    """The same of one answer: that it resolves is said of what was tried."""
+    """Who can change what an answer is about: that it resolves is said only where that was tried."""
     if answer.who != "wait":
         return who(answer.who)
     sure = any(remedy.who == "wait" for remedy in answer.remedies)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import TypeAlias
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
+from stromboli.framework.failures import TurnCutError
 from stromboli.framework.nodes import Nodes, NodeView
 from stromboli.framework.plugin import Passing
 from stromboli.framework.points import Points
@@ -34,12 +36,16 @@ class NodeQuestions:
         self.nodes_rescored = 0
         #: work done, about in nodes looked at; the same on every machine
         self.steps = 0
+        #: steps at which the current turn is cut
+        self.most = math.inf
         #: told of steps before they are taken; may raise to end the session
         self.watch: Watch | None = None
 
     def step(self, steps: int = CALL) -> None:
-        """Count work."""
+        """Count work. Raises TurnCutError where it is more than the current turn may take."""
         self.steps += steps
+        if self.steps > self.most:
+            raise TurnCutError
         if self.watch is not None:
             self.watch(steps)
 

@@ -164,7 +164,7 @@ class Points(Participants):
         return victims
 
     def pods(self, point: str, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those of some pods that plugins name."""
+        """The pods that plugins name, of some."""
         pods: list[PodRecord] = self._ask[point](candidates)
         return pods
 

@@ -48,8 +48,8 @@ def same_role_failed(pod: PodRecord) -> Reason:
 
 def evictions_paused(job: str, queue: str, times: int) -> Reason:
     """A job that got places back and lost them again to the same queue, too often."""
-    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back: no more of it for now"
-    return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
+    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back"
+    return Reason(Stage.Preemption, "EvictionsPaused", f"{words}: evictions are paused", Actionable.Admin)
 
 
 def behind(queue: Queue) -> Reason:
@@ -157,6 +157,16 @@ TURN_PENDING = _turn_pending("in the next sessions")
 TURN_PENDING_AGAIN = _turn_pending("when all others of its queue had theirs")
 
 
+#: of jobs whose turn was cut, and that need a longer one
+TURN_TOO_LONG = Reason(
+    Stage.QueueShare,
+    "TurnTooLong",
+    "looking for places for the PodGroup takes more steps than a turn may: it has longer turns, and those come seldom",
+    Actionable.Admin,
+    "`session.steps` of the policy says how many steps a turn may take",
+)
+
+
 def with_last_turn(reason: Reason, job: Job) -> Reason:
     """The reason of a job, with what its PodGroup says of its last turn where another one is pending."""
     if reason is not TURN_PENDING_AGAIN:
@@ -176,7 +186,7 @@ def waits_for_release(node: str) -> Reason:
     return Reason(
         Stage.Placement,
         "WaitingForRelease",
-        f"gets its place on {node} when pods that terminate, or are evicted for it, have gone",
+        f"gets its place on {node} once terminating pods, or pods evicted for it, are gone",
         Actionable.Wait,
     )
 
@@ -209,7 +219,7 @@ def queue_not_found(queue: str) -> Reason:
 
 def column_name(dimensions: Sequence[str], column: int) -> str:
     """The resource of a column, for people; resources that no node offers share one and are not told apart."""
-    return "what no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
+    return "resources that no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
 
 
 def insufficient(dimensions: Sequence[str], pod: PodRecord, columns: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,7 @@ from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.budget import Budget
 from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError
+from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError, TurnCutError
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.keeper import Keeper
 from stromboli.framework.kernel import Kernel
@@ -182,8 +183,11 @@ class Session:
                 self._take_back()
                 self._leave_out(error, name)
 
-    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
-        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
+    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T, most: float | None = None) -> T:
+        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside.
+
+        So is what a turn tried that takes too many steps. Raises TurnCutError where it may take so many at `most`.
+        """
         if job.key in self.aside:
             return otherwise
         if self.kernel.watch is not None:
@@ -191,10 +195,16 @@ class Session:
         self._open.clear()
         if self.keeper.nominations and self.keeper.bars(job):
             turn = partial(self._with_nominations, job, turn)
+        self.kernel.most = self.kernel.steps + (self.budget.longest if most is None else most)
         try:
             return turn()
         except PluginLeftError:
             raise
+        except TurnCutError:
+            self._take_back_turn()
+            if most is not None:
+                raise
+            return otherwise
         except JobHeldError as held:
             if held.job != job.key:
                 # Its pods are no victims from here on.
@@ -211,6 +221,8 @@ class Session:
             self.points.failures.add(plugin.name, "", job.key, error)
             self._set_aside(JobHeldError(job.key, plugin.name, error))
             return otherwise
+        finally:
+            self.kernel.most = math.inf
 
     def _set_aside(self, held: JobHeldError) -> None:
         """Let a job wait until the next session, for the plugin that failed when it was asked about it."""
@@ -317,11 +329,12 @@ class Session:
         for operation in leaving:
             for plugin in filtering:
                 plugin.on_deallocate(operation)
-        found = self.kernel.feasible(pod)
-        for operation in reversed(leaving):
-            for plugin in filtering:
-                plugin.on_allocate(operation)
-        return found
+        try:
+            return self.kernel.feasible(pod)
+        finally:
+            for operation in reversed(leaving):
+                for plugin in filtering:
+                    plugin.on_allocate(operation)
 
     # -- nominations -------------------------------------------------------------------------------------------------
 

@@ -336,7 +336,7 @@ def _frames(
             begun = True
             continue
         if not begun:
-            raise JournalError(f"{source}: is no journal of stromboli")
+            raise JournalError(f"{source}: is not a journal of stromboli")
         length = int.from_bytes(start)
         if len(start) < _LENGTH or length > _LARGEST_FRAME:
             raise JournalError(f"{source}: is damaged: no frame begins where one should")
@@ -358,7 +358,7 @@ def _frames(
 def _check_heading(source: str, line: bytes) -> None:
     version = line.removeprefix(_NAME).removesuffix(b"\n")
     if not line.startswith(_NAME) or not line.endswith(b"\n") or not version.isdigit():
-        raise JournalError(f"{source}: is no journal of stromboli")
+        raise JournalError(f"{source}: is not a journal of stromboli")
     if int(version) != FORMAT:
         raise JournalError(f"{source}: has format {int(version)}, and only {FORMAT} is read here")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import socket
@@ -16,6 +15,7 @@ import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, timestamp
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
@@ -23,6 +23,7 @@ from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
 
+#: Events of a namespace that wait at most
 _CAPACITY = 2_000
 _REMEMBERED = 20_000
 #: an unchanged Event is emitted again after this many seconds
@@ -86,7 +87,7 @@ class Events:
         self._component = component
         self._instance = f"{component}-{os.environ.get('POD_NAME') or socket.gethostname()}"[:128]
         self._bucket = TokenBucket(rate, burst=2 * rate)
-        self._queue: asyncio.Queue[_Event] = asyncio.Queue(_CAPACITY)
+        self._queue: FairQueue[_Event] = FairQueue(lambda event: event.about.namespace)
         #: time of the last emission of each Event, latest at the end
         self._told: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
 
@@ -100,7 +101,7 @@ class Events:
         self._told.move_to_end(identity)
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
-        full = self._queue.qsize() >= (_CAPACITY if type == "Warning" else _CAPACITY // 2)
+        full = self._queue.waiting(about.namespace) >= (_CAPACITY if type == "Warning" else _CAPACITY // 2)
         if full:
             self._observer.event_result("dropped")
         else:

@@ -18,8 +18,10 @@ from msgspec.structs import replace
 from stromboli.api import keys, objects
 from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.api.errors import StromboliError
+from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, already_exists
 from stromboli.live.events import Events, Reference
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -48,7 +50,7 @@ class PodGroupMaker:
         self._owners = owners
         self._inherit = inherit
         #: uids of what manages pods, or of pods that nothing manages, and of owners that changed
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: FairQueue[str] = FairQueue(self._namespace)
         #: those that are in the queue or worked on, and those to be worked on again
         self._queued: set[str] = set()
         self._again: set[str] = set()
@@ -99,6 +101,11 @@ class PodGroupMaker:
             self._prints[uid] = seen
             self._changed[uid] = owner
             self._enqueue(uid)
+
+    def _namespace(self, uid: str) -> str:
+        """The namespace of an owner that changed, or of the pods that something manages."""
+        owner = self._changed.get(uid)
+        return text(owner, "metadata.namespace") if owner else namespace_of(next(iter(self._bare.get(uid, ())), ""))
 
     # -- what is watched -------------------------------------------------------------------------------------------
 
@@ -184,7 +191,7 @@ class PodGroupMaker:
 
     def _later(self, uid: str, why: str) -> None:
         pod = next(iter(self._bare[uid].values()), None) if uid in self._bare else None
-        log.recurring("pod group not made", why, pod=object_key(pod) if pod else "", manager=uid)
+        log.recurring("pod group not created", why, pod=object_key(pod) if pod else "", manager=uid)
         if pod is None:
             self._backoffs.pop(uid, None)
             return

@@ -1,6 +1,6 @@
 """Domains of the network that a job may be placed in: which HyperNodes to try, in which order, and which not to.
 
-Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is dear, so
+Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is costly, so
 HyperNodes whose nodes cannot hold enough copies of the pods are left out before, by one sum over all nodes.
 """
 
@@ -29,7 +29,7 @@ def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool =
 
 
 def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
-    """Those of some HyperNodes whose nodes have room, now or later, for `least` of the pods.
+    """The HyperNodes, of some, whose nodes have room, now or later, for `least` of the pods.
 
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """

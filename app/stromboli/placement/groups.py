@@ -196,5 +196,5 @@ def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
         return job.ready_count + left >= job.min_available
     if not roles:
         return True
-    held = job.held_by_role(best_effort=not session.rules.readiness)
+    held = job.held_by_role(best_effort=session.ask.counts_best_effort)
     return all(held.get(role, 0) >= roles.get(role, 0) for role in sub_job.failed_roles)

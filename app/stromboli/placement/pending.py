@@ -139,7 +139,7 @@ def stays_together(session: Session, job: Job) -> bool:
 
 
 def placeable(session: Session, job: Job) -> list[PodRecord]:
-    """Those of the competing pods that no scheduling gate holds back."""
+    """The competing pods that no scheduling gate holds back."""
     return [pod for pod in competing(session, job) if not pod.pod_class.gated]
 
 

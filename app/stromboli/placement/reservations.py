@@ -6,6 +6,7 @@ cannot be had any more is given back with its room.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,8 @@ def place_reserved(session: Session) -> None:
     for key, reservation in sorted(keeper.reservations.items(), key=lambda item: (item[1].since, item[0])):
         keeper.release(key)
         job = session.view.jobs[key]
-        keeper.go_on(key, session.attempt(job, partial(_place_job, session, job, reservation), otherwise=()))
+        turn = partial(_place_job, session, job, reservation)
+        keeper.go_on(key, session.attempt(job, turn, otherwise=(), most=math.inf))
 
 
 def _place_job(session: Session, job: Job, reservation: Reservation) -> Sequence[Place]:
@@ -94,18 +96,23 @@ def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
         return
     for key in lower:
         keeper.release(key)
-    places = _found(session, job, pods)
-    if places:
-        statement, at_once = session.statement(), all(now for _, _, now in places)
-        for pod, node, _ in places:
-            sub_job = session.view.sub_job_of(job, pod)
-            if at_once:
-                statement.allocate(sub_job, (pod,), (node,))
-            else:
-                statement.pipeline(sub_job, pod, node, after_eviction=True)
-        statement.commit()
-    for key in lower:
-        keeper.hold(key)
+    try:
+        _promise_all(session, job, _found(session, job, pods))
+    finally:
+        for key in lower:
+            keeper.hold(key)
+
+
+def _promise_all(session: Session, job: Job, places: Sequence[tuple[PodRecord, int, bool]]) -> None:
+    """Bind pods to their places if all may start there now, else promise them these."""
+    statement, at_once = session.statement(), all(now for _, _, now in places)
+    for pod, node, _ in places:
+        sub_job = session.view.sub_job_of(job, pod)
+        if at_once:
+            statement.allocate(sub_job, (pod,), (node,))
+        else:
+            statement.pipeline(sub_job, pod, node, after_eviction=True)
+    statement.commit()
 
 
 def _competes(session: Session, job: Job) -> bool:

@@ -30,7 +30,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
         return answer
     found, first_steps = case.found, dict[str, Remedy]()
     if case.reached(case.before):
-        nothing = "nothing: it gets its place as things are"
+        nothing = "nothing: it will get its place without a change"
         found["wait"] = Remedy(change=nothing, who="wait", effect=_effect(case, case.before))
     else:
         for kind in _KINDS:
@@ -44,7 +44,7 @@ def with_remedies(session: Session, answer: Answer, rehearsal: Rehearsal) -> Ans
                     first_steps[candidate.who] = _remedy(candidate, then)
         if answer.who == "wait" and "wait" not in found and _waits_in_vain(case):
             said = [answer.detail] if answer.detail else []
-            detail = "; ".join([*said, "it would not start if all other jobs were gone"])
+            detail = "; ".join([*said, "it would not start even if all other jobs were gone"])
             answer = replace(answer, who="user" if "user" in found else "admin", detail=detail)
     found = first_steps | found
     order = {who: rank for rank, who in enumerate(dict.fromkeys((answer.who, "user", "admin", "wait")))}

@@ -145,9 +145,14 @@ class Demand:
 
 
 def _ranks(values: Rows, sought: Mask) -> Rows:
-    """For each value of a row, the index of its first occurrence in the row, shape (nodes, devices)."""
+    """For each value of a row, one more than the index of its first occurrence in the row, 0 for none.
+
+    Shape (nodes, devices).
+    """
     known = np.where(sought, values, -1)
-    first = [(known == known[:, [at]]).argmax(axis=1) for at in range(known.shape[1])]
+    first = [
+        np.where(known[:, at] < 0, 0, (known == known[:, [at]]).argmax(axis=1) + 1) for at in range(known.shape[1])
+    ]
     return np.array(first, np.int64).reshape(known.shape[::-1]).T
 
 

@@ -267,11 +267,11 @@ def _place(of: DeviceBody | SliceSpec) -> Place | None:
 
 
 def _places(specs: Iterable[SliceSpec]) -> tuple[Place, ...]:
-    """The nodes that reach some slices. Shared counters concern all nodes, unless they are those of one."""
+    """The nodes that reach some slices. As in kube-scheduler, all nodes reach shared counters."""
     found: list[Place | None] = []
     for spec in specs:
         if spec.shared_counters:
-            found.append(Place(spec.node_name or "", None))
+            found.append(Place("", None))
         elif spec.per_device_node_selection:
             found += [_place(device.body) for device in spec.devices or ()]
         else:

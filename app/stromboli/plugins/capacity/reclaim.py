@@ -125,7 +125,7 @@ class Reclaim:
         )
 
     def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those whose queue keeps what it deserves without them, and then has no smaller share where the paths part.
+        """The victims whose queue keeps what it deserves without them, and has no smaller share where the paths part.
 
         Shares are those of what is at stake: what is asked for, and the queue has more of than it deserves.
         Priorities of queues do not count: they order who is served first with what is free, and give no share.

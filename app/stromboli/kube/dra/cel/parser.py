@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from stromboli.kube.dra.cel import operations
+from stromboli.kube.dra.cel import operations, optionals
 from stromboli.kube.dra.cel.functions import GLOBALS, INT_MAX, METHODS, call
 from stromboli.kube.dra.cel.operations import Constant
 from stromboli.kube.dra.cel.run import Evaluate
@@ -148,14 +149,26 @@ class _Parser:
         return self._steps(self._primary())
 
     def _steps(self, value: Evaluate) -> Evaluate:
+        optional = False
         for _ in range(_LONGEST_CHAIN):
+            step: Callable[[Evaluate], Evaluate]
             if self._accept("."):
+                if self._accept("?"):
+                    value, optional = optionals.entry(value, Constant(self._name())), True
+                    continue
                 name = self._name()
-                value = self._method(value, name) if self._accept("(") else operations.select(value, name)
+                if self._accept("("):
+                    value, optional = self._method(value, name), False
+                    continue
+                step = partial(operations.select, name=name)
             elif self._accept("["):
-                value = operations.index(value, self._key())
+                if self._accept("?"):
+                    value, optional = optionals.entry(value, self._key()), True
+                    continue
+                step = partial(operations.index, key=self._key())
             else:
                 return value
+            value = optionals.followed(value, step) if optional else step(value)
         raise CelError("it has too many steps in a row")
 
     def _key(self) -> Evaluate:
@@ -166,6 +179,8 @@ class _Parser:
     def _method(self, of: Evaluate, name: str) -> Evaluate:
         if name in operations.MACROS:
             return self._macro(of, name)
+        if name in optionals.METHODS:
+            return optionals.method(name, of, self._arguments(")"))
         arguments = [of, *self._arguments(")")]
         if name == "matches" and len(arguments) == 2:
             self._patterns += 1
@@ -225,6 +240,10 @@ class _Parser:
             return Constant(_CONSTANTS[name])
         if name == "cel" and self._accept("."):
             return self._bind()
+        if name == "optional" and self._accept("."):
+            which = self._name()
+            self._expect("(")
+            return optionals.made(which, self._arguments(")"))
         if not self._accept("("):
             return operations.variable(name)
         if name == "has":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import total_ordering
 from typing import Any
@@ -72,6 +73,14 @@ class Version:
         return hash(self._key)
 
 
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """An optional value."""
+
+    #: the value, or nothing
+    some: tuple[Any, ...]
+
+
 class Domains(dict[str, Mapping[str, Any]]):
     """Attributes by domain. A domain without attributes is empty."""
 
@@ -88,6 +97,7 @@ _NAMES: dict[type, str] = {
     list: "list",
     Quantity: "quantity",
     Version: "semver",
+    Maybe: "optional_type",
 }
 
 
