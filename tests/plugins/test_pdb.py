@@ -134,10 +134,10 @@ def test_one_budget_among_the_victims_keeps_all_of_them(action: str, by: str, no
         )
         return sorted(d.name for d in result.decisions if isinstance(d, Evict))
 
-    everybody = [f"db-{i}" for i in range(nodes)]
+    every_pod = [f"db-{i}" for i in range(nodes)]
     assert gone([budget(allowed)]) == []
-    assert gone([budget(nodes)]) == everybody
+    assert gone([budget(nodes)]) == every_pod
     if "pdb" not in by:
-        assert gone([budget(allowed)], "volcano") == everybody
+        assert gone([budget(allowed)], "volcano") == every_pod
         switched_off = "\n  - {name: pdb, enablePreemptable: false}"
-        assert gone([budget(allowed)], more=switched_off) == everybody
+        assert gone([budget(allowed)], more=switched_off) == every_pod
