@@ -71,7 +71,7 @@ class Consolidation(Action):
         self, session: Session, policy: MovePolicy, job: Job, held_amounts: HeldAmounts, hopeless: set[Hashable]
     ) -> None:
         """Move pods for a job, unless room was made for it already or an equal job found none."""
-        if has_topology(job) or job.key in session.keeper.kept:
+        if has_topology(job) or session.keeper.reserves(job):
             return
         if any(kind(session, job, pod) in hopeless for pod in session.view.pending(job)):
             return

@@ -26,10 +26,9 @@ class GangEvictionArguments(Arguments):
 
     @classmethod
     def of(cls, session: Session, action: str) -> GangEvictionArguments:
-        """Those of an action in the session's policy."""
-        found = session.policy.action_arguments.get(action, cls())
-        assert isinstance(found, cls)
-        return found
+        """Those of an action in the session's policy; actions that do not take these have the defaults."""
+        found = session.policy.action_arguments.get(action)
+        return found if isinstance(found, cls) else cls()
 
 
 def may_evict(session: Session, job: Job, pods: Sequence[PodRecord], point: str) -> bool:

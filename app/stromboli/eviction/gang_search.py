@@ -5,7 +5,7 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
+from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical, kind
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.statement import Statement
+from stromboli.framework.topology import has_topology
 from stromboli.placement import domains
 from stromboli.placement.pending import PendingGroup, in_turn
 from stromboli.state.pods import PodRecord
@@ -32,6 +34,14 @@ class _Plan:
     cost: Cost
     #: the HyperNode of each of its groups that got places, by uid
     of_groups: dict[str, int]
+
+
+def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+    """Evict for those pods of a job that may evict others: all at once where the job says how close they should be."""
+    if not has_topology(job):
+        evict_for_pods(context, job, pods)
+    elif pods:
+        evict_for_gang(context, job, context.candidates(job, pods[0]))
 
 
 def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
@@ -80,6 +90,8 @@ class GangSearch:
         # 3. Decide for the cheapest.
         statement = session.statement()
         statement.recover(best.operations)
+        if has_topology(job):
+            domains.locate(session, statement, job)
         context.promise(job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit, fits
 from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
@@ -207,7 +207,12 @@ class MinCostSearch:
     # -- pods in the way -------------------------------------------------------------------------------------------
 
     def _clear(self, pod: PodRecord, rows: Rows) -> bool:
-        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps."""
+        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps.
+
+        Where only pods are in the way that terminate already, none is evicted.
+        """
+        if self._await(pod, rows):
+            return True
         in_question = ~self._session.kernel.feasible(pod)
         in_question &= np.isin(self._session.view.nodes.rows, self._context.pod_index.node[self._candidates])
         refused = rows[in_question[rows]]
@@ -229,6 +234,18 @@ class MinCostSearch:
         _, _, node, units = best
         self._trial.keep([self._trial.evict(unit) for unit in units], pod, node)
         self._reduced_jobs |= self._node_candidates.evicted(units)
+        return True
+
+    def _await(self, pod: PodRecord, rows: Rows) -> bool:
+        """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
+        session, nodes = self._session, self._session.view.nodes
+        at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
+        if not len(at) or not self._trial.has_share(pod):
+            return False
+        node = int(at[np.argmin(self._place[at])])
+        if session.ask.refusal(pod, node) is not None:
+            return False
+        self._trial.keep([], pod, node)
         return True
 
     def _cleared(self, pod: PodRecord, node: int) -> list[Evicted] | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, Mask, fits
+from stromboli.api.resources import CPU, MEMORY, Mask, Rows, fits
 from stromboli.framework import reasons, remarks
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
@@ -24,7 +24,6 @@ from stromboli.framework.environment import OFFLINE, Environment
 from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError, TurnCutError
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.keeper import Keeper
-from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger
 from stromboli.framework.never_fits import judge
@@ -36,7 +35,8 @@ from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
-from stromboli.framework.statement import Statement
+from stromboli.framework.reservation import PLACE_RESERVED
+from stromboli.framework.statement import Statement, eviction
 from stromboli.framework.turns import TURN, Beyond
 from stromboli.framework.view import View, claimless
 from stromboli.policy.model import Policy
@@ -99,8 +99,8 @@ class Session:
         self.failures: list[PluginFailure] = self.points.failures.found
         #: what actions leave for the next session, by name
         self.actions_left: dict[str, Any] = {}
-        #: room of earlier sessions that is still kept, by key of the job
-        self.room: dict[str, KeptRoom] = dict(environment.room) if rules.served_next else {}
+        #: rows of the pods that terminate since before the session
+        self._leaving: Rows = np.flatnonzero(snapshot.pods.state == PodState.Releasing)
         #: which jobs must not be evicted again
         self.churn = ChurnBreaker(self.view)
         self.outcome = Outcome(self.view, self.ask, self.ledger, self.churn)
@@ -123,7 +123,7 @@ class Session:
             self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
         self.points.forget()
-        for name in self.policy.actions:
+        for name in (*((PLACE_RESERVED,) if self.keeper.reservations else ()), *self.policy.actions):
             started = clock()
             self._run_action(name, actions[name])
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
@@ -193,9 +193,8 @@ class Session:
         if self.kernel.watch is not None:
             self.kernel.watch(TURN)
         self._open.clear()
-        keeper = self.keeper
-        if (keeper.kept or keeper.nominations) and keeper.bars(job):
-            turn = partial(self._with_its_places, job, turn)
+        if self.keeper.nominations and self.keeper.bars(job):
+            turn = partial(self._with_nominations, job, turn)
         self.kernel.most = self.kernel.steps + (self.budget.longest if most is None else most)
         try:
             return turn()
@@ -230,13 +229,13 @@ class Session:
         self.aside.add(held.job)
         self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
-    def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
-        """The turn of a job for which places are kept, or that may have those of others."""
+    def _with_nominations(self, job: Job, turn: Callable[[], T]) -> T:
+        """The turn of a job that may have nodes which kube-scheduler nominated."""
         self.keeper.lift(job)
         try:
             return turn()
         finally:
-            self.keeper.restore(job)
+            self.keeper.restore()
 
     def _leave_out(self, error: BaseException, where: str, plugin: Plugin | None = None) -> None:
         """Ask the plugin that raised nothing more in this session; an error that is no plugin's goes on."""
@@ -320,6 +319,27 @@ class Session:
         job.claims = True
         self.ledger.tell("job_enqueued", job)
         self.ledger.raise_if_left()
+
+    def is_vacated(self, pod: PodRecord, node: int) -> bool:
+        """Whether victims of this session still hold what a pod may need on a node beside amounts, such as a port."""
+        return node in self.outcome.vacated and self.rules.served_next and self.kernel.varies(pod)
+
+    def passing_later(self, pod: PodRecord) -> Mask:
+        """The nodes that pass a pod when those that terminate have gone, room not considered, shape (nodes,)."""
+        view = self.view
+        if not len(self._leaving) or not self.kernel.varies(pod):
+            return self.kernel.feasible(pod)
+        filtering = self.points.filtering()
+        leaving = [eviction(view, each, "") for each in view.records(self._leaving) if view.pods.node[each.row] >= 0]
+        for operation in leaving:
+            for plugin in filtering:
+                plugin.on_deallocate(operation)
+        try:
+            return self.kernel.feasible(pod)
+        finally:
+            for operation in reversed(leaving):
+                for plugin in filtering:
+                    plugin.on_allocate(operation)
 
     # -- nominations -------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ import numpy as np
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector, copies_that_fit
 from stromboli.framework.job import Job, SubJob
+from stromboli.framework.operation import Kind
 from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 
 
@@ -76,6 +78,16 @@ def is_bound(job: Job) -> bool:
         if sub_job.highest_tier is not None:
             return True
     return job.highest_tier is not None
+
+
+def locate(session: Session, statement: Statement, job: Job) -> None:
+    """Have a job and its groups lie where a statement gives its pods places."""
+    lowest = session.view.topology.lowest
+    for operation in statement.operations:
+        if operation.job is job and operation.kind is not Kind.Evict and operation.sub_job is not None:
+            for hyper_node in set(lowest[list(operation.nodes)].tolist()):
+                statement.locate(job, hyper_node)
+                statement.locate(operation.sub_job, hyper_node)
 
 
 def binding_tier(session: Session, job: Job) -> int | None:
