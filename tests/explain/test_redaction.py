@@ -190,6 +190,7 @@ def paths(tenant: str, found: list[Job]) -> Iterator[str]:
             yield from (
                 f"/explain/job/{tenant}/{job.name}?remedies={str(job.number == 3).lower()}",
                 f"/explain/pod/{tenant}/{job.name}-0?last=true",
+                f"/explain/pod/{tenant}/{job.name}-0?remedies=false&history=true&node=n1",
             )
             yield from (
                 f"/jobs/{tenant}/{job.name}",

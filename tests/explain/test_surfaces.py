@@ -336,7 +336,7 @@ def test_all_surfaces_tell_the_same(name: str, service: Asked, pages: httpx.Clie
     assert job.detail in told.message
     assert told.message.endswith(sentence)
     events = [each.message for each in decisions if isinstance(each, EmitEvent) and each.name == "job"]
-    assert events == [told.message]
+    assert events == [told.message, *(c.message for kind, c in conditions.items() if kind == "FieldIgnored")]
     assert f"Waits at {job.stage}: {job.reason} {job.message}" in web
     assert f"{job.detail} Who can change it: {who(job.who)}" in web
 

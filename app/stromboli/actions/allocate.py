@@ -9,6 +9,7 @@ is tried in each HyperNode, its groups within that one, each group again in the 
 the first gradient that has any is taken. The best score that a HyperNode can give is known before it is tried, or
 predicted from how the first trial went (`placement/score_prediction.py`), so the search goes by falling score and
 stops when nothing better can come: the outcome is that of trying them all.
+A gang that has no places in the order of its pods is tried in others (`placement/exact`).
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from stromboli.framework.statement import Statement
 from stromboli.framework.turns import Turns
 from stromboli.placement import domains
 from stromboli.placement.borrowing import borrow_leftover
+from stromboli.placement.exact.places import place_in_any_order, waits_in_vain
 from stromboli.placement.groups import place_as_nominated, place_group
 from stromboli.placement.pending import PendingGroup, PendingJob, competing, pending_job
 from stromboli.placement.queue_gates import lift_gates, waits_for_queue
-from stromboli.placement.reservations import place_reserved
 from stromboli.placement.score_prediction import Turn, predict_scores
 
 _PENDING = int(PodState.Pending)
@@ -47,7 +48,6 @@ class Allocate(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
-        place_reserved(session)
         pending_jobs: dict[str, PendingJob] = {}
         waiting: dict[str, list[Job]] = {}
         lined_up = session.budget.line_up(self.name, self._waiting(session))
@@ -63,7 +63,7 @@ class Allocate(Action):
             if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
                 break
         session.budget.put_off(self.name, turns)
-        waits = session.behind | session.view.trace.not_reached
+        waits = session.behind | session.view.trace.not_reached | session.budget.too_long
         left = [session.view.jobs[key] for key in pending_jobs if key not in waits]
         borrow_leftover(session, left, partial(self._lend, session))
 
@@ -151,8 +151,17 @@ class Allocate(Action):
 
     def _take_turn(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         """Try a job; True when it was committed and has pods left. What is only promised a place keeps it."""
+        if waits_in_vain(session, job):
+            return False
+        if self._place_in_order(session, job, pending_jobs):
+            return True
+        left = place_in_any_order(session, job)
+        pending_jobs[job.key] = left or pending_jobs[job.key]
+        return bool(left)
+
+    def _place_in_order(self, session: Session, job: Job, pending_jobs: dict[str, PendingJob]) -> bool:
         sheet = pending_jobs[job.key]
-        if not needs_domain(job):
+        if not domains.needed(job):
             return self._place_anywhere(session, sheet)
         solution = _Search(session, job).solve(sheet)
         if solution is None:
@@ -169,7 +178,7 @@ class Allocate(Action):
 
     def _lend(self, session: Session, job: Job, sheet: PendingJob, spare: Mask) -> None:
         """Try a job on spare nodes only; what is only promised a place gives it back."""
-        if needs_domain(job):
+        if domains.needed(job):
             if spare.all():
                 self._take_turn(session, job, {job.key: sheet})
             return
@@ -194,11 +203,6 @@ class Allocate(Action):
         statement.commit()
         group.sub_job.nominated_hyper_node = NOWHERE
         return bool(sheet)
-
-
-def needs_domain(job: Job) -> bool:
-    """Whether a HyperNode has to be found for a job."""
-    return job.divided or domains.is_bound(job)
 
 
 @dataclass(slots=True)

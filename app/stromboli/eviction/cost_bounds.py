@@ -68,7 +68,7 @@ class CostBounds:
         self._most[nodes] = copies_that_fit(self._request, room, self._nodes.always)
 
     def heap(self, rows: Rows, place: Vector, count: int) -> tuple[LazyHeap, Vector]:
-        """Those of some nodes that may have places, the least price that they can have first, then place among equals.
+        """The nodes that may have places, of some: the lowest cost that they can have first, then place among equals.
 
         Of equals those with many places for so many pods come first, so that pods need few nodes. The second is the
         place of all nodes, shape (nodes,).

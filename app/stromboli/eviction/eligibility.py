@@ -34,7 +34,7 @@ def agrees(session: Session, pod: PodRecord) -> bool:
     """Whether a pod agrees to be evicted; under Volcano's rules its PodGroup has no say, unless gangs are asked."""
     if not preemptable(pod) or pod.job in session.aside:
         return False
-    job = session.view.jobs.get(pod.job) if session.rules.veto else None
+    job = session.view.jobs.get(pod.job) if session.ask.heeds_vetoes else None
     return job is None or preemptable(job.pod_group.metadata)
 
 

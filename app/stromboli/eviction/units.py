@@ -11,7 +11,7 @@ from stromboli.api.pod_state import STATES
 from stromboli.eviction.eligibility import HELD, preemptable
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.session import Session
-from stromboli.state.pods import PodRecord
+from stromboli.state.pods import EVICTED_TOGETHER, PodRecord
 
 #: by state, whether a pod can be evicted
 _HELD = np.isin(np.arange(STATES), HELD)
@@ -39,8 +39,9 @@ class Surplus:
         #: the gang's job
         self.job = job
         #: whether pending best-effort pods count as if they had a place
-        self._generous = not session.rules.readiness
-        self._pods = job.ready_count - job.min_available
+        self._generous = session.ask.counts_best_effort
+        together = job.pod_group.metadata.annotations.get(EVICTED_TOGETHER) == "true"
+        self._pods = 0 if together else job.ready_count - job.min_available
         self._roles: dict[str, int] = {}
         #: uids of the groups that are ready, and how many of each policy are beyond its minimum
         self._ready: set[str] = set()

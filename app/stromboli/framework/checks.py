@@ -255,8 +255,8 @@ def texts(method: Method, answer: Any) -> Mapping[str, str]:
 
 
 def uses(method: Method, answer: Any, kind: type[T]) -> Sequence[T]:
-    """Claims that pods use, of one kind."""
-    if isinstance(answer, Sequence) and all(type(each) is kind for each in answer):
+    """Things of one kind, such as claims that pods use."""
+    if isinstance(answer, Sequence) and all(isinstance(each, kind) for each in answer):
         return answer
     raise AnswerError(method, f"a list of {kind.__name__}", answer)
 

@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_snake
 
 from stromboli.api.crds import Condition, PodGroupCondition
 from stromboli.api.resources import Mask
+from stromboli.api.validation import did_you_mean
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.session import Session
 from stromboli.framework.topology import has_topology, says_topology
@@ -111,7 +112,7 @@ def ignored_of_job(session: Session, job: Job) -> dict[str, str]:
     ignored = dict(_NO_TOPOLOGY) if has_topology(job) and not _reads_topology(session) else {}
     name = job.pod_group.spec.priority_class_name
     if _is_missing(session, name):
-        ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}"
+        ignored["priorityClassName"] = f"has no effect: there is no PriorityClass {name}{_or(session, name)}"
     return ignored
 
 
@@ -164,6 +165,10 @@ def _without_class(session: Session) -> Mask:
     values, numbers = session.view.jobs.said("priority class", lambda group: group.spec.priority_class_name)
     missing: Mask = np.array([_is_missing(session, name) for name in values], np.bool_)[numbers]
     return missing
+
+
+def _or(session: Session, name: str) -> str:
+    return did_you_mean(name, session.view.snapshot.priority_classes)
 
 
 def _is_missing(session: Session, name: str) -> bool:

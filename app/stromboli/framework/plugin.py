@@ -28,6 +28,7 @@ from stromboli.framework.hints import Hints, holds
 from stromboli.framework.job import Job, Queue, SubJob
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
+from stromboli.framework.relations import Relation
 from stromboli.framework.report import Report
 from stromboli.framework.view import View
 from stromboli.state.pods import PodRecord
@@ -49,7 +50,7 @@ Key: TypeAlias = Any
 
 
 class Passing(str):
-    """A cause that goes away when pods go, such as a host port in use: an eviction may help."""
+    """A cause that ends when pods are gone, such as a host port in use: an eviction may help."""
 
     __slots__ = ()
 
@@ -93,6 +94,8 @@ class Plugin(Hints):
     silent: frozenset[str] = frozenset()
     #: what predicates and scores read of pods beyond their class; see `Reads`
     reads: ClassVar[Reads] = Reads()
+    #: whether what it permits outweighs rejections by others in its tier; it may be set in `open`
+    insists: bool = False
     #: the fields of a queue's spec, as they are written, that it heeds; what no plugin heeds is told to be ignored
     queue_fields: ClassVar[frozenset[str]] = frozenset()
     #: dataclasses that `leave` returns, or that are in it, beside plain data: a journal can keep them
@@ -251,7 +254,7 @@ class Plugin(Hints):
 
     @combines(Combination.Victims, switch="preemptable")
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that a pod of their own queue may evict to get a place; None for no opinion.
+        """The candidates that a pod of their own queue may evict to get a place; None for no opinion.
 
         Candidates come in the order in which they would be evicted. Of the plugins that do not merely protect
         pods (`protects`), those of the first tier with an opinion decide.
@@ -260,12 +263,12 @@ class Plugin(Hints):
 
     @combines(Combination.Victims, switch="reclaimable")
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that a pod of another queue may evict; None for no opinion."""
+        """The candidates that a pod of another queue may evict; None for no opinion."""
         raise NotImplementedError
 
     @combines(Combination.Victims)
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that a job of their own queue may evict to get all its places at once.
+        """The candidates that a job of their own queue may evict to get all its places at once.
 
         Asked under Volcano's rules only; where vetoes are final, `preemptable` is asked for the job's first pod.
         """
@@ -288,12 +291,12 @@ class Plugin(Hints):
 
     @combines(Combination.Intersection)
     def evictable(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion."""
+        """The candidates that may be evicted for the good of the cluster; None for no opinion."""
         raise NotImplementedError
 
     @combines(Combination.FirstTierUnion, switch="victim")
     def victim_tasks(self, running: Sequence[PodRecord]) -> Sequence[PodRecord]:
-        """Those of all running pods that should be evicted for the good of the cluster."""
+        """The running pods that should be evicted for the good of the cluster."""
         raise NotImplementedError
 
     # -- nodes ---------------------------------------------------------------------------------------------------
@@ -301,6 +304,16 @@ class Plugin(Hints):
     @combines(Combination.AllPass, switch="predicate", of_class=True)
     def predicate(self, pod: PodRecord, nodes: NodeView) -> Filters:
         """Pairs of a cause and the mask of nodes, shape (nodes,), that do not have it."""
+        raise NotImplementedError
+
+    @combines(Combination.Joined, switch="predicate")
+    def relations(self, pods: Sequence[PodRecord]) -> Sequence[Relation]:
+        """What placements of some pods of a gang mean for each other, where `predicate` follows from them.
+
+        Each pod stands for those that are like it. Asked when a gang found no places in the order of its pods, to
+        search for them and to prove that there are none. A plugin whose predicate varies and that leaves this alone is
+        asked about each placement that was found; for pods that vary by it nothing is proven.
+        """
         raise NotImplementedError
 
     @combines(Combination.Sum, switch="node_order", of_class=True)

@@ -20,10 +20,11 @@ from stromboli.framework.culprit import culprit
 from stromboli.framework.keys import Keys
 from stromboli.framework.participants import Participants, Tiers
 from stromboli.framework.plugin import DECLARED, Plugin
+from stromboli.framework.relations import Relation
 from stromboli.framework.voices import Beneficiary, VictimQuestions
 from stromboli.state.pods import PodRecord
 
-Use = TypeVar("Use", ClaimUse, VolumeUse)
+Use = TypeVar("Use", ClaimUse, VolumeUse, Relation)
 
 
 class Points(Participants):
@@ -114,7 +115,7 @@ class Points(Participants):
         return texts
 
     def uses(self, point: str, kind: type[Use], *subject: Any) -> list[Use]:
-        """Claims that a pod uses, of one kind."""
+        """What plugins name, of one kind: claims that a pod uses, relations between pods."""
         uses: list[Use] = self._ask[point](kind, *subject)
         return uses
 
@@ -122,6 +123,10 @@ class Points(Participants):
         """Tell every plugin something; each plugin that fails, with its error. To be read to the end."""
         told: Iterator[tuple[Method, BaseException]] = self._ask[point](*subject)
         return ((plugin_of(method), error) for method, error in told)
+
+    def filtering(self) -> list[Plugin]:
+        """The plugins that say which nodes pass pods."""
+        return [plugin_of(method) for method in self.all["predicate"]]
 
     # -- nodes and HyperNodes ----------------------------------------------------------------------------------------
 
@@ -160,7 +165,7 @@ class Points(Participants):
         return victims
 
     def pods(self, point: str, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those of some pods that plugins name."""
+        """The pods that plugins name, of some."""
         pods: list[PodRecord] = self._ask[point](candidates)
         return pods
 
