@@ -10,6 +10,7 @@ import pytest
 
 from stromboli.engine import Engine, Successive
 from stromboli.framework.environment import Environment
+from stromboli.live.podgroups import PodGroupMaker
 from tests.cli.conftest import stromboli
 from tests.live.cluster import SCHEDULING, Cluster
 from tests.live.conftest import StartService, until
@@ -132,6 +133,27 @@ async def test_a_group_follows_its_owner(cluster: Cluster, start: StartService) 
     cluster.patch(f"{JOBS}/train", {"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "5"}}})
     await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 5)
     await until(lambda: sum(map(bool, cluster.pods().values())) == 5)
+
+
+async def test_an_owner_that_changes_before_its_group_is_seen_is_followed(
+    cluster: Cluster, start: StartService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    follow = PodGroupMaker.owner_changed
+
+    def owner_changed(self: PodGroupMaker, owner: Any) -> None:
+        follow(self, owner)
+        told.append(owner["spec"].get("parallelism"))
+
+    monkeypatch.setattr(PodGroupMaker, "owner_changed", owner_changed)
+    with cluster.held("GET", "/podgroups?watch", times=9):
+        await start(engine)
+        made = job(cluster, "train", 8)
+        pods_of(cluster, made, 8)
+        await until(lambda: group_of(cluster, made).get("spec", {}).get("minMember") == 8)
+        cluster.patch(f"{JOBS}/train", {"spec": {"parallelism": 12, "completions": 12}})
+        await until(lambda: 12 in told)
+    await until(lambda: group_of(cluster, made)["spec"]["minMember"] == 12)
 
 
 async def test_a_group_that_is_deleted_while_its_pods_wait_is_made_again(cluster: Cluster, start: StartService) -> None:

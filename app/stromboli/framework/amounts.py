@@ -43,7 +43,11 @@ class ByAmounts:
         amounts, known = self._ask.nodes.amounts, self._known
         if len(known) > _MOST_KEPT:
             known.clear()
-        unknown = [row for row in rows if amounts[row] not in known]
+        # Asked for one or two rows in each turn of an elastic job, nearly always known.
+        unknown = list[int]()
+        for row in rows:
+            if amounts[row] not in known:
+                unknown.append(row)
         if unknown:
             self._find(unknown)
         return [known[amounts[row]] for row in rows]
