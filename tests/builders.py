@@ -78,11 +78,13 @@ def pod(
     nominated: str = "",
     namespace: str = "default",
     whole: dict[str, str] | None = None,
+    ports: list[dict[str, Any]] | None = None,
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> objects.Pod:
     """A pod; without cpu and memory ("") it is best-effort. `whole` is what it requests beside its container."""
     requests = {k: v for k, v in (("cpu", cpu), ("memory", memory)) if v} | (resources or {})
+    main = {"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,
@@ -96,7 +98,7 @@ def pod(
         "metadata": metadata,
         "spec": {
             "schedulerName": scheduler,
-            "containers": [{"name": "main", "image": "example.com/app:1", "resources": {"requests": requests}}],
+            "containers": [main | ({"ports": ports} if ports else {})],
             **({"nodeName": node} if node else {}),
             **({"resources": {"requests": whole}} if whole else {}),
             **spec,
@@ -137,12 +139,14 @@ def policy(*tiers: str, actions: str = "allocate") -> str:
     return "\n".join(lines)
 
 
+def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> crds.HyperNode:
+    """A HyperNode of members by name; `kind` is Node or HyperNode."""
+    selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
+    return crds.HyperNode.parse({"metadata": {"name": name}, "spec": {"tier": tier, "members": selected}})
+
+
 def racks(*counts: int, cpu: str = "2", per_spine: int = 2) -> Iterator[Any]:
     """Nodes rN-M, racks rN of these sizes in tier 1, and spines of some racks in tier 2."""
-
-    def hyper_node(name: str, tier: int, kind: str, members: list[str]) -> crds.HyperNode:
-        selected = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
-        return crds.HyperNode.parse({"metadata": {"name": name}, "spec": {"tier": tier, "members": selected}})
 
     for rack, count in enumerate(counts):
         names = [f"r{rack}-{i}" for i in range(count)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +22,11 @@ from stromboli.framework.participants import Tiers
 from stromboli.framework.plugin import Plugin
 from stromboli.framework.pod_trace import PodTrace
 from stromboli.framework.registry import Registry
+from stromboli.framework.reservation import PLACE_RESERVED
 from stromboli.framework.session import Session
 from stromboli.kube.attachments import with_attachments
 from stromboli.kube.dra.extended import with_device_resources
+from stromboli.placement.reservations import place_reserved
 from stromboli.policy.document import DEFAULT_POLICY, load_policy
 from stromboli.policy.model import PluginOption, Policy
 from stromboli.policy.rules import RULES, Compatibility, rules
@@ -114,7 +116,7 @@ class Engine:
             source=source,
         )
         self.rules = rules(compatibility or self.policy.compatibility or "strict", self.policy.rules, recorded=recorded)
-        self._actions = {name: self.registry.actions[name]().run for name in self.policy.actions}
+        self._actions = self._runs(self.policy.actions)
 
     def decide(
         self,
@@ -131,7 +133,7 @@ class Engine:
         snapshot = with_device_resources(snapshot)
         self._check_reads(snapshot)
         failures: list[PluginFailure] = []
-        tiers = self._tiers(environment, failures)
+        tiers = self._tiers(snapshot, environment, failures)
         session = Session(snapshot, self.policy, tiers, self.rules, now=now, environment=environment, plain=self._plain)
         session.kernel.watch = self._watch
         for failure in failures:
@@ -154,7 +156,7 @@ class Engine:
         """An engine with the same policy but other actions."""
         other = copy(self)
         other.policy = replace(self.policy, actions=tuple(actions))
-        other._actions = {name: self.registry.actions[name]().run for name in actions}
+        other._actions = self._runs(actions)
         return other
 
     def unbounded(self) -> Engine:
@@ -164,10 +166,15 @@ class Engine:
         return other
 
     def watched(self, watch: Watch) -> Engine:
-        """The same engine, which tells of the steps of its sessions; what `watch` raises ends a session."""
+        """An engine that tells of the steps of its sessions; what `watch` raises ends a session."""
         other = copy(self)
         other._watch = watch
         return other
+
+    def _runs(self, actions: Iterable[str]) -> dict[str, Callable[[Session], None]]:
+        """What sessions run, by name: the actions, and what goes before all of them."""
+        runs: dict[str, Callable[[Session], None]] = {PLACE_RESERVED: place_reserved}
+        return runs | {name: self.registry.actions[name]().run for name in actions}
 
     def _check_reads(self, snapshot: Snapshot) -> None:
         """Raises StateError if the state lacks what the policy's plugins read of pods."""
@@ -176,13 +183,13 @@ class Engine:
             if not snapshot.reads >= plugin.reads:
                 raise StateError(f"the state lacks what plugin {plugin.name!r} reads of pods: {plugin.reads}")
 
-    def _tiers(self, environment: Environment, failures: list[PluginFailure]) -> Tiers:
+    def _tiers(self, snapshot: Snapshot, environment: Environment, failures: list[PluginFailure]) -> Tiers:
         """The plugins of the policy, instantiated for one session; one that raises is recorded as a failure and left
         out."""
         tiers: list[list[tuple[Plugin, PluginOption]]] = []
-        for tier in self.policy.tiers:
+        for options in (*(tier.plugins for tier in self.policy.tiers), self._implied(snapshot)):
             tiers.append([])
-            for option in tier.plugins:
+            for option in options:
                 try:
                     tiers[-1].append((self._plugin(option, environment), option))
                 except KeyboardInterrupt:
@@ -192,6 +199,13 @@ class Engine:
         if environment.sharding is not None and environment.sharding.mode == "hard":
             tiers.insert(0, [(OwnNodesOnly(), PluginOption(OwnNodesOnly.name))])
         return tiers
+
+    def _implied(self, snapshot: Snapshot) -> Sequence[PluginOption]:
+        """The plugins that strict rules add to the policy's tiers: evictions that budgets forbid are refused anyway."""
+        named = {option.name for tier in self.policy.tiers for option in tier.plugins}
+        if not self.rules.budgets or "pdb" in named or "pdb" not in self.registry.plugins:
+            return ()
+        return (PluginOption("pdb"),) if snapshot.objects.get("PodDisruptionBudget") else ()
 
     def _plugin(self, option: PluginOption, environment: Environment) -> Plugin:
         plugin = self.registry.plugin(option.name)(option.arguments, hierarchy=option.hierarchy)

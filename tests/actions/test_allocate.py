@@ -278,10 +278,8 @@ def test_a_hard_gang_waits_rather_than_spread() -> None:
     result = decide(topological(4, *racks(1, 1, 1, 1)))
     assert bound(result) == {}
     why = result.session.view.trace.jobs["default/j"]
-    assert (why.reason, why.message) == (
-        "NoHyperNodeFits",
-        "no HyperNode up to tier 1 is large enough for PodGroup default/j",
-    )
+    assert why.reason == "NoHyperNodeFits"
+    assert why.message == "no HyperNode up to tier 1 is large enough for PodGroup default/j"
 
 
 def test_a_hard_gang_says_when_there_is_no_hyper_node_of_its_tier() -> None:

@@ -132,7 +132,7 @@ def test_the_places_are_kept_until_all_have_come() -> None:
 
     settled = [again[0], pod("again", name[:3], cpu="2", node=to), wants[0], pod("w", "wants", "3", node=left)]
     fourth = history(both, NODES, stays, settled)
-    assert (fourth.session.bound, evicted(fourth), fourth.environment.kept) == ({}, [], {})
+    assert (fourth.session.bound, evicted(fourth), fourth.environment.reservations) == ({}, [], {})
 
 
 def test_nobody_else_takes_what_is_kept_but_only_for_so_long() -> None:

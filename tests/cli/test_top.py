@@ -92,7 +92,7 @@ def test_a_large_cluster_fits_any_terminal() -> None:
         lines = shown.get().splitlines()
         assert len(lines) <= height
         assert max(map(len, lines)) <= width
-        assert lines[-1].startswith("q ends")
+        assert lines[-1].startswith("q quits")
         assert any("more queues" in line for line in lines)
 
 
@@ -160,7 +160,7 @@ def test_it_follows_a_service_until_a_key_or_ctrl_c_ends_it() -> None:
     with ExitStack() as service:
         url = service.enter_context(served(Ran(cluster()).app()))
         with terminal("--url", url) as one, terminal("--url", url) as other:
-            one.until("q ends, r shows the next resource")
+            one.until("q quits, r shows the next resource")
             one.press("x")
             one.press("r")
             one.until("QUEUE (memory)")

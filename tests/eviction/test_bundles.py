@@ -22,7 +22,8 @@ def offered(session: Session, on: str = "n1") -> list[tuple[bool, list[str]]]:
     """The bundles that the pods of job j on a node make: whether they are whole, and their pods' names."""
     job = session.view.jobs["default/j"]
     candidates = [member for member in session.view.members(job) if member.node_name == on]
-    return [(bundle.whole, sorted(p.name for p in bundle.pods)) for bundle in bundles(session, job, candidates)]
+    found = bundles(session, job, candidates, entire=session.rules.whole_gang_eviction)
+    return [(bundle.whole, sorted(p.name for p in bundle.pods)) for bundle in found]
 
 
 def member(name: str, role: str = "", group: str = "", on: str = "n1", **more: Any) -> Any:

@@ -27,18 +27,23 @@ def amounts_of(written: Mapping[str, str] | None) -> dict[str, int]:
 def check_nodes(world: World) -> None:
     """No node holds more than it can allocate, with the pods that terminate there."""
     for name, size in world.nodes.items():
-        on = [job for job in world.jobs for node in job.pods.values() if node == name]
-        on += [job for job, node, _ in world.leaving.values() if node == name]
+        on = [job.asked(pod) for job in world.jobs for pod, node in job.pods.items() if node == name]
+        on += [job.asked(pod) for pod, (job, node, _) in world.leaving.items() if node == name]
         has = Size(*size)
         for resource, most in (("cpu", has.cpu), ("memory", has.memory), (GPU, has.gpu)):
-            assert sum(asked(job).get(resource, 0) for job in on) <= most, f"{name} holds too much {resource}"
+            assert sum(asks.get(resource, 0) for asks in on) <= most, f"{name} holds too much {resource}"
         assert len(on) <= has.pods
+        ports = sum(job.port for job in world.jobs for node in job.pods.values() if node == name)
+        ports += sum(job.port for job, node, _ in world.leaving.values() if node == name)
+        assert ports <= 1, f"a port of {name} is taken twice"
 
 
 def check_gangs(world: World) -> None:
     """No gang is bound in part, and none is left running below its minimum, unless it lost its pods with a node."""
     for job in world.jobs:
         job.short = job.short and 0 < job.running < job.least
+        racks = {rack for rack, nodes in world.racks.items() if {*job.pods.values()} & {*nodes}}
+        assert not job.tight or len(racks) <= 1, f"{job.name} lies in {racks}"
         assert job.short or job.running == 0 or job.running >= job.least, f"{job.name} runs below its minimum"
 
 
@@ -69,7 +74,7 @@ def check_starts(world: World, before: Holdings, result: SessionResult) -> None:
         started: Counter[str] = Counter()
         for each in result.decisions:
             if isinstance(each, Bind) and (job := jobs[each.name.rpartition("-")[0]]).queue in world.below(name):
-                started.update(asked(job))
+                started.update(job.asked(each.name))
         for resource, most in amounts_of(spec.get("capability")).items():
             if started[resource]:
                 assert before[name][resource] + started[resource] <= most, f"{name} started too much {resource}"
@@ -102,9 +107,9 @@ def check_given(world: World, before: Holdings, result: SessionResult) -> None:
             if giver.queue not in within:
                 continue
             if taker is None or taker.queue in within or victim.action == "consolidation":
-                left.update(asked(giver))
+                left.update(giver.asked(victim.name))
             elif all(amount <= _guaranteed(world, name, resource) for resource, amount in asked(giver).items()):
-                lost.update(asked(giver))
+                lost.update(giver.asked(victim.name))
         for resource in lost:
             kept = min(_guaranteed(world, name, resource), _limit(world, name, resource), before[name][resource])
             assert left[resource] >= kept, f"{name} lost {resource} it is guaranteed"

@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+import numpy as np
 from hypothesis import Phase, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from stromboli.api.pod_state import PodState
 from stromboli.engine import Engine
 from stromboli.policy.document import DEFAULT_POLICY
 from tests.expectations.invariants import (
@@ -31,33 +35,49 @@ from tests.expectations.invariants import (
     holdings,
     holdings_now,
 )
-from tests.expectations.world import GPU, Job, World, evictions, quantities
+from tests.expectations.world import GPU, Job, World, evictions, job_of, quantities
 
 HISTORIES = int(os.environ.get("STROMBOLI_HISTORIES", "12"))
+#: `STROMBOLI_SHRINK=1` makes what fails smaller
+PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("STROMBOLI_SHRINK") else [])]
 #: sessions after which a small cluster has come to rest
 ENOUGH = 40
-SHARES = ("proportion", "capacity", "tree", "fairshare")
+SHARES = ("proportion", "capacity", "capacity tree", "fairshare", "fairshare tree")
+#: actions that run beside enqueue, which is the first, allocate and backfill
 ACTIONS = (
-    "preempt, reclaim",
-    "gangpreempt, gangreclaim",
-    "reclaim",
-    "",
-    "consolidation, reclaim, preempt, stalegangeviction",
+    ("preempt", "reclaim"),
+    ("gangpreempt", "gangreclaim"),
+    ("reclaim",),
+    (),
+    ("consolidation", "reclaim", "preempt", "stalegangeviction"),
+    ("consolidation", "gangpreempt", "gangreclaim"),
 )
+SHAPES = {
+    "proportion": "name: proportion",
+    "capacity": "name: capacity",
+    "capacity tree": "name: capacity\n    enableHierarchy: true",
+    "fairshare": "name: fairshare",
+    "fairshare tree": "name: fairshare",
+}
 
 
-def policy(actions: str, shares: str) -> str:
-    text = DEFAULT_POLICY.replace("allocate, backfill", f"allocate, {actions}, backfill" if actions else "allocate")
-    if shares == "fairshare":
-        return text.replace("  - name: drf\n", "").replace("name: proportion", "name: fairshare")
-    if shares == "tree":
-        return text.replace("name: proportion", "name: capacity\n    enableHierarchy: true")
-    return text.replace("name: proportion", f"name: {shares}")
+@cache
+def engine(order: tuple[str, ...], shares: str) -> Engine:
+    """An engine whose actions run in an order, after enqueue."""
+    text = DEFAULT_POLICY.replace("allocate, backfill", ", ".join(order)).replace("name: proportion", SHAPES[shares])
+    return Engine(text.replace("  - name: drf\n", "") if shares.startswith("fairshare") else text)
 
 
-POLICIES = {(actions, shares): Engine(policy(actions, shares)) for shares in SHARES for actions in ACTIONS}
+#: every order of the actions, the usual one first
+orders = st.sampled_from(ACTIONS).flatmap(
+    lambda names: st.one_of(
+        st.just(("allocate", *names, "backfill")), st.permutations(("allocate", "backfill", *names))
+    )
+)
 #: the queues that take jobs, with their parents in a tree
 QUEUES = {"a": "parent", "b": "middle", "c": "root"}
+#: the nodes that racks take, as far as they are there
+RACKS = {"r0": ["n0", "n1"], "r1": ["n2", "n3"]}
 PARENTS = {"root": "", "parent": "root", "middle": "parent"}
 amounts = st.fixed_dictionaries(
     {"cpu": st.integers(0, 8), "memory": st.integers(0, 8)}, optional={GPU: st.integers(0, 2)}
@@ -71,6 +91,9 @@ jobs = st.fixed_dictionaries(
         "memory": st.integers(1, 4),
         "gpu": st.sampled_from([0, 0, 0, 1, 2]),
         "priority": st.sampled_from(["low", "low", "middle", "high", "critical"]),
+        "best_effort": st.sampled_from([0, 0, 0, 0, 1, 2]),
+        "tight": st.sampled_from([False, False, False, False, False, True]),
+        "port": st.sampled_from([False, False, False, False, False, True]),
     }
 )
 queue_specs = st.fixed_dictionaries(
@@ -100,29 +123,31 @@ class Histories(RuleBasedStateMachine):
     make_world = World
 
     @initialize(
-        key=st.sampled_from(sorted(POLICIES)),
+        order=orders,
+        shares=st.sampled_from(SHARES),
         nodes=st.lists(sizes, min_size=1, max_size=2),
         specs=st.tuples(*[queue_specs] * 5),
         first=st.lists(jobs, min_size=3, max_size=5),
         then=st.lists(jobs, min_size=2, max_size=4),
-        patience=st.integers(0, 1),
+        patience=st.integers(0, 3),
     )
     def begin(
         self,
-        key: tuple[str, str],
+        order: Sequence[str],
+        shares: str,
         nodes: list[tuple[int, ...]],
         specs: tuple[dict[str, Any], ...],
         first: list[dict[str, Any]],
         then: list[dict[str, Any]],
         patience: int,
     ) -> None:
-        self.shares = key[1]
-        tree = self.shares == "tree"
+        self.shares = shares
+        tree = shares.endswith("tree")
         parents = PARENTS | QUEUES if tree else dict.fromkeys(QUEUES, "")
         drawn = iter(specs)
         queues = {name: {} if name == "root" else _spec(next(drawn), parent) for name, parent in parents.items()}
         sized = {f"n{i}": size for i, size in enumerate(nodes)}
-        self.world = self.make_world(POLICIES[key], sized, queues, patience=patience)
+        self.world = self.make_world(engine(tuple(order), shares), sized, queues, patience=patience, racks=RACKS)
         for each in first:
             self._add(each)
         self._session()
@@ -132,8 +157,9 @@ class Histories(RuleBasedStateMachine):
 
     def _add(self, drawn: dict[str, Any]) -> None:
         number = max((job.created for job in self.world.jobs), default=-1) + 1
-        least = min(drawn["least"], drawn["count"])
-        self.world.jobs.append(Job(f"j{number}", created=number, **drawn | {"least": least}))
+        count = drawn["count"]
+        within = {"least": min(drawn["least"], count), "best_effort": min(drawn["best_effort"], count - 1)}
+        self.world.jobs.append(Job(f"j{number}", created=number, **drawn | within))
 
     @rule(drawn=jobs)
     def a_job_comes(self, drawn: dict[str, Any]) -> None:
@@ -164,7 +190,10 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), ends=st.booleans())
     def a_node_goes(self, data: st.DataObject, ends: bool) -> None:
         """What is left of a gang ends with it, or goes on in the hope of other pods."""
-        gone = data.draw(st.sampled_from(sorted(self.world.nodes)))
+        self.lose(data.draw(st.sampled_from(sorted(self.world.nodes))), ends)
+
+    def lose(self, gone: str, ends: bool) -> None:
+        """Take a node away with its pods."""
         del self.world.nodes[gone]
         for job in self.world.jobs:
             if gone in job.pods.values():
@@ -199,11 +228,13 @@ class Histories(RuleBasedStateMachine):
                 break
         assert not changes, f"after {ENOUGH} sessions pods still come and go: {world.evicted_for}"
         assert not [pair for pair in world.evicted_for if pair[::-1] in world.evicted_for]
-        assert world.decide().decisions == []
+        last = world.decide()
+        assert last.decisions == []
+        assert not np.count_nonzero(last.session.view.pods.state == PodState.Pipelined), "a free place is not taken"
 
     def _session(self) -> Any:
         world = self.world
-        before, before_now, moving = holdings(world), holdings_now(world), world.environment.kept
+        before, before_now, moving = holdings(world), holdings_now(world), world.environment.reservations
         waiting = {job.name: job.running for job in world.jobs}
         changes, result = world.session()
         check_nodes(world)
@@ -211,22 +242,25 @@ class Histories(RuleBasedStateMachine):
         check_victims(world, result)
         check_capabilities(world, before)
         check_starts(world, before_now, result)
-        if self.shares != "fairshare" and not moving:
+        if not self.shares.startswith("fairshare") and not moving:
             check_guarantees(world, before)
             check_given(world, before, result)
         beneficiaries = {victim.beneficiary.rpartition("/")[2] for victim in evictions(result)}
+        moved = {job_of(victim.name) for victim in evictions(result) if victim.action == "consolidation"}
         if beneficiaries:
-            self._placed_next(beneficiaries, waiting)
+            self._placed_next(beneficiaries, moved, waiting)
         return changes, result
 
-    def _placed_next(self, beneficiaries: set[str], running: dict[str, int]) -> None:
-        """If nothing else changes, who was evicted for is bound once the victims have gone."""
+    def _placed_next(self, beneficiaries: set[str], moved: set[str], running: dict[str, int]) -> None:
+        """If nothing else changes, who was evicted for is bound once the victims have gone, and moved pods are back."""
         longest = max((left for _, _, left in self.world.leaving.values()), default=0)
         for _ in range(1 + max(self.world.patience, longest)):
             self.world.session()
         for job in self.world.jobs:
             if job.name in beneficiaries:
                 assert job.running > running[job.name], f"{job.name} did not get the place of others"
+            if job.name in moved - beneficiaries:
+                assert job.running >= running[job.name], f"{job.name} was moved and is not back"
 
 
 def _spec(drawn: dict[str, Any], parent: str) -> dict[str, Any]:
@@ -240,5 +274,5 @@ def _spec(drawn: dict[str, Any], parent: str) -> dict[str, Any]:
 def test_histories() -> None:
     run_state_machine_as_test(
         Histories,
-        settings=settings(max_examples=HISTORIES, stateful_step_count=8, phases=[Phase.generate], deadline=None),
+        settings=settings(max_examples=HISTORIES, stateful_step_count=8, phases=PHASES, deadline=None),
     )

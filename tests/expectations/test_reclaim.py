@@ -120,10 +120,10 @@ def test_room_is_not_kept_for_ever() -> None:
     by = engine("reclaim", "proportion")
     world = full(by, Job("uses", "rich", 8, 1, cpu=1), Job("wants", "poor", 2, 2, cpu=1))
     assert run(world, 1)["evicted"] == 2
-    assert set(world.environment.room) == {"default/wants"}
+    assert set(world.environment.reservations) == {"default/wants"}
     world.now += by.policy.evictions.keep + 1
     world.session()
-    assert not world.environment.room
+    assert not world.environment.reservations
 
 
 def test_room_is_given_up_when_the_job_is_gone() -> None:
@@ -131,7 +131,7 @@ def test_room_is_given_up_when_the_job_is_gone() -> None:
     world.session()
     world.jobs.pop()
     assert run(world, 1)["bound"] == 2
-    assert not world.environment.room
+    assert not world.environment.reservations
 
 
 # -- up to what is deserved --------------------------------------------------------------------------------------------
@@ -198,5 +198,5 @@ def test_a_restart_in_between_does_not_start_a_circle() -> None:
     evicted = 0
     for _ in range(8):
         evicted += world.session()[0]["evicted"]
-        world.environment = replace(world.environment, room={}, churn=None)
+        world.environment = replace(world.environment, reservations={}, churn=None)
     assert evicted == 4

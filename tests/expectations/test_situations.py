@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from stromboli.engine import Engine
-from tests.expectations.test_histories import SHARES, policy
+from tests.expectations.test_histories import SHARES, engine
 from tests.expectations.world import GPU, Job, World
 
 ENGINES = {
-    (actions, shares): Engine(policy(actions, shares))
+    (actions, shares): engine(("allocate", *actions.split(", "), "backfill"), shares)
     for actions in ("preempt, reclaim", "gangpreempt, gangreclaim")
     for shares in SHARES
 }
@@ -21,8 +20,8 @@ EVERY = pytest.mark.parametrize("key", ENGINES, ids=" ".join)
 def settled(key: tuple[str, str], nodes: dict[str, tuple[int, ...]], *jobs: tuple[Job, str]) -> dict[str, int]:
     """How many pods of each job run after four sessions; a job's pods run on the nodes that are named first."""
     deserved = {"deserved": {"cpu": "16", "memory": "64Gi", GPU: "4"}}
-    queues: dict[str, Any] = {"a": deserved | ({"parent": "root"} if key[1] == "tree" else {})}
-    world = World(ENGINES[key], nodes, {"root": {}} | queues if key[1] == "tree" else queues)
+    queues: dict[str, Any] = {"a": deserved | ({"parent": "root"} if key[1].endswith("tree") else {})}
+    world = World(ENGINES[key], nodes, {"root": {}} | queues if key[1].endswith("tree") else queues)
     for created, (job, on) in enumerate(jobs):
         job.created, job.phase = created, "Running" if on else "Inqueue"
         job.pods.update(zip(job.pods, on, strict=False))

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from stromboli.engine import Engine
 from tests.expectations.invariants import check_starts, holdings_now
-from tests.expectations.test_histories import policy
+from tests.expectations.test_histories import engine
 from tests.expectations.world import Job, World, evictions
 
 #: a queue a that is limited to 4 CPUs, by itself or by a queue above it
 QUEUES: dict[str, dict[str, dict[str, Any]]] = {
     "proportion": {"a": {"capability": {"cpu": "4"}}, "b": {}},
     "capacity": {"a": {"capability": {"cpu": "4"}, "deserved": {"cpu": "2"}}, "b": {"deserved": {"cpu": "2"}}},
-    "tree": {
+    "capacity tree": {
         "root": {},
         "top": {"parent": "root", "capability": {"cpu": "4"}, "deserved": {"cpu": "2"}},
         "a": {"parent": "top", "deserved": {"cpu": "2"}},
@@ -32,7 +31,9 @@ def world(shares: str, actions: str, *jobs: Job, spare: bool, patience: int = 0)
     """A node with 4 CPUs, and beside it one that nobody uses."""
     nodes: dict[str, tuple[int, ...]] = {"n0": (4, 16)} | ({"n1": (24, 64)} if spare else {})
     queues = {name: dict(spec) for name, spec in QUEUES[shares].items()}
-    return World(Engine(policy(actions, shares)), nodes, queues, [*jobs], patience=patience)
+    return World(
+        engine(("allocate", *actions.split(", "), "backfill"), shares), nodes, queues, [*jobs], patience=patience
+    )
 
 
 @SHARES

@@ -53,10 +53,18 @@ class Job:
     created: int = 0
     phase: str = "Inqueue"
     gpu: int = 0
+    #: how many of its pods request nothing
+    best_effort: int = 0
+    #: whether all of it has to lie in one rack
+    tight: bool = False
+    #: whether each of its pods takes the same port of its node
+    port: bool = False
     #: the node of each pod by its name, empty while it waits
     pods: dict[str, str] = field(default_factory=dict)
     #: pods that were made so far
     made: int = 0
+    #: which of its pods each one is, from 0; another one comes instead of the same one
+    ordinals: dict[str, int] = field(default_factory=dict)
     #: whether it lost pods that it cannot do without, with a node
     short: bool = False
     #: what sessions wrote
@@ -67,13 +75,25 @@ class Job:
 
     def replace_pods(self) -> None:
         """Make pods until there are as many as there should be."""
+        free = sorted(set(range(self.count)) - {self.ordinals[name] for name in self.pods}, reverse=True)
         while len(self.pods) < self.count:
             self.pods[f"{self.name}-{self.made}"] = ""
+            self.ordinals[f"{self.name}-{self.made}"] = free.pop()
             self.made += 1
 
     @property
     def running(self) -> int:
         return sum(bool(node) for node in self.pods.values())
+
+    def asked(self, pod: str) -> dict[str, int]:
+        """What one of its pods requests, by resource."""
+        return {} if self.ordinals[pod] >= self.count - self.best_effort else asked(self)
+
+    @property
+    def least_amounts(self) -> dict[str, int]:
+        """What it requests at its minimum, by resource, at least."""
+        count = max(0, self.least - self.best_effort)
+        return {name: amount * count for name, amount in asked(self).items()}
 
 
 @dataclass
@@ -93,6 +113,8 @@ class World:
     #: pods that terminate: their job, node, and the sessions that they stay
     leaving: dict[str, tuple[Job, str, int]] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
+    #: the nodes of each rack, by its name
+    racks: dict[str, list[str]] = field(default_factory=dict)
     #: what waiting pods say, and queues
     said: dict[str, Said] = field(default_factory=dict)
     statuses: dict[str, crds.QueueStatus] = field(default_factory=dict)
@@ -173,19 +195,19 @@ class World:
             made = builders.queue(name, **spec)
             made.status = self.statuses.get(name, made.status).model_copy(update={"state": "Open"})
             objs.append(made)
+        objs += [builders.hyper_node(name, 1, "Node", nodes) for name, nodes in self.racks.items()]
         for job in self.jobs:
             objs.append(self._pod_group(job))
             for name, node in job.pods.items():
-                made_pod = _pod(job.name, name, _request(job), VALUES[job.priority], node)
+                made_pod = _pod(job.name, name, _request(job, name), VALUES[job.priority], node)
                 objs.append(made_pod if node else self._waiting(made_pod))
         objs += [
-            _pod(job.name, name, _request(job), VALUES[job.priority], node, deleted=True)
+            _pod(job.name, name, _request(job, name), VALUES[job.priority], node, deleted=True)
             for name, (job, node, _) in self.leaving.items()
         ]
         return objs
 
     def _pod_group(self, job: Job) -> crds.PodGroup:
-        least = {name: amount * job.least for name, amount in asked(job).items()}
         made = builders.pod_group(
             job.name,
             job.least,
@@ -193,7 +215,8 @@ class World:
             job.phase,
             created=job.created,
             priorityClassName=job.priority,
-            minResources=quantities(least),
+            minResources=quantities(job.least_amounts),
+            **({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}} if job.tight else {}),
         )
         made.status = (job.status or made.status).model_copy(update={"phase": job.phase})
         return made
@@ -216,20 +239,26 @@ class World:
         held: Counter[str] = Counter()
         for job in self.jobs:
             if job.queue in below:
-                held.update({name: amount * job.running for name, amount in asked(job).items()})
+                for name, node in job.pods.items():
+                    held.update(job.asked(name) if node else {})
         return held
 
     def held_now(self, queue: str) -> Mapping[str, int]:
         """The same with what its terminating pods hold."""
         held = Counter(self.held(queue))
-        for job, _, _ in self.leaving.values():
+        for name, (job, _, _) in self.leaving.items():
             if job.queue in self.below(queue):
-                held.update(asked(job))
+                held.update(job.asked(name))
         return held
 
     def forget(self) -> None:
         """The scheduler is started anew."""
-        self.environment = replace(self.environment, room={}, churn=None, kept={}, left={}, nominated_hyper_nodes={})
+        self.environment = replace(self.environment, reservations={}, churn=None, left={}, nominated_hyper_nodes={})
+
+
+def job_of(pod: str) -> str:
+    """The name of the job of a pod."""
+    return pod.rpartition("-")[0]
 
 
 def evictions(result: SessionResult) -> Iterator[Evict]:
@@ -247,8 +276,9 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: f"{value}Gi" if name == "memory" else str(value) for name, value in amounts.items()}
 
 
-def _request(job: Job) -> tuple[int, int, int]:
-    return job.cpu, job.memory, job.gpu
+def _request(job: Job, pod: str) -> tuple[int, int, int, bool]:
+    asks = job.asked(pod)
+    return asks.get("cpu", 0), asks.get("memory", 0), asks.get(GPU, 0), job.port
 
 
 @cache
@@ -259,16 +289,18 @@ def _node(name: str, size: Size) -> objects.Node:
 
 @cache
 def _pod(
-    job: str, name: str, request: tuple[int, int, int], priority: int, node: str, *, deleted: bool = False
+    job: str, name: str, request: tuple[int, int, int, bool], priority: int, node: str, *, deleted: bool = False
 ) -> objects.Pod:
-    cpu, memory, gpu = request
+    cpu, memory, gpu, port = request
+    ports = [{"containerPort": 80, "hostPort": 80}] if port else []
     return builders.pod(
         name,
         job,
-        cpu=str(cpu),
-        memory=f"{memory}Gi",
+        cpu=str(cpu) if cpu else "",
+        memory=f"{memory}Gi" if memory else "",
         resources={GPU: str(gpu)} if gpu else None,
         node=node,
         priority=priority,
         deleted=deleted,
+        ports=ports,
     )

@@ -280,7 +280,8 @@ def test_a_pod_is_explained_with_its_gang() -> None:
 def test_jobs_that_are_served_before_are_named() -> None:
     names = ("first", "second", "third")
     groups, pods = [pod_group(name, 3, created=at) for at, name in enumerate(names)], [gang(name, 3) for name in names]
-    found = why(state(node("n", cpu="2"), queue("default"), groups, *pods), "job default/third")
+    runs = [pod_group("runs", phase="Running"), pod("runs-0", "runs", cpu="2", node="n")]
+    found = why(state(node("n", cpu="4"), queue("default"), runs, groups, *pods), "job default/third")
     assert [ahead.name for ahead in found.ahead] == ["first", "second"]
     assert found.ahead[0].amounts["cpu"] == "3"
 
@@ -302,10 +303,13 @@ def test_what_no_node_offers_has_its_name() -> None:
 def test_a_queue_without_room_for_it_says_so_in_words(by: str) -> None:
     cluster = state(node("n"), queue("default"), pod_group("x"), pod("x-0", "x", resources={"nvidia.com/gpu": "2"}))
     result = decide(cluster, policy(f"gang {by}"), compatibility="volcano")
-    assert "queue default has no room in what no node offers" in pending_reasons(result.session)["default/x-0"].told
+    assert (
+        "queue default has no room in resources that no node offers"
+        in pending_reasons(result.session)["default/x-0"].told
+    )
     shown = StringIO()
     Console(file=shown, width=100).print(summary.queues("", Run(result.session)))
-    assert "what no node offers" in shown.getvalue()
+    assert "resources that no node offers" in shown.getvalue()
     assert "unoffered" not in shown.getvalue() + repr(result.decisions)
 
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from stromboli.engine import Engine, Successive
 from stromboli.explain.rehearsal import AbandonedError, Rehearsal, TooManyStepsError
 from stromboli.framework.environment import OFFLINE, Environment
+from stromboli.framework.pod_trace import PodTrace
 from stromboli.framework.session import Session
 from stromboli.http.api import LiveCluster, Source, api_routes
 from stromboli.live.access import User
@@ -258,6 +259,11 @@ def test_a_session_ends_where_nobody_waits_or_its_steps_are_used_up() -> None:
     with pytest.raises(AbandonedError):
         left.run()
     assert 0 < left.steps < whole.steps // 2
+    # So it is in the session that follows one pod.
+    with pytest.raises(AbandonedError):
+        left.follow(PodTrace("default/p0"))
+    with pytest.raises(TooManyStepsError):
+        rehearsal(whole.steps // 2).follow(PodTrace("default/p0"))
 
 
 def test_a_rehearsal_that_was_abandoned_runs_no_session() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,12 +68,18 @@ class Hostile:
             self._ask(self._chance.choice(services))
 
     def leave(self) -> None:
-        """Take everything away."""
+        """Take everything away, however long the API server takes."""
         self._askers.shutdown(cancel_futures=True)
-        for pod in self._world.items(self._path):
-            self._release(pod["metadata"]["name"])
-        self._world.api.delete(self._path, params={"gracePeriodSeconds": "0"})
-        self._world.api.delete(f"{SCHEDULING}/namespaces/{self._world.namespace}/podgroups")
+        while True:
+            try:
+                for pod in self._world.items(self._path):
+                    self._release(pod["metadata"]["name"])
+                self._world.api.delete(self._path, params={"gracePeriodSeconds": "0"}).raise_for_status()
+                groups = f"{SCHEDULING}/namespaces/{self._world.namespace}/podgroups"
+                self._world.api.delete(groups).raise_for_status()
+                return
+            except httpx.HTTPError:
+                time.sleep(1)
 
     # -- what it does ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from stromboli.api.decisions import Evict
 from stromboli.engine import Engine, Successive
 from stromboli.framework.churn import Churn, History
 from stromboli.framework.environment import Environment
-from stromboli.framework.kept import KeptPlaces
+from stromboli.framework.reservation import Reservation
 from stromboli.policy.evictions import EvictionSettings
 from tests import builders
 
@@ -40,5 +40,5 @@ def test_what_was_remembered_by_a_clock_that_was_ahead_holds_nobody_up() -> None
         churn = Churn({("default/low", "q"): history})
         assert bool(churn.paused(settings, builders.NOON)) is paused
         assert bool(churn.after([], settings, builders.NOON).histories) is paused
-        places = KeptPlaces("uid", (), 1, until=builders.NOON + ahead + 120, since=builders.NOON + ahead)
-        assert places.stands(builders.NOON) is paused
+        reservation = Reservation("uid", (), since=builders.NOON + ahead, until=builders.NOON + ahead + 120)
+        assert reservation.stands(builders.NOON) is paused

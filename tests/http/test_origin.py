@@ -71,6 +71,8 @@ def test_a_host_is_named_once() -> None:
         ),
         *("X-Real-IP", "X-Client-IP", "X-Cluster-Client-IP", "X-Original-Forwarded-For", "X-Envoy-External-Address"),
         *("True-Client-IP", "CF-Connecting-IP", "Fastly-Client-IP", "X-Remote-Addr", "X-Proxy-User"),
+        *("WL-Proxy-Client-IP", "Proxy-Client-IP", "Fly-Client-IP", "X-Azure-ClientIP", "CloudFront-Viewer-Address"),
+        *("X-Amzn-Trace-Id", "CDN-Loop", "Proxy-Connection", "X-AppEngine-User-IP"),
     ],
 )
 def test_behind_a_proxy_nobody_is_on_this_machine(name: str) -> None:

@@ -23,7 +23,7 @@ from stromboli.api.objects import (
 from stromboli.engine import Engine
 from stromboli.framework.churn import Churn, History
 from stromboli.framework.environment import OFFLINE, Admission, Admitted, Environment, NodeUsage, Sharding
-from stromboli.framework.kept import KeptPlaces, KeptRoom
+from stromboli.framework.reservation import Place, Reservation
 from stromboli.journal import Folder, wire
 from stromboli.journal.outcome import Outcome, Waiting
 from stromboli.journal.plain import NotPlainError, plain, value_of
@@ -376,8 +376,10 @@ def test_what_sessions_remember_is_kept_exactly() -> None:
         queue_usage={"a": {"cpu": 0.5}},
         admitted=Admitted([Admission("default/a", "uid", "a", (("cpu", 1), ("memory", "1Gi")))], np.array([True])),
         nominated_hyper_nodes={"group": "rack"},
-        kept={"default/a": KeptPlaces("uid", (("n", {"cpu": 1.0}),), 3, NOON)},
-        room={"default/b": KeptRoom(NOON, {"uid": "n"})},
+        reservations={
+            "default/a": Reservation("uid", (Place("n", {"cpu": 1.0}),), NOON, NOON + 9, complete=3),
+            "default/b": Reservation("uid", (Place("n", {"cpu": 1.0}, "uid"),), NOON, NOON + 9),
+        },
         churn=Churn({("default/a", "b"): History((NOON,), 2, frozenset({"x", "y"}))}),
         left={"fairshare": history, "tdm": 0.1, "stalegangeviction": {("default/a", "uid"): NOON}, "other": object()},
     )

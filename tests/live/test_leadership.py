@@ -208,7 +208,7 @@ async def test_nothing_is_sent_after_a_term_though_the_process_stood_still_while
     kube = FencedKube(Credentials.load(cluster.kubeconfig), remaining=lambda: left[0])
     kube.server = kube.server.replace("127.0.0.1", "localhost")
     kube._session.connector._resolver = Slow()
-    with pytest.raises(NotSentError, match="the lease may be another's"):
+    with pytest.raises(NotSentError, match="another replica may hold the lease"):
         await kube.persist(method, "/api/v1/namespaces", b'{"metadata": {"name": "late"}}')
     assert "late" not in {item["metadata"]["name"] for item in cluster.items("/api/v1/namespaces")}
     assert await kube.get("/api/v1/namespaces/default")

@@ -189,6 +189,6 @@ def test_the_command_line(cluster: Cluster) -> None:
     assert stromboli(at, "open", "dept") == (0, "queue dept is open now")
     assert stromboli(at, "close", "dept") == (0, "queue dept is closed now")
     assert states(cluster)["dept"] == "Closing"
-    assert stromboli(at, "close", "dept") == (0, "queue dept is closed already")
+    assert stromboli(at, "close", "dept") == (0, "queue dept is already closed")
     assert stromboli(at, "open", "team") == (2, "queue team: its ancestor, queue dept, is closed")
     assert stromboli(at, "close", "gone") == (1, "there is no queue gone")

@@ -207,19 +207,29 @@ def test_what_a_queue_takes_back(poor: dict[str, Any], gives: dict[str, int], co
 @pytest.mark.parametrize(
     ("deserved", "gives"),
     [
-        pytest.param({"cpu": "4"}, {}, id="of what it does not name it deserves no fixed amount"),
         pytest.param({"cpu": "4", "example.com/gpu": "1"}, {"uses": 1}, id="of what it names it gives the rest"),
         pytest.param({"example.com/gpu": "4"}, {}, id="what it deserves of one kind it keeps"),
     ],
 )
 def test_each_resource_counts_by_itself(deserved: dict[str, str], gives: dict[str, int], compatibility: Any) -> None:
-    """rich holds 2 pods of a CPU and a GPU each."""
+    assert _given_for_a_gpu(deserved, compatibility) == gives
+
+
+@pytest.mark.parametrize(("compatibility", "gives"), [("volcano", {}), ("strict", {"uses": 1})])
+def test_of_what_a_queue_does_not_name_it_deserves_nothing_where_another_does(
+    compatibility: Any, gives: dict[str, int]
+) -> None:
+    assert _given_for_a_gpu({"cpu": "4"}, compatibility) == gives
+
+
+def _given_for_a_gpu(deserved: dict[str, str], compatibility: Any) -> dict[str, int]:
+    """What rich, which holds 2 pods of a CPU and a GPU each, gives to a queue that deserves a GPU."""
     gpu = {"example.com/gpu": "1"}
     queues = [queue("rich", deserved=deserved), queue("poor", deserved={"cpu": "1", **gpu})]
     uses = [pod_group("uses", 0, queue="rich", phase="Running"), *gang("uses", 2, memory="", resources=gpu, node="g")]
     job = [pod_group("job", queue="poor"), *gang("job", 1, memory="", resources=gpu)]
     host = node("g", cpu="2", resources={"example.com/gpu": "2"})
-    assert reclaim(host, *queues, *uses, *job, cpu="0", compatibility=compatibility) == gives
+    return reclaim(host, *queues, *uses, *job, cpu="0", compatibility=compatibility)
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------

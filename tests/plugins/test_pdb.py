@@ -115,3 +115,29 @@ def test_the_budgets_of_a_pod_are_those_that_cover_it(chosen: list[Any], labels:
         for each in filter(None, cluster.snapshot().pods.records):
             covering = [number for number, one in enumerate(found.listed) if one.covers(each)]
             assert sorted(found.covering(each)) == covering
+
+
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+@pytest.mark.parametrize("by", ["priority gang", "priority gang pdb"])
+@pytest.mark.parametrize(("nodes", "allowed"), [(1, 0), (2, 1), (3, 2)])
+def test_one_budget_among_the_victims_keeps_all_of_them(action: str, by: str, nodes: int, allowed: int) -> None:
+    """The gang needs all nodes, and one of the pods there must stay."""
+
+    def gone(budgets: list[dict[str, Any]], compatibility: Any = "strict", more: str = "") -> list[str]:
+        high = objects.PriorityClass(metadata=objects.Metadata(name="high"), value=100)
+        result = sessions.decide(
+            high,
+            *scene(nodes, nodes),
+            by=builders.policy(by, actions=action) + more,
+            compatibility=compatibility,
+            objects={"PodDisruptionBudget": budgets},
+        )
+        return sorted(d.name for d in result.decisions if isinstance(d, Evict))
+
+    every_pod = [f"db-{i}" for i in range(nodes)]
+    assert gone([budget(allowed)]) == []
+    assert gone([budget(nodes)]) == every_pod
+    if "pdb" not in by:
+        assert gone([budget(allowed)], "volcano") == every_pod
+        switched_off = "\n  - {name: pdb, enablePreemptable: false}"
+        assert gone([budget(allowed)], more=switched_off) == every_pod

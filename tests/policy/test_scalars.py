@@ -36,7 +36,7 @@ QUANTITIES = {"be_cpu", "be_mem"}
 
 
 def places(annotation: Any) -> Iterator[tuple[Any, ...]]:
-    """The paths below a value of this type where a scalar may stand; a list has one entry."""
+    """The paths below a value of this type where a scalar other than text may stand; a list has one entry."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         for name, field in annotation.model_fields.items():
             if name not in QUANTITIES:
@@ -51,7 +51,7 @@ def places(annotation: Any) -> Iterator[tuple[Any, ...]]:
         yield from ((0, *rest) for rest in places(within[0]))
     elif origin in (Union, type(int | None)):
         yield from places(next(member for member in within if member is not type(None)))
-    elif origin is not Literal:
+    elif origin is not Literal and annotation is not str:
         yield ()
 
 

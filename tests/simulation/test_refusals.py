@@ -240,7 +240,7 @@ VALUES = (
     ".matchExpressions[0].values"
 )
 RESOURCES = "spec.containers[0].resources"
-NO_RESOURCE = "is no resource: others than cpu, memory, ... have a domain, as nvidia.com/gpu"
+NO_RESOURCE = "is not a resource: all but cpu, memory, ... have a domain, such as nvidia.com/gpu"
 
 
 def made(kind: str, name: str = "a", **fields: Any) -> dict[str, Any]:
@@ -269,8 +269,8 @@ def tasks(*of: dict[str, Any], **spec: Any) -> dict[str, Any]:
         (as_a_whole({"cpu": 2}, {"cpu": 1}), "spec.resources.requests.cpu: must not be above limits, but 2 is above 1"),
         (
             as_a_whole({"ephemeral-storage": 2}, {}),
-            "spec.resources.requests.ephemeral-storage: is nothing that a pod can ask for as a whole: only cpu, memory "
-            "and hugepages-... are",
+            "spec.resources.requests.ephemeral-storage: cannot be requested for a pod as a whole: only cpu, memory "
+            "and hugepages-... can",
         ),
         (
             as_a_whole({}, {"cpu": "1"}, cpu="1500m"),

@@ -26,10 +26,12 @@ _GROUP = "scheduling.k8s.io/group-name"
 _RACK = "example.com/rack"
 _STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
 _MERGE = {"Content-Type": "application/merge-patch+json"}
+#: members of a gang that is tried in one turn
+_GANG = 1_000
 #: pods that are changed or replaced in a round, and the pause after one, in seconds
 _ROUND, _PAUSE = 50, 0.25
-#: those who ask what would be at the same time
-_ASKERS = 4
+#: those who ask what would be at the same time, and the resources that each names: more are refused at once
+_ASKERS, _NAMED = 4, 250
 
 
 @dataclass(slots=True)
@@ -59,8 +61,10 @@ class Load:
 
     #: fields of the pod's spec; `cpu` and `annotations` go to their places
     spec: Callable[[int], Mapping[str, Any]] = _nothing
-    #: the spec of a PodGroup of its own for each pod, with `annotations`; the service makes one where this is None
+    #: the spec of a PodGroup, by number, with `annotations`; the service makes one where this is None
     group: Callable[[int], Mapping[str, Any]] | None = None
+    #: pods in each of these PodGroups
+    size: int = 1
     #: more objects for the pod of a number in a namespace
     extras: Callable[[str, int], Iterator[Extra]] = _no_extras
     #: a part of the objects that the others have
@@ -117,7 +121,7 @@ def _ask(hostile: Hostile, stop: threading.Event) -> None:
             "metadata": {"name": f"more-{number}"},
             "status": {"allocatable": {"cpu": "8", "pods": "10", f"example.com/r{number}": "1"}},
         }
-        for number in range(500)
+        for number in range(_NAMED)
     ]
     body = {"apiVersion": "v1", "kind": "List", "items": nodes}
 
@@ -190,6 +194,11 @@ def _claims(namespace: str, number: int) -> Iterator[Extra]:
     )
 
 
+def _of_large_gang(number: int) -> Object:
+    """A request that no other pod has; those of a gang find places up to its last one."""
+    return _amounts(number) if number % _GANG == _GANG - 1 else {"cpu": f"{1 + number}m"}
+
+
 def _large_gang(number: int) -> Object:
     """A gang that is never complete and asks for a part of the cluster."""
     return {"minMember": 2 + number % 7, "minResources": {"cpu": f"{100 + number}", "memory": "64Gi"}}
@@ -203,6 +212,12 @@ LOADS: Mapping[str, Load] = {
     "affinities": Load(_affinities),
     "claims": Load(_with_claim, extras=_claims),
     "PodGroups": Load(group=_large_gang, pods=False),
+    "large gangs": Load(
+        _of_large_gang,
+        group=lambda _: {"minMember": _GANG},
+        size=_GANG,
+        activity=_flap_labels,
+    ),
     "annotations": Load(
         _amounts,
         group=lambda number: {"minMember": 1, "annotations": {**_NOTES, "example.com/number": str(number)}},
@@ -224,7 +239,7 @@ LOADS: Mapping[str, Load] = {
 def _pod(load: Load, number: int) -> Object:
     spec = dict(load.spec(number))
     requests = {"cpu": spec.pop("cpu", "1"), "memory": spec.pop("memory", "64Mi")}
-    manifest = pod(f"mass-{number}", "" if load.group is None else f"mass-{number}", **spec)
+    manifest = pod(f"mass-{number}", "" if load.group is None else f"mass-{number // load.size}", **spec)
     manifest["spec"]["containers"][0]["resources"]["requests"] = requests
     manifest["metadata"] |= load.metadata
     manifest["metadata"]["labels"] = {"app": f"app-{number}"}
@@ -254,7 +269,7 @@ def under(load: Load, hostile: Hostile) -> Iterator[None]:
     for path in dict.fromkeys(path for path, _ in extras):
         world.create_all(path, [manifest for where, manifest in extras if where == path])
     if load.group is not None:
-        world.create_all(part.path("podgroups"), [_group(load, number) for number in numbers])
+        world.create_all(part.path("podgroups"), [_group(load, number) for number in range(-(-count // load.size))])
     if load.pods:
         world.pods([_pod(load, number) for number in numbers])
     stop = threading.Event()

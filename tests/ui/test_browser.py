@@ -80,7 +80,7 @@ def test_a_change_is_tried_in_a_form(tab: Page) -> None:
     tab.goto("/whatif")
     tab.get_by_label("Objects to add").fill("kind: Pod\nmetadata: {name: train-0}\n$patch: delete")
     tab.get_by_role("button", name="Try it").click()
-    expect(tab.get_by_role("heading", name="What would be otherwise")).to_be_visible()
+    expect(tab.get_by_role("heading", name="What would be different")).to_be_visible()
     expect(tab.get_by_role("table", name="Shares of queues")).to_contain_text("held cpu")
 
 

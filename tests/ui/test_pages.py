@@ -97,7 +97,7 @@ def test_a_change_is_tried_by_a_form(http: httpx.Client) -> None:
     change = "kind: Queue\r\nmetadata: {name: old}\r\nstatus: {state: Open}\r\n"
     own = {"Origin": str(http.base_url).rstrip("/")}
     answer = http.post("/whatif", data={"change": change}, headers=own).text
-    assert "What would be otherwise" in answer
+    assert "What would be different" in answer
     wrong = http.post("/whatif", data={"change": f"kind: Queeu\nmetadata: {{name: '{HOSTILE}'}}"}, headers=own).text
     assert "did you mean" in wrong
     assert "<img src=x" not in wrong

@@ -38,7 +38,6 @@ from stromboli.placement.exact.places import place_in_any_order, waits_in_vain
 from stromboli.placement.groups import place_as_nominated, place_group
 from stromboli.placement.pending import PendingGroup, PendingJob, competing, pending_job
 from stromboli.placement.queue_gates import lift_gates, waits_for_queue
-from stromboli.placement.reservations import place_reserved
 from stromboli.placement.score_prediction import Turn, predict_scores
 
 _PENDING = int(PodState.Pending)
@@ -49,7 +48,6 @@ class Allocate(Action):
     Arguments = ErrorCacheArguments
 
     def run(self, session: Session) -> None:
-        place_reserved(session)
         pending_jobs: dict[str, PendingJob] = {}
         waiting: dict[str, list[Job]] = {}
         lined_up = session.budget.line_up(self.name, self._waiting(session))
@@ -65,7 +63,7 @@ class Allocate(Action):
             if not turns.begin_round({name: [job for _, job in jobs] for name, jobs in jobs_of.items()}):
                 break
         session.budget.put_off(self.name, turns)
-        waits = session.behind | session.view.trace.not_reached
+        waits = session.behind | session.view.trace.not_reached | session.budget.too_long
         left = [session.view.jobs[key] for key in pending_jobs if key not in waits]
         borrow_leftover(session, left, partial(self._lend, session))
 

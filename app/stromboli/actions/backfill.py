@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from stromboli.api.resources import PODS, TOLERANCE, Mask
 from stromboli.framework.action import Action, ErrorCacheArguments
 from stromboli.framework.explain import unplaceable
 from stromboli.framework.job import Job
 from stromboli.framework.session import Session
+from stromboli.placement.pending import stays_together
 from stromboli.state.pods import PodRecord
 
 
@@ -38,6 +40,8 @@ class Backfill(Action):
 
     def _pods(self, session: Session, job: Job) -> list[PodRecord]:
         """The pods of a job to be placed here; none when the job has to wait."""
+        if stays_together(session, job):
+            return []
         pods = [pod for pod in session.view.pending(job) if pod.pod_class.best_effort and not pod.pod_class.gated]
         why = session.ask.job_valid(job) or session.ask.closed(job.queue)
         if pods and why is not None:
@@ -46,7 +50,10 @@ class Backfill(Action):
         return pods
 
     def _place_all(self, session: Session, job: Job, pods: list[PodRecord]) -> None:
-        """Give each pod a node; once the job is ready, all that it holds is decided."""
+        """Give each pod a node; once the job is ready, all that it holds is decided.
+
+        A job that does not become ready gives the nodes back where allocate places what its gang lacks.
+        """
         statement = session.statement()
         for pod in session.ask.in_task_order(pods):
             if session.view.counts_pods:
@@ -56,7 +63,7 @@ class Backfill(Action):
                 if not allowed and refusal is not None:
                     session.view.trace.pod(pod.row, refusal)
                     continue
-            node = session.kernel.best_effort(pod)
+            node = session.kernel.best_effort(pod, _unpromised(session, pod))
             if node is None:
                 session.view.trace.pod(pod.row, unplaceable(session, pod))
                 continue
@@ -64,3 +71,18 @@ class Backfill(Action):
             if session.ask.job_missing(job) <= 0:
                 statement.commit()
                 session.outcome.commit_held(job)
+        if session.rules.readiness:
+            statement.discard()
+
+
+def _unpromised(session: Session, pod: PodRecord) -> Mask | None:
+    """The nodes that take a pod beside those which were promised places there; None when no pods were.
+
+    What victims of the session hold beside amounts is not free yet.
+    """
+    nodes = session.view.nodes
+    if nodes.plain or not session.rules.served_next:
+        return None
+    room: Mask = nodes.room(nodes.rows)[PODS] >= 1 - TOLERANCE
+    room[[node for node in session.outcome.vacated if session.is_vacated(pod, node)]] = False
+    return room

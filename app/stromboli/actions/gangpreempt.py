@@ -53,7 +53,8 @@ class GangPreempt(Action):
         """What evicts for a job, given the indexed pods that may be evicted."""
         if session.rules.evict_only_what_helps:
             return partial(evict_for_gang, PreemptionContext(session, pod_index, self.name, "preemptable"))
-        policy = GangFirstFitPolicy(self.name, "preemptable", pod_index, partial(_last_job_first, session))
+        key, whole = partial(_last_job_first, session), session.rules.whole_gang_eviction
+        policy = GangFirstFitPolicy(self.name, "preemptable", pod_index, key, whole)
         return partial(first_fit.evict_for_gang, session, policy)
 
 

@@ -46,7 +46,8 @@ class GangReclaim(Action):
             if session.rules.evict_only_what_helps:
                 search = partial(evict_for_gang, context)
             else:
-                policy = GangFirstFitPolicy(self.name, "reclaimable", pod_index, _ByValue(session, queue).key)
+                key, whole = _ByValue(session, queue).key, session.rules.whole_gang_eviction
+                policy = GangFirstFitPolicy(self.name, "reclaimable", pod_index, key, whole)
                 search = partial(first_fit.evict_for_gang, session, policy)
             candidates = pod_index.outside(queue)
             for job in turns.in_order(waiting[name], session.ask.job_key):

@@ -18,8 +18,9 @@ from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.eligibility import HELD
 from stromboli.eviction.first_fit import FirstFit, FirstFitPolicy, may_preempt_again
+from stromboli.eviction.gang_search import evict_for_job
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.pod_eviction import evict_for_pods, evict_within
+from stromboli.eviction.pod_eviction import evict_within
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import preempting, search_steps
 from stromboli.framework.action import Action, ErrorCacheArguments
@@ -65,7 +66,9 @@ class Preempt(Action):
         session.budget.end(self.name, turns)
 
     def _starving(self, session: Session) -> dict[str, list[Job]]:
-        """The jobs that may evict others, by queue; those that care where their pods lie evict as gangs only."""
+        """The jobs that may evict others, by queue; under Volcano's rules not those that care where their pods lie."""
+        if session.rules.evict_only_what_helps:
+            return preempting(session)
         waiting = {name: [job for job in jobs if not has_topology(job)] for name, jobs in preempting(session).items()}
         return {name: jobs for name, jobs in waiting.items() if jobs}
 
@@ -75,7 +78,8 @@ class Preempt(Action):
         arguments = session.policy.action_arguments.get(self.name, PreemptArguments())
         assert isinstance(arguments, PreemptArguments)
         compared = arguments.choices(len(session.view.nodes)) if arguments.compare_nodes else 0
-        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared))
+        whole = session.rules.whole_gang_eviction
+        return _FirstFit(session, FirstFitPolicy(self.name, "preemptable", compared=compared, whole_gangs=whole))
 
 
 class _AtMinCost:
@@ -91,11 +95,11 @@ class _AtMinCost:
 
     def between_jobs(self, job: Job) -> None:
         """Pods of a job evict less important ones of others."""
-        evict_for_pods(self._context, job, [pod for pod in _in_order(self._session, job) if _may_preempt(pod)])
+        evict_for_job(self._context, job, [pod for pod in _in_order(self._session, job) if _may_preempt(pod)])
 
     def within_job(self, job: Job) -> None:
         """Pods of a job evict less important ones of it."""
-        pods = _in_order(self._session, job) if job.allocated_count else []
+        pods = _in_order(self._session, job) if job.allocated_count and not has_topology(job) else []
         evict_within(self._context, job, takewhile(_may_preempt, pods))
 
 

@@ -13,8 +13,8 @@ from functools import partial
 from stromboli.api.pod_state import PodState
 from stromboli.eviction import first_fit
 from stromboli.eviction.context import PreemptionContext
+from stromboli.eviction.gang_search import evict_for_job
 from stromboli.eviction.held_amounts import HeldAmounts
-from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.eviction.preemptors import search_steps, starving
 from stromboli.framework.action import Action, ErrorCacheArguments
@@ -58,12 +58,12 @@ class Reclaim(Action):
 
 def _at_min_cost(context: PreemptionContext, job: Job) -> None:
     """Pods are evicted at the least cost, and only where the reclaimers then fit."""
-    evict_for_pods(context, job, _waiting(context.session, job))
+    evict_for_job(context, job, _waiting(context.session, job))
 
 
 def _first_fit(session: Session, held: HeldAmounts, job: Job) -> None:
     """Pods are evicted on the first node that works."""
-    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable")
+    policy = first_fit.FirstFitPolicy(Reclaim.name, "reclaimable", whole_gangs=session.rules.whole_gang_eviction)
     first_fit.evict_for_pods(session, policy, job, partial(_reclaimers, session, job), held)
 
 

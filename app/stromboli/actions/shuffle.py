@@ -21,7 +21,7 @@ class Shuffle(Action):
         pods = session.view.pods
         running = session.view.records(np.flatnonzero((pods.state == PodState.Running) & (pods.job >= 0)))
         victims = session.ask.victim_tasks([pod for pod in running if pod.job in session.view.jobs])
-        if session.rules.veto:
+        if session.ask.heeds_vetoes:
             victims = session.ask.evictable([pod for pod in victims if agrees(session, pod)])
         for pod in victims:
             self._evict(session, pod)

@@ -67,7 +67,7 @@ def _of_jobs(source: Source, ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _begun(incomplete: str, names: Callable[[Source], list[str]], ctx: typer.Context) -> list[str]:
-    """The names that begin so; none where the cluster does not answer, for nobody would see why."""
+    """The names that begin so; none where the cluster does not answer: a message would not be seen."""
     from stromboli.api.errors import StromboliError
     from stromboli.cli.sources import opened
     from stromboli.cli.which import OPTIONS, Which

@@ -120,5 +120,7 @@ async def _deployments(kubeconfig: Path | None, context: str | None) -> list[Fin
     for name, keys in by_name.items():
         if len(keys) > 1:
             problem = f"{' and '.join(keys)} both schedule the pods of {name}"
-            found.append(Finding("schedulers", problem, "give each a name of its own: they bind to the same room"))
+            found.append(
+                Finding("schedulers", problem, "give each its own name: both bind pods to the same free resources")
+            )
     return found

@@ -56,7 +56,10 @@ Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]
 SchedulerNames = Annotated[list[str] | None, scheduler_name_option("pods to schedule")]
-Now = Annotated[str | None, typer.Option(help="When plain manifests are scheduled, as 2026-11-23T20:38:00Z; else now.")]
+Now = Annotated[
+    str | None,
+    typer.Option(help="The time at which plain manifests are scheduled, such as 2026-11-23T20:38:00Z; by default now."),
+]
 
 # -- a service, as a client ------------------------------------------------------------------------------------------
 
@@ -73,6 +76,10 @@ CaFile = Annotated[Path | None, typer.Option("--certificate-authority", help="Au
 
 CertFile = Annotated[Path | None, typer.Option(help="Certificate (PEM); the port then speaks HTTPS.")]
 KeyFile = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what it would do, and write nothing.")]
 
 # -- output ----------------------------------------------------------------------------------------------------------
 

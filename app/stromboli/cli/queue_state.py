@@ -62,7 +62,7 @@ async def _write(kube: Kube, name: str, state: str) -> str:
         raise StromboliError(f"queue {name}: {why}")
     word = "closed" if state == QueueState.Closing else "open"
     if is_as(queue, state):
-        return f"queue {name} is {word} already"
+        return f"queue {name} is already {word}"
     await write_state(kube, name, state)
     return f"queue {name} is {word} now"
 

@@ -87,8 +87,8 @@ def run(
     journal_memory: Annotated[
         int, typer.Option(help="Bytes of the newest sessions that are kept for `stromboli record`; 0 keeps none.")
     ] = 32 << 20,
-    journal_dir: Annotated[Path | None, typer.Option(help="Folder in which they outlive the process, too.")] = None,
-    journal_disk: Annotated[int, typer.Option(help="Bytes that they may take there.")] = 1 << 30,
+    journal_dir: Annotated[Path | None, typer.Option(help="Folder that keeps them beyond the process.")] = None,
+    journal_disk: Annotated[int, typer.Option(help="Largest size of that folder, in bytes.")] = 1 << 30,
     compatibility: Compatible = None,
     plugins_dir: PluginsDir = None,
     listen: Annotated[str, typer.Option(help="Where metrics, probes and the extender are served.")] = "127.0.0.1:8080",
@@ -105,17 +105,23 @@ def run(
     default_queue: Annotated[str, typer.Option(help="Queue that is created when it is absent.")] = "default",
     binds_per_second: Annotated[float, typer.Option(help="Limit on bindings.")] = 2_000,
     pod_events: Annotated[
-        bool, typer.Option("--pod-events", help="Tell each binding by an Event on the pod, not one on its PodGroup.")
+        bool,
+        typer.Option("--pod-events", help="Report each binding by an Event on the pod instead of one on its PodGroup."),
     ] = False,
     delete_victims: Annotated[
-        bool, typer.Option("--delete-victims", help="Delete victims and ask no disruption budget, as Volcano does.")
+        bool,
+        typer.Option("--delete-victims", help="Delete victims without asking disruption budgets, as Volcano does."),
     ] = False,
     leader_elect: Annotated[bool, typer.Option("--leader-elect", help="Take turns with other replicas.")] = False,
     lease_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of the lease.")] = "default",
     lease_name: Annotated[str, typer.Option(help="Name of the lease that replicas share.")] = "stromboli",
-    lease_duration: Annotated[float, typer.Option(help="A leader silent for so many seconds is succeeded.")] = 6.0,
-    renew_deadline: Annotated[float, typer.Option(help="A leader silent for so many seconds writes nothing.")] = 4.0,
-    retry_period: Annotated[float, typer.Option(help="Seconds between looks at the lease.")] = 1.0,
+    lease_duration: Annotated[
+        float, typer.Option(help="Seconds without a sign of the leader after which another replica takes over.")
+    ] = 6.0,
+    renew_deadline: Annotated[
+        float, typer.Option(help="Seconds without a renewal after which a leader stops writing.")
+    ] = 4.0,
+    retry_period: Annotated[float, typer.Option(help="Seconds between checks of the lease.")] = 1.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_format: Annotated[
         LogFormat, typer.Option(help="Lines of text, or an object in JSON for each.")
@@ -235,7 +241,7 @@ class _Watcher(Metrics):
     def missing(self) -> Sequence[str]:
         """What the service waits for."""
         if self.service is None:
-            return ["the service has not begun"]
+            return ["the service has not started"]
         problems = self.service.unready()
         if not problems and self.published is None and self.service.leads:
             return ["no session has run yet"]

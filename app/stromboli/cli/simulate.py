@@ -52,7 +52,7 @@ def simulate(
     explain: Annotated[bool, typer.Option("--explain", help="Say why each unplaced pod is not placed.")] = False,
     scheduler_name: SchedulerNames = None,
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Let fields and kinds pass that are not known, as in dumps of clusters.")
+        bool, typer.Option("--lenient", help="Accept unknown fields and kinds, as in dumps of clusters.")
     ] = False,
     max_file_size: Annotated[int, typer.Option(min=1, max=65_536, help="Largest file that is read, in MiB.")] = (
         LARGEST_FILE // _MEBIBYTE
@@ -102,7 +102,7 @@ def _moment(written: str | None) -> float | None:
     """Seconds since the epoch, None for now. Raises StromboliError."""
     moment = None if written is None else readers.seconds(written)
     if written is not None and moment is None:
-        raise StromboliError(f"--now: {shown(written)} is no time such as 2026-11-23T20:38:00Z")
+        raise StromboliError(f"--now: {shown(written)} is not a time such as 2026-11-23T20:38:00Z")
     return moment
 
 

@@ -40,10 +40,10 @@ Look = Callable[[str], Glance]
 @about_a_cluster
 def top(
     which: Which,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end, as without a terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and exit, as without a terminal.")] = False,
     interval: Annotated[
         float | None,
-        typer.Option(min=0.1, max=86_400, help="Seconds between two looks; 2, or 15 where a cluster is read."),
+        typer.Option(min=0.1, max=86_400, help="Seconds between updates; 2, or 15 where a cluster is read."),
     ] = None,
     resource: Annotated[str, typer.Option(help="The resource that is shown first.")] = "cpu",
     output: Format = Output.text,

@@ -69,7 +69,7 @@ def screen(glance: Glance, resource: str, problem: str = "", width: int = _WIDES
         parts += [Text(), _jobs(jobs)]
     parts += [Text(), *nodes]
     if height:
-        keys = Text("q ends, r shows the next resource", style="dim")
+        keys = Text("q quits, r shows the next resource", style="dim")
         parts.append(Text(problem, style="bold red") if problem else keys)
     for part in parts:
         if isinstance(part, Text):

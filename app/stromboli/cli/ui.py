@@ -30,7 +30,7 @@ def ui(
     url: Url = DEFAULT_URL,
     listen: Annotated[str, typer.Option(help="Where the page is served.")] = "127.0.0.1:8081",
     host: Annotated[
-        list[str] | None, typer.Option(help="A name by which others ask for the page. May be repeated.")
+        list[str] | None, typer.Option(help="A host name under which the page is reached. May be repeated.")
     ] = None,
     token_file: Annotated[
         Path | None,
@@ -39,9 +39,7 @@ def ui(
     certificate_authority: CaFile = None,
     tls_cert_file: CertFile = None,
     tls_private_key_file: KeyFile = None,
-    refresh: Annotated[
-        float, typer.Option(min=1, max=86_400, help="Seconds after which an open page renews itself.")
-    ] = 5.0,
+    refresh: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between renewals of an open page.")] = 5.0,
 ) -> None:
     """Serve the page: queues, jobs and why they wait, nodes, shares, sessions. It reads and never writes.
 

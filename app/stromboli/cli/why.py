@@ -33,7 +33,7 @@ def why(
     namespace: Namespace = "",
     output: Format = Output.text,
     nodes: Annotated[
-        bool, typer.Option("--nodes", help="Of a pod, say what happened to it, and how plugins scored each node.")
+        bool, typer.Option("--nodes", help="For a pod, show what happened to it, and how plugins scored each node.")
     ] = False,
     node: Annotated[list[str] | None, typer.Option(help="With --nodes, a node to tell of in any case.")] = None,
     try_changes: Annotated[bool, typer.Option("--try/--no-try", help="Try what would help.")] = True,

@@ -13,10 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from stromboli.api.pod_state import READY_STATES
-from stromboli.api.resources import Mask, Rows
-from stromboli.eviction.lazy_heap import LazyHeap
+from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.eviction.node_candidates import NodeCandidates, PotentialVictim
-from stromboli.eviction.ordering import Reversed, distinct, unit_cost
+from stromboli.eviction.ordering import distinct
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.framework.session import Session
 from stromboli.state.pods import PodRecord
@@ -42,26 +41,23 @@ class CheapestFirst:
         alone = np.flatnonzero(candidates & spare[pod_index.job])
         rank, began = pod_index.ranks.rank[alone], pod_index.began[pod_index.rows[alone]]
         order = np.lexsort((-began, rank))
-        #: those that may go alone, equals together, and where each lot of equals begins and the last one ends
+        #: those that may be evicted alone, equals together, and by rank where each lot of equals begins and ends
         self._alone: Rows = alone[order]
-        rank, began = rank[order], began[order]
-        differs = np.ones(len(alone), np.bool_)
-        differs[1:] = (rank[1:] != rank[:-1]) | (began[1:] != began[:-1])
-        self._ends: list[int] = [*np.flatnonzero(differs).tolist(), len(alone)]
+        self._lots = _lots(rank[order], began[order])
         #: the rows of the lots that were looked at, in order, by where they begin
         self._sorted: dict[int, Rows] = {}
 
     def __iter__(self) -> Iterator[PotentialVictim]:
         """In the present state; units may be evicted while it is iterated."""
-        gangs = _Gangs(self._session, self._pod_index, self._candidates, self._node_candidates)
-        for start, end in zip(self._ends, self._ends[1:], strict=False):
-            yield from gangs.below(int(self._pod_index.ranks.rank[self._alone[start]]))
-            for pod in self._lot(start, end):
-                if self._pod_index.held[self._session.view.pods.state[pod.row]]:
-                    item = gangs.alone(pod.job).get(pod.row)
-                    if item is not None:
-                        yield item
-        yield from gangs.below(None)
+        units = _Units(self._session, self._pod_index, self._candidates, self._node_candidates)
+        for rank in range(self._pod_index.ranks.rank.max(initial=-1) + 1):
+            for start, end in self._lots.get(rank, ()):
+                for pod in self._lot(start, end):
+                    if self._pod_index.held[self._session.view.pods.state[pod.row]]:
+                        victim = units.alone(pod.job).get(pod.row)
+                        if victim is not None:
+                            yield victim
+            yield from units.whole(rank)
 
     def _lot(self, start: int, end: int) -> Iterator[PodRecord]:
         rows = self._sorted.get(start)
@@ -84,7 +80,7 @@ class CheapestFirst:
         return alone[order]
 
 
-class _Gangs:
+class _Units:
     """The units of jobs, of each job computed when it is first asked for, before any of its pods is evicted."""
 
     def __init__(
@@ -97,67 +93,55 @@ class _Gangs:
         self._alive = pod_index.alive()
         self._candidates = candidates[self._alive[candidates]]
         self._of = pod_index.job[self._candidates]
-        self._lowest = int(pod_index.ranks.rank[self._candidates].min(initial=np.iinfo(np.intp).max))
-        #: by job, the items of those that may go alone, by row
-        self._alone: dict[str, dict[int, PotentialVictim]] = {}
-        #: by job, the first pod that its gang cannot do without, and the item of the whole gang
-        self._whole: dict[str, tuple[PodRecord, PotentialVictim]] = {}
+        #: by job, those that may be evicted alone, by row, and the whole gang if it may be evicted
+        self._known: dict[str, tuple[dict[int, PotentialVictim], PotentialVictim | None]] = {}
 
     def alone(self, key: str) -> dict[int, PotentialVictim]:
-        """Those of a job that may go alone, by row."""
-        found = self._alone.get(key)
+        """The pods of a job that may be evicted alone, by row."""
+        return self._of_job(key)[0]
+
+    def whole(self, rank: int) -> Iterator[PotentialVictim]:
+        """The gangs of a rank: small ones first, then young ones, of equals the last job first."""
+        for lot in self._gangs.get(rank, ()):
+            jobs = [self._jobs.at(index) for index in lot]
+            for job in sorted(jobs, key=self._node_candidates.gang_place, reverse=True):
+                victim = self._of_job(job.key)[1]
+                if victim is not None:
+                    yield victim
+
+    def _of_job(self, key: str) -> tuple[dict[int, PotentialVictim], PotentialVictim | None]:
+        found = self._known.get(key)
         if found is None:
-            node_candidates, index = self._node_candidates, self._jobs[key].index
-            items, rest = node_candidates.sparable(
-                node_candidates.permitted(self._pod_index.rows[self._candidates_of(index)])
-            )
-            found = self._alone[key] = {item.unit.pods[0].row: item for item in items}
-            for whole in node_candidates.gangs(rest):
-                self._whole[key] = rest[key][0], whole
+            start, end = np.searchsorted(self._of, (self._jobs[key].index, self._jobs[key].index + 1))
+            pods = self._node_candidates.permitted(self._pod_index.rows[self._candidates[start:end]])
+            alone, rest = self._node_candidates.sparable(pods)
+            whole = next(iter(self._node_candidates.gangs(rest)), None)
+            found = self._known[key] = {victim.unit.pods[0].row: victim for victim in alone}, whole
         return found
 
-    def below(self, rank: int | None) -> Iterator[PotentialVictim]:
-        """The gangs of lower ranks that were not told of; None for all.
-
-        An entry has the price and, once that matters, the place among equals: first at the earliest, then as it is.
-        """
-        if rank is not None and rank <= self._lowest:
-            return
-        heap, node_candidates = self._heap, self._node_candidates
-        while heap and (rank is None or heap.first()[0] < rank):
-            highest, size, began, *among, index = heap.pop()
-            key = self._jobs.key(index)
-            if len(among) == 1:
-                first = -int(self._pod_index.ranks.rank[self._candidates_of(index)].min())
-                heap.push(
-                    (highest, size, began, 1, Reversed((first, node_candidates.place(self._jobs[key]))), 0, index)
-                )
-            elif len(among) == 3:
-                self.alone(key)
-                if key in self._whole:
-                    lead, item = self._whole[key]
-                    *before, last = node_candidates.place_of(lead)
-                    among = [Reversed(tuple(before)), 1, Reversed(last)]
-                    highest, _, size, began = unit_cost(item.unit)
-                    heap.push((highest, size, began, 1, *among, index))
-            else:
-                yield self._whole[key][1]
-
-    def _candidates_of(self, job: int) -> Rows:
-        start, end = np.searchsorted(self._of, (job, job + 1))
-        return self._candidates[start:end]
-
     @cached_property
-    def _heap(self) -> LazyHeap:
-        """The jobs that have candidates, by what their gangs cost at least."""
-        pod_index, number = self._pod_index, len(self._jobs)
-        jobs = np.unique(self._of) if self._node_candidates.may_go_whole else self._of[:0]
+    def _gangs(self) -> dict[int, list[list[int]]]:
+        """The jobs with candidates by the rank of their gang, in lots that cost the same, by index."""
+        pod_index = self._pod_index
+        if not self._node_candidates.may_go_whole or not len(self._of):
+            return {}
         alive = pod_index.by_job[self._alive[pod_index.by_job]]
-        of = pod_index.job[alive]
-        starts = np.flatnonzero(np.diff(of, prepend=-1))
-        highest, size, began = np.zeros(number, np.intp), np.zeros(number, np.intp), np.zeros(number)
-        if len(starts):
-            highest[of[starts]] = np.maximum.reduceat(pod_index.ranks.rank[alive], starts)
-            size[of[starts]] = np.diff(starts, append=len(of))
-            began[of[starts]] = np.minimum.reduceat(pod_index.began[pod_index.rows[alive]], starts)
-        return LazyHeap((highest[jobs], size[jobs], -began[jobs], np.zeros(len(jobs), np.intp), jobs))
+        starts = np.flatnonzero(np.diff(pod_index.job[alive], prepend=-1))
+        jobs, sizes = pod_index.job[alive[starts]], np.diff(starts, append=len(alive))
+        ranks = np.maximum.reduceat(pod_index.ranks.rank[alive], starts)
+        began = np.minimum.reduceat(pod_index.began[pod_index.rows[alive]], starts)
+        order = np.lexsort((-began, sizes, ranks))
+        order = order[np.isin(jobs[order], self._of)]
+        lots = _lots(ranks[order], sizes[order], began[order])
+        return {rank: [jobs[order[start:end]].tolist() for start, end in ends] for rank, ends in lots.items()}
+
+
+def _lots(rank: Rows, *also: Rows | Vector) -> dict[int, list[tuple[int, int]]]:
+    """Where each lot of equals begins and ends, by rank; all columns are in their common order."""
+    differs = np.ones(len(rank), np.bool_)
+    differs[1:] = np.any([column[1:] != column[:-1] for column in (rank, *also)], axis=0)
+    starts = np.flatnonzero(differs)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for of, *ends in zip(rank[starts].tolist(), starts.tolist(), [*starts[1:].tolist(), len(rank)], strict=False):
+        found.setdefault(of, []).append((ends[0], ends[1]))
+    return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from stromboli.api.resources import Mask, Vector
 from stromboli.eviction.cost_bounds import CostBounds
@@ -12,11 +12,10 @@ from stromboli.eviction.node_candidates import NodeCandidates
 from stromboli.eviction.pod_index import PodIndex, Ranks, queue_ranks
 from stromboli.eviction.preemptors import kind
 from stromboli.framework.job import Job, Queue
+from stromboli.framework.recent import Recent
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
-
-T = TypeVar("T")
 
 #: of how many kinds of pods it is kept what they were offered
 _MOST_KINDS = 8
@@ -36,9 +35,9 @@ class PreemptionContext:
         #: what was looked for in vain since places were kept: how many were found at most
         self._in_vain: dict[Any, int] = {}
         #: what is kept of the last searches, by what they looked for
-        self._held_amounts: dict[Hashable, HeldAmounts] = {}
-        self._bounds: dict[Hashable, CostBounds] = {}
-        self._node_candidates: dict[Hashable, NodeCandidates] = {}
+        self._held_amounts: Recent[Hashable, HeldAmounts] = Recent(_MOST_KINDS)
+        self._bounds: Recent[Hashable, CostBounds] = Recent(_MOST_KINDS)
+        self._node_candidates: Recent[Hashable, NodeCandidates] = Recent(_MOST_KINDS)
 
     def candidates(self, job: Job, pod: PodRecord) -> Mask:
         """The indexed pods that may be evicted for a pod of a job, as far as queues and priorities of jobs say."""
@@ -62,21 +61,20 @@ class PreemptionContext:
         """What those candidates for a job hold that agree to be evicted, as things stand."""
         ranks, candidates = self.ranks(job.queue), candidates & self.pod_index.willing
         key = candidates.tobytes(), ranks
-        found = _recent(self._held_amounts, key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))
+        found = self._held_amounts.get(key, lambda: HeldAmounts(self.session, self.pod_index, candidates, ranks))
         found.refresh()
         return found
 
     def bounds(self, held_amounts: HeldAmounts, request: Vector) -> CostBounds:
         """Lower bounds of what places cost on nodes, as things stand."""
         key = held_amounts, request.tobytes()
-        found = _recent(self._bounds, key, lambda: CostBounds(self.session, held_amounts, request))
+        found = self._bounds.get(key, lambda: CostBounds(self.session, held_amounts, request))
         found.refresh()
         return found
 
     def node_candidates(self, held_amounts: HeldAmounts, job: Job, pod: PodRecord) -> NodeCandidates:
         """The candidates of nodes for a pod of a job."""
-        return _recent(
-            self._node_candidates,
+        return self._node_candidates.get(
             (held_amounts, self.kind(job, pod)),
             lambda: NodeCandidates(self.session, held_amounts, self.session.view.request(pod), self.point),
         )
@@ -97,12 +95,3 @@ class PreemptionContext:
         """Keep what was found for a job."""
         self._in_vain.clear()
         self.session.promise(job, statements)
-
-
-def _recent(kept: dict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
-    """What is kept for a key, or made for it; what was not asked for lately is dropped."""
-    found = kept.pop(key, None)
-    kept[key] = found = make() if found is None else found
-    if len(kept) > _MOST_KINDS:
-        del kept[next(iter(kept))]
-    return found

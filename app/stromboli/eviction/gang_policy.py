@@ -1,15 +1,16 @@
-"""What gangpreempt and gangreclaim allow: arguments of the policy, which jobs may evict, and in which HyperNodes."""
+"""What gangpreempt and gangreclaim allow: arguments of the policy, which jobs may evict, and where gangs are placed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import Field
 
-from stromboli.framework.job import Job, SubJob
+from stromboli.framework.job import NOWHERE, Job, SubJob
 from stromboli.framework.plugin import Arguments
 from stromboli.framework.session import Session
 from stromboli.placement import domains
+from stromboli.placement.pending import PendingGroup, pending_job
 from stromboli.state.pods import PodRecord
 
 _MAX_DOMAINS = 8
@@ -25,15 +26,14 @@ class GangEvictionArguments(Arguments):
 
     @classmethod
     def of(cls, session: Session, action: str) -> GangEvictionArguments:
-        """Those of an action in the session's policy."""
-        found = session.policy.action_arguments.get(action, cls())
-        assert isinstance(found, cls)
-        return found
+        """Those of an action in the session's policy; actions that do not take these have the defaults."""
+        found = session.policy.action_arguments.get(action)
+        return found if isinstance(found, cls) else cls()
 
 
 def may_evict(session: Session, job: Job, pods: Sequence[PodRecord], point: str) -> bool:
     """Whether the queue of a job, and the pods of it that want places, allow to evict for them."""
-    if not pods or (session.rules.veto and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)):
+    if not pods or (session.ask.heeds_vetoes and any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods)):
         return False
     return point != "reclaimable" or session.ask.preemptive(job.queue, pods) is None
 
@@ -55,3 +55,33 @@ def group_domains(session: Session, job: Job, sub_job: SubJob, domain: int) -> I
         return
     for gradient in domains.gradients(session, sub_job, domain, evicting=True):
         yield from gradient.tolist()
+
+
+def place_gang(
+    session: Session,
+    job: Job,
+    pods: list[PodRecord],
+    domain: int,
+    place: Callable[[PendingGroup, int], bool],
+    *,
+    closer: bool,
+    only_first: bool,
+) -> dict[str, int] | None:
+    """Give the groups of a job places in a HyperNode, or below it, until the job may run; None if it then may not.
+
+    `place` finds places for a group in a HyperNode. `closer` says whether HyperNodes below are tried for a job without
+    groups, and `only_first` whether the first group is the only one. Returns where each group was placed, by uid.
+    """
+    pending, found = pending_job(session, job, pods), dict[str, int]()
+    while pending:
+        group = pending.pop()
+        hyper_nodes = group_domains(session, job, group.sub_job, domain) if closer or job.divided else (domain,)
+        hyper_node = next((each for each in hyper_nodes if place(group, each)), NOWHERE)
+        if hyper_node == NOWHERE:
+            return None
+        found[group.sub_job.uid] = hyper_node
+        if session.ask.job_pipelined(job):
+            return found
+        if only_first:
+            return None
+    return None

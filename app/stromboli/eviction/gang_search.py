@@ -5,22 +5,24 @@ For a job that asks for it all places are in one HyperNode; of several the one w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stromboli.api.resources import Mask
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.gang_policy import GangEvictionArguments, group_domains, may_evict, search_domains
+from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.min_cost import MinCostSearch
 from stromboli.eviction.ordering import Cost
+from stromboli.eviction.pod_eviction import evict_for_pods
 from stromboli.eviction.preemptors import identical, kind
 from stromboli.eviction.units import Unit
-from stromboli.framework.job import NOWHERE, Job
+from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.statement import Statement
+from stromboli.framework.topology import has_topology
 from stromboli.placement import domains
-from stromboli.placement.pending import PendingGroup, in_turn, pending_job
+from stromboli.placement.pending import PendingGroup, in_turn
 from stromboli.state.pods import PodRecord
 
 
@@ -32,6 +34,14 @@ class _Plan:
     cost: Cost
     #: the HyperNode of each of its groups that got places, by uid
     of_groups: dict[str, int]
+
+
+def evict_for_job(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> None:
+    """Evict for those pods of a job that may evict others: all at once where the job says how close they should be."""
+    if not has_topology(job):
+        evict_for_pods(context, job, pods)
+    elif pods:
+        evict_for_gang(context, job, context.candidates(job, pods[0]))
 
 
 def evict_for_gang(context: PreemptionContext, job: Job, candidates: Mask) -> None:
@@ -80,6 +90,8 @@ class GangSearch:
         # 3. Decide for the cheapest.
         statement = session.statement()
         statement.recover(best.operations)
+        if has_topology(job):
+            domains.locate(session, statement, job)
         context.promise(job, [statement])
         # Without victims the pods have no nominated nodes either.
         for uid, hyper_node in best.of_groups.items() if best.cost > Cost.of(()) else ():
@@ -106,34 +118,23 @@ class GangSearch:
 
     def _plan(self, domain: int) -> _Plan | None:
         """The cheapest way to make room in a HyperNode; None if none works. Leaves the session as it was."""
-        session, job = self._session, self._job
-        statement, units, of_groups = session.statement(), list[Unit](), dict[str, int]()
-        pending = pending_job(session, job, self._pods)
+        statement, units = self._session.statement(), list[Unit]()
+
+        def place(group: PendingGroup, hyper_node: int) -> bool:
+            found = self._place_group(statement, group, hyper_node)
+            units.extend(found or ())
+            return found is not None
+
+        of_groups = place_gang(
+            self._session, self._job, self._pods, domain, place, closer=False, only_first=self._ready
+        )
         plan = None
-        while pending:
-            group = pending.pop()
-            hyper_node = self._find_domain(statement, units, group, domain)
-            if hyper_node == NOWHERE:
-                break
-            of_groups[group.sub_job.uid] = hyper_node
-            if session.ask.job_pipelined(job):
-                evictions = [each for each in statement.operations if each.kind is Kind.Evict]
-                places = [each for each in statement.operations if each.kind is not Kind.Evict]
-                plan = _Plan(evictions + places, Cost.of(units), of_groups)
-            if plan or self._ready:
-                break
+        if of_groups is not None:
+            evictions = [each for each in statement.operations if each.kind is Kind.Evict]
+            places = [each for each in statement.operations if each.kind is not Kind.Evict]
+            plan = _Plan(evictions + places, Cost.of(units), of_groups)
         statement.discard()
         return plan
-
-    def _find_domain(self, statement: Statement, units: list[Unit], group: PendingGroup, domain: int) -> int:
-        """The first HyperNode where all pods of a group find places, on a statement; NOWHERE when there is none."""
-        hyper_nodes = group_domains(self._session, self._job, group.sub_job, domain) if self._job.divided else (domain,)
-        for hyper_node in hyper_nodes:
-            found = self._place_group(statement, group, hyper_node)
-            if found is not None:
-                units += found
-                return hyper_node
-        return NOWHERE
 
     def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> list[Unit] | None:
         """The units evicted for the places of a group in a HyperNode, on a statement; None, undone, if one fails."""

@@ -3,8 +3,8 @@
 The steps are: a lower bound for each node of what the next place there costs, in vectors (`CostBounds`), the exact
 candidates of the nodes that look cheapest (`NodeCandidates`), of these the cheapest for each place (`_find_place`),
 victims on any node where it is the queue that may take no more (`_free_share`), and in the end a reprieve for victims
-that the pods can do without, the dearest first (`_reprieve`). Where pods are in the way not by their amounts but by
-ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after all with which the
+that the pods can do without, the most expensive first (`_reprieve`). Where pods are in the way not by their amounts but
+by ports, affinity or spread, a node is cleared of all pods that may be evicted, and those stay after all with which the
 pod fits as well (`_clear`).
 
 A pod that its gang can spare is evicted alone, any other with its whole gang, wherever that is. What a gang leaves on
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit
+from stromboli.api.resources import Mask, Matrix, Rows, Vector, copies_that_fit, fits
 from stromboli.eviction.cheapest_first import CheapestFirst
 from stromboli.eviction.context import PreemptionContext
 from stromboli.eviction.node_candidates import Candidate, PotentialVictim
@@ -154,7 +154,7 @@ class MinCostSearch:
         return False
 
     def _refresh(self) -> None:
-        """Forget what nodes asked that changed, and those with pods of jobs that have less to give."""
+        """Forget the candidates of nodes that changed, and of those with pods of jobs that have less to give."""
         changed = {node for node in self._changes.take() if self._possible[node]}
         for key in self._reduced_jobs:
             changed |= self._nodes_of.pop(key, set())
@@ -165,7 +165,7 @@ class MinCostSearch:
         self._reduced_jobs.clear()
 
     def _best_candidate(self) -> Candidate | None:
-        """The cheapest of what the nodes ask that look best."""
+        """The cheapest candidate of the nodes that look best."""
         heap = self._heap
         found: list[tuple[Cost, float, int]] = []
         best: tuple[Cost, float, int] | None = None
@@ -179,9 +179,9 @@ class MinCostSearch:
             looked.add(node)
             if node not in self._candidates_by_node:
                 self._candidates_by_node[node] = self._candidate(node)
-            ask = self._candidates_by_node[node]
-            if ask is not None:
-                entry = (ask.cost, place, node)
+            candidate = self._candidates_by_node[node]
+            if candidate is not None:
+                entry = (candidate.cost, place, node)
                 found.append(entry)
                 best = entry if best is None or entry < best else best
             elif self._failures.spent():
@@ -191,23 +191,28 @@ class MinCostSearch:
         return None if best is None else self._candidates_by_node[best[2]]
 
     def _apply_prefilter(self) -> None:
-        """Look no more at nodes where too few may go; what others asked before stands."""
+        """Look no more at nodes where too few pods may be evicted; candidates that were found stand."""
         prefilter = Prefilter(self._session, self._context.pod_index, self._candidates, self._pod, self._context.point)
         possible = prefilter.nodes(self._request, whole=self._may_go_whole)
-        possible[[node for node, ask in self._candidates_by_node.items() if ask is not None]] = True
+        possible[[node for node, found in self._candidates_by_node.items() if found is not None]] = True
         self._failures.renew(self._heap.keep(possible))
 
     def _candidate(self, node: int) -> Candidate | None:
-        """What a node asks for the next places."""
-        ask, jobs = self._node_candidates.ask(node, len(self._pods) - len(self._trial.placed), self._possible)
+        """The candidate of a node for the next places."""
+        found, jobs = self._node_candidates.candidate(node, len(self._pods) - len(self._trial.placed), self._possible)
         for key in jobs:
             self._nodes_of.setdefault(key, set()).add(node)
-        return ask
+        return found
 
     # -- pods in the way -------------------------------------------------------------------------------------------
 
     def _clear(self, pod: PodRecord, rows: Rows) -> bool:
-        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps."""
+        """Evict the least that is in the way of a pod on one of the best nodes; False when no eviction helps.
+
+        Where only pods are in the way that terminate already, none is evicted.
+        """
+        if self._await(pod, rows):
+            return True
         in_question = ~self._session.kernel.feasible(pod)
         in_question &= np.isin(self._session.view.nodes.rows, self._context.pod_index.node[self._candidates])
         refused = rows[in_question[rows]]
@@ -231,21 +236,33 @@ class MinCostSearch:
         self._reduced_jobs |= self._node_candidates.evicted(units)
         return True
 
+    def _await(self, pod: PodRecord, rows: Rows) -> bool:
+        """Promise a pod the best of the nodes that it fits on when pods that terminate have gone; False without one."""
+        session, nodes = self._session, self._session.view.nodes
+        at = rows[fits(self._request, nodes.future_idle(rows), nodes.always) & session.passing_later(pod)[rows]]
+        if not len(at) or not self._trial.has_share(pod):
+            return False
+        node = int(at[np.argmin(self._place[at])])
+        if session.ask.refusal(pod, node) is not None:
+            return False
+        self._trial.keep([], pod, node)
+        return True
+
     def _cleared(self, pod: PodRecord, node: int) -> list[Evicted] | None:
-        """Evict what may go from a node, except pods with which a pod fits as well; None, and none, if it cannot."""
+        """Evict all that may be evicted on a node but what a pod fits beside; None, undone, if it never fits."""
         gone = [self._trial.evict(item.unit) for item in self._node_candidates.on(node)]
         if not gone or not self._trial.fits(pod, node):
             undo(gone)
             return None
-        dearest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
-        give_back((statement for _, statement in dearest), lambda: self._trial.fits(pod, node))
+        costliest = sorted(gone, key=lambda entry: unit_cost(entry[0]), reverse=True)
+        give_back((statement for _, statement in costliest), lambda: self._trial.fits(pod, node))
         return [entry for entry in gone if entry[1]]
 
     # -- trying ----------------------------------------------------------------------------------------------------
 
     def _try_candidate(self, candidate: Candidate, pod: PodRecord) -> bool:
         """Evict the units of a candidate and promise a pod the place; False, and nothing done, when that fails."""
-        if not self._node_candidates.consent(candidate.units):
+        if not self._node_candidates.allowed_together(candidate.units):
             return False
         gone = [self._trial.evict(unit) for unit in candidate.units]
         if not self._context.reclaiming and not self._trial.has_share(pod):
@@ -285,7 +302,7 @@ class MinCostSearch:
     # -- giving back -----------------------------------------------------------------------------------------------
 
     def _reprieve(self, rows: Rows) -> None:
-        """Give back, the dearest first, what the pods can do without, and place them anew."""
+        """Give back what the pods can do without, the most expensive first, and place them again."""
         self._trial.withdraw()
         before, gone, nodes = self._trial.placed, self._trial.evicted, self._session.view.nodes
         most = self._most_places()[rows]

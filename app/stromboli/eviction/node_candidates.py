@@ -7,9 +7,11 @@ longer spare what was counted on.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import truediv
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,7 @@ class _CacheEntry:
 
     #: by the key of each job that has pods there: the job, its place among the others, and how many it could give
     jobs: Mapping[str, tuple[Job, Any, int]]
-    #: the pods that may go, by row
+    #: the pods that may be evicted, by row
     allowed: list[int]
     victims: _VictimSet | None
     #: when jobs were last found to be in their places
@@ -88,6 +90,8 @@ class NodeCandidates:
         self._columns: list[int] = np.flatnonzero(compared(request, session.view.nodes.always)).tolist()
         self._wants: Vector = request[self._columns]
         self._wanted: list[float] = self._wants.tolist()
+        #: the same, infinite where nothing is wanted, so that no part of it is gained
+        self._divisors = [want if want > 0 else math.inf for want in self._wanted]
         #: whether what is said about a victim stays so
         self._steady = session.ask.judges_steadily(point)
         self._known: dict[int, _CacheEntry] = {}
@@ -109,7 +113,7 @@ class NodeCandidates:
         #: by node the pods that plugins first let go, where they judge a victim independently of the others
         self._permitted: dict[int, list[PodRecord]] = {}
 
-    def ask(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
+    def candidate(self, node: int, left: int, elsewhere: Mask) -> tuple[Candidate | None, Iterable[str]]:
         """The cheapest way to make room on a node for some of `left` pods, and the jobs on which it depends.
 
         `elsewhere` says at which nodes pods may be, besides, shape (nodes,).
@@ -124,7 +128,7 @@ class NodeCandidates:
             return Candidate(node, (), Cost.of(())), ()
         pods = self._permitted_on(node)
         found, rest = self.sparable(pods)
-        jobs = {pod.job: self._session.view.jobs[pod.job] for pod in pods}
+        jobs = {key: self._session.view.jobs[key] for key in dict.fromkeys([pod.job for pod in pods])}
         victims = self._victims(node, found, rest, short, left, elsewhere)
         more = () if self._steady or self._session.ask.gives_back_in_order else self._permitted_by_size(node, pods)
         if more:
@@ -234,27 +238,27 @@ class NodeCandidates:
         return self._sufficient(found + self.gangs(rest), short)
 
     def sparable(self, pods: Iterable[PodRecord]) -> tuple[list[PotentialVictim], Mapping[str, Sequence[PodRecord]]]:
-        """Of some pods, in order, those that may go alone, and by job those that their gangs cannot do without."""
+        """The pods that may be evicted alone, in order, and by job the pods that their gangs cannot do without."""
         view = self._session.view
         found: list[PotentialVictim] = []
         rest: dict[str, list[PodRecord]] = {}
         surplus: dict[str, Surplus] = {}
         for order, pod in enumerate(pods):
-            job = view.jobs[pod.job]
-            if pod.job not in surplus:
-                surplus[pod.job] = Surplus(self._session, job)
-            if surplus[pod.job].spend(pod):
-                unit = Unit(job, (pod,), self._rank(pod), False, began(pod))
+            spare = surplus.get(pod.job)
+            if spare is None:
+                spare = surplus[pod.job] = Surplus(self._session, view.jobs[pod.job])
+            if spare.spend(pod):
+                unit = Unit(spare.job, (pod,), self._rank(pod), False, began(pod))
                 found.append(PotentialVictim(unit, self._held(pod), order))
             else:
                 rest.setdefault(pod.job, []).append(pod)
         return found, rest
 
     def gangs(self, rest: Mapping[str, Sequence[PodRecord]]) -> list[PotentialVictim]:
-        """Gangs that go whole, for pods that they cannot do without."""
+        """Gangs that go whole, for pods that they cannot do without, the last job first."""
         items = list[PotentialVictim]()
-        for key, pods in rest.items():
-            job = self._session.view.jobs[key]
+        for job in sorted(map(self._session.view.jobs.__getitem__, rest), key=self.gang_place, reverse=True):
+            pods = rest[job.key]
             whole = self._whole(job)
             if whole:
                 gain = [sum(held) for held in zip(*map(self._held, pods), strict=True)]
@@ -263,7 +267,7 @@ class NodeCandidates:
         return items
 
     def _sufficient(self, items: list[PotentialVictim], short: Sequence[float]) -> list[PotentialVictim]:
-        """Enough items, of which those are taken that cannot be done without, the dearest given back first; else none.
+        """Enough units, those marked as taken that are needed, the most expensive given back first; else none.
 
         More important ones are not looked at while the others suffice.
         """
@@ -273,22 +277,21 @@ class NodeCandidates:
             taken.append(item)
             lacking = [lack - gain for lack, gain in zip(lacking, item.gain, strict=True)]
             after = items[at + 1] if at + 1 < len(items) else None
-            alike = after is not None and unit_cost(after.unit)[:2] == unit_cost(item.unit)[:2]
+            alike = after is not None and after.unit.rank == item.unit.rank and after.unit.whole == item.unit.whole
             if not alike and max(lacking) < 0:
                 break
         if max(lacking) >= 0:
             return []
-        for item in sorted(taken, key=self._dearness, reverse=True):
+        for item in sorted(taken, key=self._reprieve_key, reverse=True):
             without = [lack + gain for lack, gain in zip(lacking, item.gain, strict=True)]
             if max(without) < 0:
                 item.taken, lacking = False, without
         return taken
 
-    def _dearness(self, item: PotentialVictim) -> tuple[float, ...]:
+    def _reprieve_key(self, item: PotentialVictim) -> tuple[float, ...]:
         """Larger is given back first; one that releases less of the request counts as more pods."""
-        rank, gangs, pods, age = unit_cost(item.unit)
-        part = sum(gain / want for gain, want in zip(item.gain, self._wanted, strict=True) if want > 0)
-        return rank, gangs, pods, -part, age, item.order
+        unit, part = item.unit, sum(map(truediv, item.gain, self._divisors))
+        return unit.rank, unit.whole, len(unit.pods), -part, -unit.began, item.order
 
     def _permitted_on(self, node: int) -> list[PodRecord]:
         """The candidates on a node that every plugin lets go, in victim order."""
@@ -314,11 +317,11 @@ class NodeCandidates:
         return [] if {pod.row for pod in found} == {pod.row for pod in permitted} else self._in_order(found)
 
     def permitted(self, rows: Rows) -> list[PodRecord]:
-        """The potential victims among some pods, in victim order, with the plugins' consent."""
+        """The potential victims among some pods, in victim order, as far as plugins allow them."""
         pods = self._willing(rows)
         return self._ask(self._in_order(pods)) if pods else []
 
-    def consent(self, units: Iterable[Unit]) -> bool:
+    def allowed_together(self, units: Iterable[Unit]) -> bool:
         """Whether plugins let units be evicted together, as things stand."""
         pods = self._in_order([pod for unit in units for pod in unit.pods])
         return self._steady or not pods or len(self._ask(pods)) == len(pods)
@@ -350,11 +353,15 @@ class NodeCandidates:
         """The place of a job's pods among those of others, as it is when it is first asked for in a turn."""
         return self._place(job)[0]
 
+    def gang_place(self, job: Job) -> tuple[Any, ...]:
+        """A gang's place among others that cost the same, larger goes first."""
+        return self._place(job)[0], job.created, job.key
+
     def _rank(self, pod: PodRecord) -> int:
         return int(self._ranks.of_row.item(pod.row))
 
     def _whole(self, job: Job) -> list[PodRecord]:
-        """All pods of a gang, when it may go whole; else none."""
+        """All pods of a gang, when it may be evicted whole; else none."""
         if not self.may_go_whole:
             return []
         found = self._allowed.get(job.key)

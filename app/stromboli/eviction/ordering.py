@@ -30,6 +30,9 @@ class Cost(NamedTuple):
     2. The fewest gangs broken, for each place that is gained.
     3. The fewest pods evicted, for each place that is gained.
     4. The latest start: of the pods of the highest rank, the one that has run longest started last.
+
+    Sets that are equal in all of these lie on nodes of which the better one is taken. On one node, and where a queue
+    frees its share, pods of the job that is served last go first, and of one job the last pod.
     """
 
     rank: int

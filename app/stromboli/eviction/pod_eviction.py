@@ -30,7 +30,7 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         # 2. Places for them, unless that was in vain before or the queue may not take them back.
         equivalence, found = context.kind(job, run[0]), 0
         in_vain = context.is_hopeless(equivalence, len(run)) and not (context.reclaiming and statements)
-        if not in_vain and (not context.reclaiming or session.ask.preemptive(job.queue, run) is None):
+        if not in_vain and _may_take(context, job, run):
             search = MinCostSearch(context, job, run, context.candidates(job, run[0]))
             found = search.run()
             if found:
@@ -44,6 +44,13 @@ def evict_for_pods(context: PreemptionContext, job: Job, pods: Sequence[PodRecor
         context.promise(job, statements)
     else:
         take_back(reversed(statements))
+
+
+def _may_take(context: PreemptionContext, job: Job, pods: Sequence[PodRecord]) -> bool:
+    """Whether a queue may take back what others hold for pods that are alike; those that request nothing take none."""
+    if not context.reclaiming or pods[0].pod_class.best_effort:
+        return True
+    return context.session.ask.preemptive(job.queue, pods) is None
 
 
 def evict_within(context: PreemptionContext, job: Job, pods: Iterable[PodRecord]) -> None:

@@ -76,7 +76,7 @@ class PodIndex:
 
     @cached_property
     def willing(self) -> Mask:
-        """Which agree to go, and their jobs with them."""
+        """Which agree to be evicted, and their jobs with them."""
         view = self._session.view
         said = view.snapshot.pod_facts.column("preemptable", preemptable)
         willing: Mask = np.array([*said.values[:], False], np.bool_)[said.numbers[self.rows]]
@@ -87,7 +87,7 @@ class PodIndex:
 
     @cached_property
     def willing_of(self) -> Mask:
-        """Which agree to go, by row of all pods."""
+        """Which agree to be evicted, by row of all pods."""
         willing = np.zeros(len(self._session.view.pods.state), np.bool_)
         willing[self.rows] = self.willing
         return willing

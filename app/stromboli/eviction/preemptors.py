@@ -42,7 +42,7 @@ def starving(session: Session, *, among_others: bool = False, by_share: bool = F
     With `by_share` every job whose pods wait starves: its queue's share says how much it may take.
     """
     found: dict[str, list[Job]] = {}
-    jobs, behind = session.view.jobs, session.behind | session.view.trace.not_reached
+    jobs, behind = session.view.jobs, session.behind | session.view.trace.not_reached | session.budget.too_long
     for job in jobs.where(jobs.count(PodState.Pending) > 0):
         if job.key in behind or not job.counts[PodState.Pending]:
             continue

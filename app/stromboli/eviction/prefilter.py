@@ -15,7 +15,7 @@ _FAILURES = 8
 
 
 class Prefilter:
-    """Which indexed pods may go at most for pods of a job, as things stand whenever that is asked.
+    """Which indexed pods may be evicted at most for pods of a job, as things stand whenever that is asked.
 
     Evictions for that job never make an ineligible pod eligible.
     """
@@ -58,7 +58,7 @@ class Prefilter:
         return enough
 
     def _can_give(self, alive: Mask, willing: Mask, *, whole: bool) -> Mask:
-        """Which jobs have more than they start with, or may go whole as far as their pods are concerned."""
+        """Which jobs have more than they start with, or may be evicted whole as far as their pods are concerned."""
         jobs, of = self._session.view.jobs, self._pod_index.job
         held = jobs.now(jobs.count(*READY_STATES), lambda job: job.ready_count)
         able: Mask = held > jobs.min_available
@@ -81,7 +81,7 @@ class FailureBudget:
         return self._left <= 0
 
     def renew(self, spared: int) -> None:
-        """It was found out whom to ask, which spared so many questions."""
+        """The nodes worth asking about were found, which spared so many questions."""
         if spared < self._size:
             self._size *= 2
         self._left = self._size

@@ -21,6 +21,7 @@ from stromboli.eviction.ordering import victim_key
 from stromboli.eviction.reprieve import give_back, join, take_back
 from stromboli.framework.job import Job
 from stromboli.framework.operation import Kind
+from stromboli.framework.reservation import Place
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
 from stromboli.framework.topology import has_topology
@@ -105,16 +106,16 @@ class Relocation:
         return False
 
     def _keep(self) -> None:
-        """Have the places kept until the pods have come, of the job and of those that move."""
-        placed = [operation for operation in self._statement.operations if operation.kind is Kind.Pipeline]
-        until = self._session.view.time() + self._policy.keeping
-        by_job: dict[str, tuple[Job, list[tuple[PodRecord, int]]]] = {}
-        for operation in placed:
-            if operation.job is not None:
+        """Reserve the places, of the job and of the pods that replace those that move."""
+        keeper, until = self._session.keeper, self._session.view.time() + self._policy.keeping
+        by_job: dict[str, tuple[Job, list[Place]]] = {}
+        for operation in self._statement.operations:
+            if operation.kind is Kind.Pipeline and operation.job is not None:
                 _, places = by_job.setdefault(operation.job.key, (operation.job, []))
-                places.append((operation.pods[0], operation.nodes[0]))
+                replaced = operation.origin >= 0
+                places.append(keeper.place(operation.pods[0], operation.nodes[0], replaced=replaced))
         for job, places in by_job.values():
-            self._session.keeper.keep(job, places, until)
+            keeper.reserve(job, places, until)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
@@ -131,6 +132,7 @@ class Relocation:
 
     def _make_room(self, pod: PodRecord, node: int) -> bool:
         """Move others away from a node until a pod fits there, and promise it the place."""
+        self._session.kernel.step()
         units: list[Statement] = []
         for candidate in self._candidates(node):
             if self._fits(pod, node):
@@ -164,12 +166,12 @@ class Relocation:
         return sorted(movable, key=lambda pod: victim_key(session, pod, self._job.queue))
 
     def _may_move(self, pod: PodRecord) -> bool:
-        """Whether a pod may go, as far as it and its job say, and where it can go depends on room alone."""
+        """Whether a pod may move, as far as it and its job say, and its other places depend on room alone."""
         session, job = self._session, self._session.view.jobs[pod.job]
         return (
             job is not self._job
             and not has_topology(job)
-            and job.key not in session.keeper.kept
+            and not session.keeper.reserves(job)
             and preemptable(pod)
             and preemptable(job.pod_group.metadata)
             and session.ask.closed(job.queue) is None
@@ -179,23 +181,28 @@ class Relocation:
     def _move(self, pod: PodRecord, node: int, units: list[Statement]) -> None:
         """Move a pod away from a node, on a new unit, with its gang if that cannot spare it, where that is possible."""
         session, most = self._session, self._policy.most - self._moved - _moves(units)
-        if session.view.pods.state[pod.row] not in HELD:
+        if session.view.pods.state[pod.row] not in HELD or self._is_rest(session.view.jobs[pod.job]):
             return
+        session.kernel.step()
         job, unit, elsewhere = session.view.jobs[pod.job], session.statement(), _all_but(node, session)
         unit.evict(pod, self._policy.action, self._job.key)
         whole = self._policy.whole_gangs and session.ask.job_missing(job) > 0
         rest = session.view.holding(job) if whole else []
-        if not self._may_all_move(rest):
+        if 1 + len(rest) > most or not self._may_all_move(rest):
             unit.discard()
             return
         for other in rest:
             unit.evict(other, self._policy.action, self._job.key)
-        if 1 + len(rest) > most or not all(self._find(unit, each, elsewhere) for each in (pod, *rest)):
+        if not all(self._find(unit, each, elsewhere) for each in (pod, *rest)):
             unit.discard()
             return
         if whole:
-            join(unit, units)
+            join(unit, job, units)
         units.append(unit)
+
+    def _is_rest(self, job: Job) -> bool:
+        """Whether a gang runs below its minimum: what is moved of it would not start again by itself."""
+        return self._policy.whole_gangs and self._session.ask.job_missing(job) > job.waiting_count
 
     def _may_all_move(self, pods: Sequence[PodRecord]) -> bool:
         states = self._session.view.pods.state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from stromboli.framework.job import Job
 from stromboli.framework.operation import Operation
 from stromboli.framework.statement import Statement
 
@@ -24,11 +25,9 @@ def give_back(units: Iterable[Statement], still_fits: Callable[[], bool]) -> lis
     return given
 
 
-def join(unit: Statement, units: list[Statement]) -> None:
+def join(unit: Statement, gang: Job, units: Iterable[Statement]) -> None:
     """Move what a gang gave before into the unit in which the rest of it is evicted: it is given back whole or not."""
-    job = unit.operations[0].job
-    unit.merge(*[other for other in units if other is not unit and other.operations[0].job is job])
-    units[:] = [other for other in units if other.operations]
+    unit.merge(*[other for other in units if other is not unit and other and other.operations[0].job is gang])
 
 
 def take_back(units: Iterable[Statement]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stromboli.api.resources import Vector, fits
 from stromboli.eviction.context import PreemptionContext
-from stromboli.eviction.reprieve import take_back
+from stromboli.eviction.reprieve import join, take_back
 from stromboli.eviction.units import Unit
 from stromboli.framework.job import Job
 from stromboli.framework.statement import Statement
@@ -57,23 +57,12 @@ class Trial:
     def keep(self, evicted: Sequence[Evicted], pod: PodRecord, node: int) -> None:
         """Keep evictions that made room, and promise a pod the place."""
         self.evicted += evicted
-        self._join()
+        for unit, statement in evicted:
+            if unit.whole:
+                join(statement, unit.job, [other for _, other in self.evicted])
+        self.evicted = [each for each in self.evicted if each[1]]
         self._promise_place(pod, node)
         self.placed.append((pod, node))
-
-    def _join(self) -> None:
-        """Pods of a gang that were evicted before the whole gang was are given back together with it or not at all."""
-        whole = {unit.job.key: (unit, statement) for unit, statement in self.evicted if unit.whole}
-        if not whole:
-            return
-        kept: list[Evicted] = []
-        for unit, statement in self.evicted:
-            of = whole.get(unit.job.key)
-            if of is None or of[0] is unit:
-                kept.append((unit, statement))
-            else:
-                of[1].merge(statement)
-        self.evicted = kept
 
     def _promise_place(self, pod: PodRecord, node: int) -> None:
         sub_job = self._session.view.sub_job_of(self._job, pod)

@@ -101,22 +101,34 @@ def _words(session: Session, queue: Queue, gauges: QueueGauges) -> Iterator[str]
     guaranteed, kept = session.view.vector(queue.spec.guarantee.resource), _kept(session, queue)
     if gauges.kept is not None and (kept < guaranteed - TOLERANCE).any():
         told = ", ".join(f"{amount} {name}" for name, amount in amounts(session, kept).items())
-        yield f"of its guarantee {told or 'nothing'} is kept for it: others may have the rest"
+        yield f"of its guarantee {told or 'nothing'} is reserved for it: other queues may use the rest"
     deserved = gauges.amounts.get("deserved")
     if gauges.plugin == "proportion" and deserved is not None:
         yield from _by_weight(session, queue, gauges, deserved)
     elif gauges.plugin == "capacity" and deserved is not None:
         yield f"deserves what its spec says: {listed(queue.spec.deserved or {})}"
     elif not gauges.plugin and not queue.has_jobs:
-        yield "has no jobs, so nothing is divided to it"
+        yield "has no jobs, so it gets no share"
     elif not gauges.plugin:
         yield "no plugin of the policy divides the cluster between queues"
     if not queue.open:
         return
     if deserved is not None and not np.delete(deserved, PODS).any():
-        yield "deserves nothing, so it counts as overused though its share is 0: nothing is placed in it"
+        yield _deserving_nothing(session, queue, gauges)
     elif gauges.gets_nothing_more:
         yield "holds all that it deserves: it gets nothing more until others want less or its share grows"
+
+
+def _deserving_nothing(session: Session, queue: Queue, gauges: QueueGauges) -> str:
+    """What follows for a queue that deserves nothing, from what it holds and from whether it gets more."""
+    held = session.view.by_queue(session.view.membership.allocated_now())[queue.name]
+    borrows = bool((np.delete(held, PODS) > 0).any())
+    if not gauges.gets_nothing_more:
+        return f"deserves nothing: {'all that it holds is' if borrows else 'what it gets is'} borrowed from others"
+    if borrows:
+        return "deserves nothing, and all that it holds is borrowed: it gets nothing more"
+    share = f" though its share is {gauges.share:.0f}" if gauges.share is not None and gauges.share < 1 else ""
+    return f"deserves nothing, so it counts as overused{share}: nothing is placed in it"
 
 
 def _by_weight(session: Session, queue: Queue, gauges: QueueGauges, deserved: Vector) -> Iterator[str]:

@@ -187,7 +187,7 @@ class AbandonedError(StromboliError):
     """What was being tried is needed no longer."""
 
     def __init__(self) -> None:
-        super().__init__("given up: the answer is awaited no longer")
+        super().__init__("abandoned: no client is waiting for the answer")
 
 
 class TooManyStepsError(StromboliError):
@@ -253,7 +253,7 @@ class Rehearsal:
         if change is not None:
             change(state)
         self.sessions += 1
-        engine = self.engine.unbounded()
+        engine = self.engine.unbounded().watched(self._step)
         result = engine.decide(state.snapshot(), now=self._now, environment=self._environment, follow=trace)
         return result.session
 

@@ -41,7 +41,7 @@ def cycle(queue: Queue) -> Reason:
 
 
 def too_deep(queue: Queue) -> Reason:
-    """It is too deep in the tree."""
+    """A queue that is too deep in the tree."""
     return _misconfigured(f"queue {queue.name} has more than {MOST_LEVELS} queues above it")
 
 

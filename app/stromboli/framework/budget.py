@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -10,8 +11,10 @@ import numpy as np
 from stromboli.api.pod_state import PodState
 from stromboli.api.resources import Mask
 from stromboli.framework import reasons
+from stromboli.framework.failures import TurnCutError
 from stromboli.framework.job import Job
 from stromboli.framework.kernel import Kernel
+from stromboli.framework.long_turns import LONGEST
 from stromboli.framework.questions import Questions
 from stromboli.framework.turns import TURN, Beyond, Turns, line_up
 from stromboli.framework.view import View
@@ -25,9 +28,12 @@ _QUESTIONS = 4
 
 
 class Attempt(Protocol):
-    """Gives a job its turn, or does something else if a plugin fails in it."""
+    """Gives a job its turn, or does something else if a plugin fails in it.
 
-    def __call__(self, job: Job, turn: Callable[[], T], otherwise: T) -> T: ...
+    Raises TurnCutError, with everything taken back, where it takes more steps than `most`.
+    """
+
+    def __call__(self, job: Job, turn: Callable[[], T], otherwise: T, most: float | None = None) -> T: ...
 
 
 class Budget:
@@ -39,10 +45,14 @@ class Budget:
         self._kernel = kernel
         self._attempt = attempt
         self._steps = view.policy.session.steps
+        #: steps that a turn may take where nothing else is said
+        self.longest = LONGEST * self._steps if view.bounded else math.inf
         #: jobs that the budget of an action cannot reach, by its name
         self._beyond: dict[str, Beyond] = {}
         #: actions whose budget ended before all jobs had their turns
         self.unfinished: set[str] = set()
+        #: keys of jobs that wait for a longer turn
+        self.too_long: set[str] = set()
         #: what the next session has to know of the turns, by `turns of ACTION`
         self.left: dict[str, Any] = {}
 
@@ -64,7 +74,7 @@ class Budget:
         beyond, a_pod = self._beyond.get(action, _ALL), _QUESTIONS * self._kernel.steps_of_question
         work = sum(TURN + more + a_pod * job.counts[_PENDING] for of_queue in jobs.values() for job in of_queue)
         divided = bool(beyond.keys) or work > self._steps
-        return Turns(self._steps, self._left_of(action), jobs, beyond, divided=divided)
+        return Turns(self._steps, self._left_of(action), jobs, beyond, divided=divided, time=self._view.time)
 
     def _left_of(self, action: str) -> Mapping[str, Any]:
         """What the turns of an action left in the session before."""
@@ -75,11 +85,30 @@ class Budget:
         """A job's turn, whose steps count; it takes so many `more` than the kernel knows of."""
         if turns.limit is None:
             return self._attempt(job, turn, otherwise)
-        before = self._kernel.steps
+        long = turns.long
+        most = long.most(job) if long else long.first
+        if not most:
+            turns.drop((job,))
+            self._wait_for_a_longer_turn(job)
+            return otherwise
+        before, held = self._kernel.steps, job.ready_count
         try:
-            return self._attempt(job, turn, otherwise)
+            found = self._attempt(job, turn, otherwise, most)
+            if long:
+                long.whole(job)
+            return found
+        except TurnCutError:
+            if job.ready_count == held:
+                # Without progress it would be cut at the same place again.
+                long.cut(job, self._kernel.steps - before)
+                self._wait_for_a_longer_turn(job)
+            return otherwise
         finally:
             turns.had(job, self._kernel.steps - before + more)
+
+    def _wait_for_a_longer_turn(self, job: Job) -> None:
+        self.too_long.add(job.key)
+        self._view.trace.job(job.key, reasons.TURN_TOO_LONG)
 
     def serve(self, turns: Turns, job: Job, turn: Callable[[], object], more: int = 0) -> None:
         """The turn of a job in an action that has one round: without effect if the job is put off."""
@@ -92,14 +121,13 @@ class Budget:
     def end(self, action: str, turns: Turns) -> list[tuple[str, bool]]:
         """Remember which jobs the budget did not reach; their keys, and whether they had a turn in earlier sessions."""
         name = f"turns of {action}"
-        if turns.done:
-            if name in self._view.environment.left:
-                self.left[name] = {}
+        known = name in self._view.environment.left
+        if turns.done and not (known or turns.scarce or turns.long):
             return []
         left = turns.left(queue.name for queue in self._view.queues.values() if self._view.in_strict_order(queue))
-        if left or name in self._view.environment.left:
+        if left or known:
             self.left[name] = left
-        if left:
+        if turns.waiting:
             self.unfinished.add(action)
         return turns.without()
 

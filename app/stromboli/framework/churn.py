@@ -31,7 +31,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """That a session evicted pods of a job for a queue."""
+    """An eviction of pods of a job for a queue, in one session."""
 
     pair: Pair
     #: how many places the job had, with those that the session gave it, and has left

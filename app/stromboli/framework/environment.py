@@ -11,7 +11,7 @@ import numpy as np
 from stromboli.api.errors import StromboliError
 from stromboli.api.resources import Mask
 from stromboli.framework.churn import Churn
-from stromboli.framework.kept import KeptPlaces, KeptRoom
+from stromboli.framework.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,8 @@ class Environment:
     nominated_hyper_nodes: Mapping[str, str] = field(default_factory=dict)
     #: what earlier sessions admitted; None where phases are believed, as of a file that is read
     admitted: Admitted | None = None
-    #: what is kept for pods that were moved, and for those that they made room for, by key of the job
-    kept: Mapping[str, KeptPlaces] = field(default_factory=dict)
-    #: room that was made for jobs and that they did not take yet, by key of the job
-    room: Mapping[str, KeptRoom] = field(default_factory=dict)
+    #: places that evictions left for jobs, or that pods were moved to, and that are not taken yet, by key of the job
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
     #: what jobs were evicted for; None where that is not watched under Volcano's rules
     churn: Churn | None = None
     #: what plugins and actions left for the next session, by name

@@ -34,8 +34,12 @@ class JobHeldError(Exception):
         self.error = error
 
 
+class TurnCutError(Exception):
+    """A turn would take more steps than it may."""
+
+
 #: errors that pass through a plugin's code to their handler
-PASSED_ON = (KeyboardInterrupt, PluginLeftError, JobHeldError)
+PASSED_ON = (KeyboardInterrupt, PluginLeftError, JobHeldError, TurnCutError)
 
 
 @dataclass(frozen=True, slots=True)

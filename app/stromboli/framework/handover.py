@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stromboli.api.pod_state import PodState
+from stromboli.framework.admissions import EMPTY
 from stromboli.framework.environment import Environment
-from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.kept import KeptRoom
+from stromboli.framework.job import NOWHERE
 from stromboli.framework.session import Session
 
 
@@ -20,8 +18,9 @@ def environment_after(session: Session) -> Environment:
         environment,
         nominated_hyper_nodes=nominated_hyper_nodes(session),
         admitted=session.admissions.after_session() if session.admissions is not None else environment.admitted,
-        kept=session.keeper.kept,
-        room=_kept_room(session),
+        reservations=session.keeper.after_session(
+            session.outcome.promised if session.rules.served_next else (), session.policy.evictions.keep
+        ),
         churn=session.churn.after_session(),
         left=_left(session),
     )
@@ -39,28 +38,11 @@ def nominated_hyper_nodes(session: Session) -> dict[str, str]:
     }
 
 
-def _kept_room(session: Session) -> Mapping[str, KeptRoom]:
-    """Room that was made, by key of the job."""
-    before, promised = session.view.environment.room, session.outcome.promised
-    if not (promised and session.rules.served_next and session.policy.evictions.keep):
-        return session.room if session.room != before else before
-    kept, now = dict(session.room), session.view.time()
-    for key in {session.view.record(row).job for row in promised}:
-        kept[key] = KeptRoom(now, dict(_places_promised(session, session.view.jobs[key])))
-    return kept
-
-
-def _places_promised(session: Session, job: Job) -> Iterator[tuple[str, str]]:
-    """The uid of each pod of a job that gets a place when victims have gone, and the name of its node."""
-    pods = session.view.pods
-    for pod in session.view.members(job):
-        if pods.state[pod.row] == PodState.Pipelined:
-            yield pod.uid, session.view.nodes.name(int(pods.node[pod.row]))
-
-
 def _left(session: Session) -> dict[str, Any]:
     """What plugins and actions leave. A plugin that failed leaves what was left before."""
     left = {**session.view.environment.left, **session.actions_left, **session.budget.left}
+    if session.admissions is not None and (session.admissions.empty_since or EMPTY in left):
+        left[EMPTY] = session.admissions.empty_since
     for plugin in [p for p in session.plugins if p in session.points]:
         try:
             mine = plugin.leave()

@@ -235,7 +235,7 @@ class Job:
 
     @property
     def opened_sub_jobs(self) -> Collection[SubJob]:
-        """Those of its groups that were asked for."""
+        """Its groups, as far as they were asked for."""
         return self._known_groups.sub_jobs.values() if self._known_groups else ()
 
     @property

@@ -88,7 +88,7 @@ class Membership:
         return self.index_of[self._pods.job[rows]]
 
     def _of_jobs(self, rows: Rows) -> Rows:
-        """Those that are in a job."""
+        """The pods that are in a job, of some."""
         return rows[self._index(rows) >= 0]
 
     def _sum(self, rows: Rows) -> Matrix:
@@ -107,7 +107,7 @@ class Membership:
         return self._by_job
 
     def _split(self, rows: Rows) -> Grouped:
-        """Those of some pods that are in a job, job by job."""
+        """The pods that are in a job, of some, job by job."""
         rows = self._of_jobs(rows)
         return Grouped(rows, self._index(rows), len(self.allocated))
 
@@ -123,7 +123,7 @@ class Grouped:
         self._ends = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
 
     def of(self, group: int) -> Rows:
-        """Those of one group."""
+        """The pods of one group."""
         return self.rows[self._ends[group] : self._ends[group + 1]]
 
     def span(self, group: int) -> tuple[int, int]:

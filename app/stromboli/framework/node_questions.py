@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.asked import plugin_of
+from stromboli.framework.failures import TurnCutError
 from stromboli.framework.nodes import Nodes, NodeView
 from stromboli.framework.plugin import Passing
 from stromboli.framework.points import Points
@@ -36,12 +38,16 @@ class NodeQuestions:
         self.nodes_rescored = 0
         #: work done, about in nodes looked at; the same on every machine
         self.steps = 0
+        #: steps at which the current turn is cut
+        self.most = math.inf
         #: told of steps before they are taken; may raise to end the session
         self.watch: Watch | None = None
 
     def step(self, steps: int = CALL) -> None:
-        """Count work."""
+        """Count work. Raises TurnCutError where it is more than the current turn may take."""
         self.steps += steps
+        if self.steps > self.most:
+            raise TurnCutError
         if self.watch is not None:
             self.watch(steps)
 

@@ -31,6 +31,8 @@ class Outcome:
         #: pods bound and evicted, by key -> node
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
+        #: indices of the nodes that they were evicted from
+        self.vacated: set[int] = set()
         #: pods evicted, by key
         self.victims: dict[str, PodRecord] = {}
         #: node of each pod that waits for victims of this session to go, by row
@@ -125,6 +127,8 @@ class Outcome:
     def _evict(self, operation: Operation) -> None:
         pod, node = operation.pods[0], operation.nodes[0]
         self.victims[pod.key] = pod
+        if node >= 0:
+            self.vacated.add(node)
         self._churn.evicted(operation)
         self.evicted[pod.key] = name = self._view.nodes.name(node) if node >= 0 else pod.node_name
         self.decisions.append(Evict(pod.namespace, pod.name, pod.uid, name, operation.reason, operation.beneficiary))

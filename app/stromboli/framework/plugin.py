@@ -50,7 +50,7 @@ Key: TypeAlias = Any
 
 
 class Passing(str):
-    """A cause that goes away when pods go, such as a host port in use: an eviction may help."""
+    """A cause that ends when pods are gone, such as a host port in use: an eviction may help."""
 
     __slots__ = ()
 
@@ -254,7 +254,7 @@ class Plugin(Hints):
 
     @combines(Combination.Victims, switch="preemptable")
     def preemptable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that a pod of their own queue may evict to get a place; None for no opinion.
+        """The candidates that a pod of their own queue may evict to get a place; None for no opinion.
 
         Candidates come in the order in which they would be evicted. Of the plugins that do not merely protect
         pods (`protects`), those of the first tier with an opinion decide.
@@ -263,12 +263,12 @@ class Plugin(Hints):
 
     @combines(Combination.Victims, switch="reclaimable")
     def reclaimable(self, pod: PodRecord, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that a pod of another queue may evict; None for no opinion."""
+        """The candidates that a pod of another queue may evict; None for no opinion."""
         raise NotImplementedError
 
     @combines(Combination.Victims)
     def gang_preemptable(self, job: Job, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that a job of their own queue may evict to get all its places at once.
+        """The candidates that a job of their own queue may evict to get all its places at once.
 
         Asked under Volcano's rules only; where vetoes are final, `preemptable` is asked for the job's first pod.
         """
@@ -291,12 +291,12 @@ class Plugin(Hints):
 
     @combines(Combination.Intersection)
     def evictable(self, candidates: Sequence[PodRecord]) -> Sequence[PodRecord] | None:
-        """Those of the candidates that may be evicted for the good of the cluster; None for no opinion."""
+        """The candidates that may be evicted for the good of the cluster; None for no opinion."""
         raise NotImplementedError
 
     @combines(Combination.FirstTierUnion, switch="victim")
     def victim_tasks(self, running: Sequence[PodRecord]) -> Sequence[PodRecord]:
-        """Those of all running pods that should be evicted for the good of the cluster."""
+        """The running pods that should be evicted for the good of the cluster."""
         raise NotImplementedError
 
     # -- nodes ---------------------------------------------------------------------------------------------------

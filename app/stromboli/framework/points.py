@@ -124,6 +124,10 @@ class Points(Participants):
         told: Iterator[tuple[Method, BaseException]] = self._ask[point](*subject)
         return ((plugin_of(method), error) for method, error in told)
 
+    def filtering(self) -> list[Plugin]:
+        """The plugins that say which nodes pass pods."""
+        return [plugin_of(method) for method in self.all["predicate"]]
+
     # -- nodes and HyperNodes ----------------------------------------------------------------------------------------
 
     def filters(self, point: str, nodes: int, *subject: Any) -> Iterator[tuple[str, Mask]]:
@@ -161,7 +165,7 @@ class Points(Participants):
         return victims
 
     def pods(self, point: str, candidates: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those of some pods that plugins name."""
+        """The pods that plugins name, of some."""
         pods: list[PodRecord] = self._ask[point](candidates)
         return pods
 

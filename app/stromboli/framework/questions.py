@@ -188,6 +188,16 @@ class Questions:
 
     # -- victims -----------------------------------------------------------------------------------------------------
 
+    @property
+    def heeds_vetoes(self) -> bool:
+        """Whether a pod, its PodGroup and plugins that protect it have the last word on its eviction."""
+        return self._rules.veto
+
+    @property
+    def counts_best_effort(self) -> bool:
+        """Whether pending pods without requests count as if they had a place."""
+        return not self._rules.readiness
+
     def victims(self, point: str, beneficiary: PodRecord, candidates: Sequence[PodRecord]) -> list[PodRecord]:
         """The candidates that may be evicted for a pod, in their order. `point` is preemptable or reclaimable."""
         self.preemption_attempts += point == "preemptable"
@@ -252,7 +262,7 @@ class Questions:
     # -- HyperNodes, as indices into the topology --------------------------------------------------------------------
 
     def hyper_node_gradients(self, of: Job | SubJob, root: int, evicting: bool, number: int) -> list[Rows] | None:
-        """Those at or below `root`, of `number` in all, to place a job or group in, the best gradient first.
+        """The HyperNodes at or below `root`, of `number` in all, to place a job or group in, the best gradient first.
 
         The first plugin that takes part decides; None when there is none.
         """

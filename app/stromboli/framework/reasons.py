@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from stromboli.api.decisions import FOREIGN_POD_GROUP
 from stromboli.api.keys import namespace_of
 from stromboli.api.reasons import Actionable, Passage, Reason, Stage
 from stromboli.api.resources import UNKNOWN
+from stromboli.api.validation import nearest
 from stromboli.framework.job import Job, Queue
 from stromboli.policy.rules import Rules
 from stromboli.state.pods import PodRecord
@@ -48,8 +50,8 @@ def same_role_failed(pod: PodRecord) -> Reason:
 
 def evictions_paused(job: str, queue: str, times: int) -> Reason:
     """A job that got places back and lost them again to the same queue, too often."""
-    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back: no more of it for now"
-    return Reason(Stage.Preemption, "EvictionsPaused", words, Actionable.Admin)
+    words = f"PodGroup {job} was evicted for queue {queue} {times} times and got its places back"
+    return Reason(Stage.Preemption, "EvictionsPaused", f"{words}: evictions are paused", Actionable.Admin)
 
 
 def behind(queue: Queue) -> Reason:
@@ -157,6 +159,16 @@ TURN_PENDING = _turn_pending("in the next sessions")
 TURN_PENDING_AGAIN = _turn_pending("when all others of its queue had theirs")
 
 
+#: of jobs whose turn was cut, and that need a longer one
+TURN_TOO_LONG = Reason(
+    Stage.QueueShare,
+    "TurnTooLong",
+    "looking for places for the PodGroup takes more steps than a turn may: it has longer turns, and those come seldom",
+    Actionable.Admin,
+    "`session.steps` of the policy says how many steps a turn may take",
+)
+
+
 def with_last_turn(reason: Reason, job: Job) -> Reason:
     """The reason of a job, with what its PodGroup says of its last turn where another one is pending."""
     if reason is not TURN_PENDING_AGAIN:
@@ -176,7 +188,7 @@ def waits_for_release(node: str) -> Reason:
     return Reason(
         Stage.Placement,
         "WaitingForRelease",
-        f"gets its place on {node} when pods that terminate, or are evicted for it, have gone",
+        f"gets its place on {node} once terminating pods, or pods evicted for it, are gone",
         Actionable.Wait,
     )
 
@@ -202,14 +214,21 @@ def no_pod_group(pod: PodRecord) -> Reason:
     return Reason(Stage.Admission, "PodGroupNotFound", f"there is no PodGroup {pod.job}", Actionable.User)
 
 
-def queue_not_found(queue: str) -> Reason:
-    """A PodGroup whose queue does not exist."""
-    return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User)
+def queue_not_found(queue: str, known: Iterable[str]) -> Reason:
+    """A PodGroup whose queue does not exist; with the one of those that do whose name is much like it."""
+    near = _near(queue, tuple(known))
+    detail = f"did you mean {near}?" if near else ""
+    return Reason(Stage.Admission, "QueueNotFound", f"there is no queue {queue}", Actionable.User, detail)
+
+
+@lru_cache(maxsize=1_024)
+def _near(name: str, known: tuple[str, ...]) -> str:
+    return nearest(name, known)
 
 
 def column_name(dimensions: Sequence[str], column: int) -> str:
     """The resource of a column, for people; resources that no node offers share one and are not told apart."""
-    return "what no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
+    return "resources that no node offers" if dimensions[column] == UNKNOWN else dimensions[column]
 
 
 def insufficient(dimensions: Sequence[str], pod: PodRecord, columns: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ What was decided is in `decisions`. A session reads no clock: `now` is passed in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,16 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stromboli.api.pod_state import PodState
-from stromboli.api.resources import CPU, MEMORY, Mask, fits
+from stromboli.api.resources import CPU, MEMORY, Mask, Rows, fits
 from stromboli.framework import reasons, remarks
 from stromboli.framework.admissions import Admissions
 from stromboli.framework.breaker import ChurnBreaker
 from stromboli.framework.budget import Budget
 from stromboli.framework.environment import OFFLINE, Environment
-from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError
+from stromboli.framework.failures import JobHeldError, PluginFailure, PluginLeftError, TurnCutError
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.keeper import Keeper
-from stromboli.framework.kept import KeptRoom
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.ledger import Ledger
 from stromboli.framework.never_fits import judge
@@ -35,7 +35,8 @@ from stromboli.framework.plugin import Plugin
 from stromboli.framework.points import Points
 from stromboli.framework.questions import Questions
 from stromboli.framework.report import Report
-from stromboli.framework.statement import Statement
+from stromboli.framework.reservation import PLACE_RESERVED
+from stromboli.framework.statement import Statement, eviction
 from stromboli.framework.turns import TURN, Beyond
 from stromboli.framework.view import View, claimless
 from stromboli.policy.model import Policy
@@ -98,8 +99,8 @@ class Session:
         self.failures: list[PluginFailure] = self.points.failures.found
         #: what actions leave for the next session, by name
         self.actions_left: dict[str, Any] = {}
-        #: room of earlier sessions that is still kept, by key of the job
-        self.room: dict[str, KeptRoom] = dict(environment.room) if rules.served_next else {}
+        #: rows of the pods that terminate since before the session
+        self._leaving: Rows = np.flatnonzero(snapshot.pods.state == PodState.Releasing)
         #: which jobs must not be evicted again
         self.churn = ChurnBreaker(self.view)
         self.outcome = Outcome(self.view, self.ask, self.ledger, self.churn)
@@ -122,7 +123,7 @@ class Session:
             self._set_aside_what_never_fits()
         self._each_plugin("open", self.view, clock)
         self.points.forget()
-        for name in self.policy.actions:
+        for name in (*((PLACE_RESERVED,) if self.keeper.reservations else ()), *self.policy.actions):
             started = clock()
             self._run_action(name, actions[name])
             self.timings.actions[name] = self.timings.actions.get(name, 0.0) + clock() - started
@@ -182,20 +183,28 @@ class Session:
                 self._take_back()
                 self._leave_out(error, name)
 
-    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T) -> T:
-        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside."""
+    def attempt(self, job: Job, turn: Callable[[], T], otherwise: T, most: float | None = None) -> T:
+        """A job's turn. When a plugin fails in it, what was tried is taken back and the job is set aside.
+
+        So is what a turn tried that takes too many steps. Raises TurnCutError where it may take so many at `most`.
+        """
         if job.key in self.aside:
             return otherwise
         if self.kernel.watch is not None:
             self.kernel.watch(TURN)
         self._open.clear()
-        keeper = self.keeper
-        if (keeper.kept or keeper.nominations) and keeper.bars(job):
-            turn = partial(self._with_its_places, job, turn)
+        if self.keeper.nominations and self.keeper.bars(job):
+            turn = partial(self._with_nominations, job, turn)
+        self.kernel.most = self.kernel.steps + (self.budget.longest if most is None else most)
         try:
             return turn()
         except PluginLeftError:
             raise
+        except TurnCutError:
+            self._take_back_turn()
+            if most is not None:
+                raise
+            return otherwise
         except JobHeldError as held:
             if held.job != job.key:
                 # Its pods are no victims from here on.
@@ -212,19 +221,21 @@ class Session:
             self.points.failures.add(plugin.name, "", job.key, error)
             self._set_aside(JobHeldError(job.key, plugin.name, error))
             return otherwise
+        finally:
+            self.kernel.most = math.inf
 
     def _set_aside(self, held: JobHeldError) -> None:
         """Let a job wait until the next session, for the plugin that failed when it was asked about it."""
         self.aside.add(held.job)
         self.view.trace.job(held.job, reasons.plugin_failed(held.plugin, held.error))
 
-    def _with_its_places(self, job: Job, turn: Callable[[], T]) -> T:
-        """The turn of a job for which places are kept, or that may have those of others."""
+    def _with_nominations(self, job: Job, turn: Callable[[], T]) -> T:
+        """The turn of a job that may have nodes which kube-scheduler nominated."""
         self.keeper.lift(job)
         try:
             return turn()
         finally:
-            self.keeper.restore(job)
+            self.keeper.restore()
 
     def _leave_out(self, error: BaseException, where: str, plugin: Plugin | None = None) -> None:
         """Ask the plugin that raised nothing more in this session; an error that is no plugin's goes on."""
@@ -309,6 +320,27 @@ class Session:
         self.ledger.tell("job_enqueued", job)
         self.ledger.raise_if_left()
 
+    def is_vacated(self, pod: PodRecord, node: int) -> bool:
+        """Whether victims of this session still hold what a pod may need on a node beside amounts, such as a port."""
+        return node in self.outcome.vacated and self.rules.served_next and self.kernel.varies(pod)
+
+    def passing_later(self, pod: PodRecord) -> Mask:
+        """The nodes that pass a pod when those that terminate have gone, room not considered, shape (nodes,)."""
+        view = self.view
+        if not len(self._leaving) or not self.kernel.varies(pod):
+            return self.kernel.feasible(pod)
+        filtering = self.points.filtering()
+        leaving = [eviction(view, each, "") for each in view.records(self._leaving) if view.pods.node[each.row] >= 0]
+        for operation in leaving:
+            for plugin in filtering:
+                plugin.on_deallocate(operation)
+        try:
+            return self.kernel.feasible(pod)
+        finally:
+            for operation in reversed(leaving):
+                for plugin in filtering:
+                    plugin.on_allocate(operation)
+
     # -- nominations -------------------------------------------------------------------------------------------------
 
     def nominated(self, pod: PodRecord, within: Mask | None = None) -> tuple[int, bool] | None:
@@ -331,4 +363,4 @@ def _admissions(view: View) -> Admissions | None:
     admitted = view.environment.admitted
     if admitted is None or not view.rules.admission or "enqueue" not in view.policy.actions:
         return None
-    return Admissions(view.jobs, admitted)
+    return Admissions(view, admitted)

@@ -48,21 +48,7 @@ class Statement:
 
     def evict(self, pod: PodRecord, reason: str, beneficiary: str = "") -> None:
         """Make a pod give up its place; `reason` names the action, `beneficiary` the job that gets the place."""
-        view = self._view
-        job = view.job_of(pod)
-        self._do(
-            Operation(
-                Kind.Evict,
-                job,
-                view.sub_job_of(job, pod) if job else None,
-                (pod,),
-                (int(view.pods.node[pod.row]),),
-                view.request(pod),
-                reason,
-                beneficiary,
-                before=PodState(view.pods.state[pod.row]),
-            )
-        )
+        self._do(eviction(self._view, pod, reason, beneficiary))
 
     def move(self, pod: PodRecord, node: int, beneficiary: str) -> None:
         """Promise a pod that was evicted for a job another place: its replacement is to go there."""
@@ -137,3 +123,19 @@ class Statement:
         self._ledger.apply(operation)
         if self._ledger.left:
             self._ledger.raise_if_left()
+
+
+def eviction(view: View, pod: PodRecord, reason: str, beneficiary: str = "") -> Operation:
+    """The eviction of a pod as things are."""
+    job = view.job_of(pod)
+    return Operation(
+        Kind.Evict,
+        job,
+        view.sub_job_of(job, pod) if job else None,
+        (pod,),
+        (int(view.pods.node[pod.row]),),
+        view.request(pod),
+        reason,
+        beneficiary,
+        before=PodState(view.pods.state[pod.row]),
+    )

@@ -33,7 +33,7 @@ class Requests:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Requests:
-        """Those of a snapshot."""
+        """The requests of the classes of a snapshot."""
         dimensions = snapshot.dimensions
         return cls(dimensions, np.ascontiguousarray(snapshot.requests[:, : len(dimensions)].T))
 
@@ -115,7 +115,7 @@ class Tally:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Tally:
-        """That of a snapshot, which leaves it for the next."""
+        """The tally of a snapshot, which keeps it for the next one."""
         before = snapshot.derived.get(Tally)
         found = snapshot.derived[Tally] = Tally(_Pods.of(snapshot), before if isinstance(before, Tally) else None)
         return found

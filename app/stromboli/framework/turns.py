@@ -2,8 +2,9 @@
 
 An action of a session has a budget in steps, a measure of work that is the same on every machine: about a node looked
 at. In a round each queue gets an equal part of it, and in the queue each namespace; a tenant whose part is used up is
-put off until the others had theirs, and then shares what they left. A turn that has begun is taken to its end: what it
-takes beyond its tenant's part is a debt that counts in the next session.
+put off until the others had theirs, and then shares what they left. A turn that has begun is taken to its end, or to
+where it is too long (`long_turns`): what it takes beyond its tenant's part is a debt of its queue, which waits in the
+next sessions until others had as much.
 
 What the budget does not reach is remembered. In the next session those jobs of a queue come first that had no turn
 yet: all jobs of a queue have one before any has its second. The order among them stays that of the policy, and while a
@@ -27,6 +28,7 @@ import numpy as np
 from stromboli.api.resources import Mask, Rows
 from stromboli.framework.job import Job, Queue
 from stromboli.framework.jobs import Jobs
+from stromboli.framework.long_turns import LONGEST, LongTurns
 
 #: what a turn takes beside the nodes that it looks at, in steps
 TURN = 5_000
@@ -125,6 +127,7 @@ class Turns:
         beyond: Beyond,
         *,
         divided: bool,
+        time: Callable[[], float] = float,
     ) -> None:
         """`left` is what the same action left in the session before; `jobs` are those that wait, by queue.
 
@@ -134,7 +137,12 @@ class Turns:
         self.limit = limit
         #: whether some job may have to wait for others to have their turns
         self.scarce = False
-        self._divided = divided
+        #: how long turns may be
+        self.long = LongTurns(limit or 0, left, time)
+        #: debts of the sessions before
+        self._owed: Mapping[str, float] = left.get("owed", {})
+        # Among tenants that wait, one in debt comes last even where the budget is enough for all.
+        self._divided = divided = divided or not self._owed.keys().isdisjoint(jobs)
         self._beyond = beyond
         #: turns that are not in the accounts yet: jobs and steps
         self._noted: list[tuple[Job, int]] = []
@@ -153,17 +161,20 @@ class Turns:
         #: the highest priority that is put off in each queue, until its next round
         self._barred: dict[str, int] = {}
         if limit is not None:
-            for name, of_queue in jobs.items():
-                self._without[name] = dict.fromkeys(job.key for job in of_queue)
-            for name, keys in beyond.keys.items():
-                self._without.setdefault(name, {}).update(dict.fromkeys(keys))
-            self._known = {name: frozenset(of_queue) for name, of_queue in self._without.items()}
-            if divided:
-                self._queues = {name: -owed for name, owed in left.get("owed", {}).items() if name in self._without}
-            self.begin_round({name: of_queue for name, of_queue in jobs.items() if of_queue})
-            if divided:
-                self._ample = min(self._tenants.values(), default=0.0)
-                self.scarce = self._ample <= 0 or bool(beyond.priority)
+            self._begin(jobs)
+
+    def _begin(self, jobs: Mapping[str, Sequence[Job]]) -> None:
+        """Open the accounts, and the first round."""
+        for name, of_queue in jobs.items():
+            self._without[name] = dict.fromkeys(job.key for job in of_queue)
+        for name, keys in self._beyond.keys.items():
+            self._without.setdefault(name, {}).update(dict.fromkeys(keys))
+        self._known = {name: frozenset(of_queue) for name, of_queue in self._without.items()}
+        self._queues = {name: -owed for name, owed in self._owed.items()}
+        self.begin_round({name: of_queue for name, of_queue in jobs.items() if of_queue})
+        if self._divided:
+            self._ample = min(self._tenants.values(), default=0.0)
+            self.scarce = self._ample <= 0 or bool(self._beyond.priority)
 
     def begin_round(self, jobs: Mapping[str, Sequence[Job]]) -> bool:
         """Divide what is left of the budget among the queues of jobs that wait; whether there is a round."""
@@ -172,9 +183,13 @@ class Turns:
         self._rounds += 1
         if not self._divided:
             return True
-        # Where all are in debt, those with the smallest go on.
-        least = 1.0 - max(self._queues.get(name, 0.0) for name in jobs)
-        part = max(least, (self.limit - self._spent) / len(jobs))
+        part, highest = (self.limit - self._spent) / len(jobs), max(self._queues.get(name, 0.0) for name in jobs)
+        if highest + part <= 0:
+            if self._spent:
+                # What others were given need not wait until their turns are over, too.
+                return False
+            # Where all are in debt, those with the smallest go on.
+            part = 1.0 - highest
         for name, of_queue in jobs.items():
             self._queues[name] = account = self._queues.get(name, 0.0) + part
             tenants = {(name, job.namespace) for job in of_queue}
@@ -204,7 +219,7 @@ class Turns:
         if self.limit is None or not self.scarce:
             return False
         over = self._spent >= self.limit and (self._rounds > 1 or not self._divided)
-        return over or self._queues.get(queue.name, 1.0) <= 0
+        return over or (self._divided and self._queues.get(queue.name, 1.0) <= 0)
 
     def puts_off(self, job: Job) -> bool:
         """Whether a job has to wait for the next round of its queue, whose turn it is."""
@@ -222,6 +237,8 @@ class Turns:
         """A job had a turn, in which it took so many steps."""
         if self.limit is None:
             return
+        if steps > self.long.free:
+            self.long.took(job, steps)
         steps += TURN
         if self.scarce:
             self._count(job, steps)
@@ -242,8 +259,8 @@ class Turns:
     def _count(self, job: Job, steps: int) -> None:
         name = job.queue.name
         self._spent += steps
+        self._queues[name] = self._queues.get(name, 0.0) - steps
         if self._divided:
-            self._queues[name] = self._queues.get(name, 0.0) - steps
             tenant = name, job.namespace
             self._tenants[tenant] = self._tenants.get(tenant, 0.0) - steps
         self._without.get(name, {}).pop(job.key, None)
@@ -275,25 +292,46 @@ class Turns:
         had = {job.key for job, _ in self._noted}
         return all(had.issuperset(of_queue) for of_queue in self._without.values())
 
+    @property
+    def waiting(self) -> list[str]:
+        """The queues with jobs that had no turn, neither in this session nor in those before."""
+        self._count_noted()
+        return [name for name, of_queue in self._without.items() if of_queue.keys() - self._had.get(name, ())]
+
     def without(self) -> list[tuple[str, bool]]:
         """The jobs that the budget did not reach, by key, and whether they had a turn in an earlier session."""
         self._count_noted()
         return [(key, key in self._had.get(name, ())) for name, of_queue in self._without.items() for key in of_queue]
 
     def left(self, strict: Iterable[str] = ()) -> dict[str, Any]:
-        """What the next session has to know; queues in `strict` order keep theirs. Empty when all had their turns."""
-        self._count_noted()
-        waiting = [name for name, of_queue in self._without.items() if of_queue.keys() - self._had.get(name, ())]
-        if not waiting:
+        """What the next session has to know; queues in `strict` order keep theirs."""
+        had, owed = self._had_turns(strict), self._debts()
+        out: dict[str, Any] = {name: each for name, each in (("had", had), ("owed", owed)) if each}
+        return out | self.long.left(self._waited)
+
+    def _waited(self, key: str) -> bool:
+        """Whether a job waited when this session began."""
+        return any(key in keys for keys in self._known.values())
+
+    def _debts(self) -> dict[str, float]:
+        """What queues owe after this session, in which those that did not wait have paid as well."""
+        if not self.scarce and not self._owed:
             return {}
+        self._count_noted()
+        limit = float(self.limit or 0)
+        paying = self._known.keys() if self._divided else ()
+        owed = {
+            name: min(-account, LONGEST * limit) - (0.0 if name in paying else limit)
+            for name, account in sorted(self._queues.items())
+        }
+        return {name: debt for name, debt in owed.items() if debt > 0}
+
+    def _had_turns(self, strict: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Which jobs had their turns, by queue, where others had none; queues in `strict` order need not know."""
         ordered = set(strict)
         had = {
             name: self._had.get(name, frozenset()) & self._known[name] | self._tried[name]
-            for name in waiting
+            for name in self.waiting
             if name not in ordered
         }
-        owed = {name: -account for name, account in sorted(self._queues.items()) if account < 0}
-        return {
-            "had": {name: keys for name, keys in had.items() if keys},
-            "owed": {name: min(debt, float(self.limit or 0)) for name, debt in owed.items()},
-        }
+        return {name: keys for name, keys in had.items() if keys}

@@ -19,8 +19,8 @@ from starlette.datastructures import Headers
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
 #: headers that proxies add; the connection is then the proxy's, not the client's
 _PROXIED = re.compile(
-    r"(x-)?forwarded(-.*)?|via|x-(real|client|cluster-client|remote|original|originating|proxy|proxyuser|envoy)-.*"
-    r"|(true-|fastly-)?client-ip|cf-.*",
+    r".*(forwarded|client-?ip|real-ip|proxy).*|via|cdn-loop"
+    r"|(cf|cloudfront|fly)-.*|x-(real|client|cluster-client|remote|original|originating|envoy|amzn|azure|appengine)-.*",
     re.IGNORECASE,
 )
 #: values of `Sec-Fetch-Site` of requests that no other site caused

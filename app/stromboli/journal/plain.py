@@ -66,7 +66,7 @@ def value_of(content: Any, types: Iterable[type]) -> Any:
 def _value(content: Any, types: Mapping[str, type]) -> Any:
     if not isinstance(content, list):
         if isinstance(content, dict):
-            raise NotPlainError("a mapping is no value")
+            raise NotPlainError("a mapping is not a value")
         return content
     what, *parts = content
     match what:
@@ -94,4 +94,4 @@ def _value(content: Any, types: Mapping[str, type]) -> Any:
             return frozenset(values)
         case "set":
             return set(values)
-    raise NotPlainError(f"{what!r} is no kind of value")
+    raise NotPlainError(f"{what!r} is not a kind of value")

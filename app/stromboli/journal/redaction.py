@@ -55,7 +55,7 @@ class Redaction:
         self._prefixes = (*(f"{domain}/" for domain in _DOMAINS), *(key for key in declared if key.endswith("/")))
 
     def annotations(self, given: Mapping[str, str] | None) -> dict[str, str]:
-        """Those that are read."""
+        """The annotations that are read."""
         return {
             key: value for key, value in (given or {}).items() if key in self._keys or key.startswith(self._prefixes)
         }
@@ -91,7 +91,7 @@ def _owners(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def conditions(of_pod: Sequence[objects.PodCondition]) -> Sequence[Condition]:
-    """Those of a pod's conditions that are read."""
+    """The conditions of a pod that are read."""
     if not of_pod:
         return ()
     # A set would have each text hashed, which was decoded a moment ago.

@@ -27,8 +27,7 @@ def written(environment: Environment, registry: Registry) -> wire.Remembered:
         sharding=environment.sharding,
         nominated_hyper_nodes=dict(environment.nominated_hyper_nodes),
         admitted=None if environment.admitted is None else list(environment.admitted),
-        kept=dict(environment.kept),
-        room=dict(environment.room),
+        reservations=dict(environment.reservations),
         churn=None
         if churn is None
         else [wire.Eviction(job, queue, history) for (job, queue), history in churn.histories.items()],
@@ -51,8 +50,7 @@ def known(remembered: wire.Remembered, registry: Registry, extender: ExtenderTra
         queue_usage=remembered.queue_usage,
         nominated_hyper_nodes=remembered.nominated_hyper_nodes,
         admitted=None if admitted is None else Admitted(admitted, np.ones(len(admitted), np.bool_)),
-        kept=remembered.kept,
-        room=remembered.room,
+        reservations=remembered.reservations,
         churn=None if evictions is None else Churn({(each.job, each.queue): each.history for each in evictions}),
         left=left,
     )

@@ -101,7 +101,7 @@ class Engines:
         key = policy, compatibility
         if key not in self._known:
             if compatibility not in _COMPATIBILITIES:
-                raise JournalError(f"{shown(compatibility)} is no compatibility")
+                raise JournalError(f"{shown(compatibility)} is not a compatibility")
             try:
                 self._known[key] = Engine(policy, registry=self.registry, compatibility=_COMPATIBILITIES[compatibility])
             except PolicyError as error:

@@ -21,11 +21,11 @@ from stromboli.api.errors import StromboliError
 from stromboli.api.reasons import Reason
 from stromboli.framework.churn import History
 from stromboli.framework.environment import Admission, NodeUsage, Sharding
-from stromboli.framework.kept import KeptPlaces, KeptRoom
+from stromboli.framework.reservation import Reservation
 from stromboli.state.refusals import Refusal
 
 #: changes when a journal can no longer be read by those who read the one before
-FORMAT = 4
+FORMAT = 5
 _NAME = b"stromboli journal "
 #: bytes of a frame as it is and deflated, and of all frames of a journal together
 _LARGEST_FRAME = 64 << 20
@@ -163,8 +163,7 @@ class Remembered(Struct):
     nominated_hyper_nodes: dict[str, str] = {}
     #: None where phases are believed
     admitted: list[Admission] | None = None
-    kept: dict[str, KeptPlaces] = {}
-    room: dict[str, KeptRoom] = {}
+    reservations: dict[str, Reservation] = {}
     #: None where evictions are not watched
     churn: list[Eviction] | None = None
     #: what plugins and actions left, by name, see `plain`
@@ -337,7 +336,7 @@ def _frames(
             begun = True
             continue
         if not begun:
-            raise JournalError(f"{source}: is no journal of stromboli")
+            raise JournalError(f"{source}: is not a journal of stromboli")
         length = int.from_bytes(start)
         if len(start) < _LENGTH or length > _LARGEST_FRAME:
             raise JournalError(f"{source}: is damaged: no frame begins where one should")
@@ -359,7 +358,7 @@ def _frames(
 def _check_heading(source: str, line: bytes) -> None:
     version = line.removeprefix(_NAME).removesuffix(b"\n")
     if not line.startswith(_NAME) or not line.endswith(b"\n") or not version.isdigit():
-        raise JournalError(f"{source}: is no journal of stromboli")
+        raise JournalError(f"{source}: is not a journal of stromboli")
     if int(version) != FORMAT:
         raise JournalError(f"{source}: has format {int(version)}, and only {FORMAT} is read here")
 

@@ -131,11 +131,14 @@ class Spread:
     def scores(self, pod: PodRecord, rows: Rows) -> Vector | None:
         """A score from 0 to 100 for each candidate node, shape (len(rows),); None if all are equal."""
         wanted = constraints(pod, "ScheduleAnyway")
-        labelled = self._labelled(wanted) if wanted else np.ones(len(self._facts), np.bool_)
-        if not wanted and self._by_default(pod):
-            wanted = _BY_DEFAULT
+        if wanted:
+            labelled = self._labelled(wanted)
+        elif self._by_default(pod):
+            wanted, labelled = _BY_DEFAULT, np.ones(len(self._facts), np.bool_)
+        else:
+            return None
         known = labelled[rows]
-        if not wanted or not known.any():
+        if not known.any():
             return None
         crowding = np.zeros(len(rows))
         for constraint in wanted:
@@ -144,14 +147,16 @@ class Spread:
 
     def prefers(self, pod: PodRecord) -> bool:
         """Whether `scores` may prefer some nodes for a pod."""
-        return has_constraints(pod.pod_class, "ScheduleAnyway") or self._by_default(pod)
-
-    def _by_default(self, pod: PodRecord) -> bool:
-        """Whether a pod is spread although it has no constraints: it is one of several replicas."""
+        if pod.pod_class.spec.topology_spread_constraints:
+            return has_constraints(pod.pod_class, "ScheduleAnyway")
         known = self._replicas.get(pod.job)
         if known is None:
             known = self._replicas[pod.job] = self._are_replicas(pod.job)
-        return known and not pod.pod_class.spec.topology_spread_constraints
+        return known
+
+    def _by_default(self, pod: PodRecord) -> bool:
+        """Whether a pod is spread although it has no constraints: it is one of several replicas."""
+        return not pod.pod_class.spec.topology_spread_constraints and self.prefers(pod)
 
     def _are_replicas(self, key: str) -> bool:
         job = self._jobs.get(key)

@@ -26,9 +26,11 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
+from stromboli.api.keys import namespace_of
 from stromboli.kube.volume_reservation import VolumeRefusedError
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, NotSentError
 from stromboli.live.events import Events, Reference, about_pod, about_pod_group
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.json import Decoder
 from stromboli.live.limits import Backoff, TokenBucket
 from stromboli.live.logs import Logger
@@ -96,7 +98,7 @@ class Binder:
         self._bucket = TokenBucket(settings.binds_per_second)
         self._assume_timeout = settings.assume_timeout
         self._pod_events = settings.pod_events
-        self._queue: asyncio.Queue[tuple[str, _Round]] = asyncio.Queue()
+        self._queue: FairQueue[tuple[str, _Round]] = FairQueue(lambda item: namespace_of(item[0]))
         self._preparing: asyncio.Queue[_Round] = asyncio.Queue()
         #: bindings that were accepted but not yet watched, and when to read their pods, by pod key
         self._unconfirmed: dict[str, tuple[float, Bind]] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import socket
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -16,6 +16,7 @@ import msgspec
 
 from stromboli.api.crds import SCHEDULING, PodGroup
 from stromboli.live.client import CONNECTION_ERRORS, ApiError, Kube, timestamp
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.observer import Observer
@@ -23,6 +24,7 @@ from stromboli.live.workers import run_workers
 
 log = Logger(__name__)
 
+#: Events of a namespace that wait at most
 _CAPACITY = 2_000
 _REMEMBERED = 20_000
 #: an unchanged Event is emitted again after this many seconds
@@ -86,12 +88,15 @@ class Events:
         self._component = component
         self._instance = f"{component}-{os.environ.get('POD_NAME') or socket.gethostname()}"[:128]
         self._bucket = TokenBucket(rate, burst=2 * rate)
-        self._queue: asyncio.Queue[_Event] = asyncio.Queue(_CAPACITY)
+        #: names what an Event is about as the API server knows it
+        self.translate: Callable[[Reference], Reference] = lambda about: about
+        self._queue: FairQueue[_Event] = FairQueue(lambda event: event.about.namespace)
         #: time of the last emission of each Event, latest at the end
         self._told: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
 
     def emit(self, about: Reference, type: str, reason: str, note: str, action: str = "Scheduling") -> None:
         """Emit an Event unless the same one was emitted lately."""
+        about = self.translate(about)
         now, identity = time.monotonic(), (about, reason, note)
         told = self._told.get(identity)
         if told is not None and now - told < _REPEAT:
@@ -100,7 +105,7 @@ class Events:
         self._told.move_to_end(identity)
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
-        full = self._queue.qsize() >= (_CAPACITY if type == "Warning" else _CAPACITY // 2)
+        full = self._queue.waiting(about.namespace) >= (_CAPACITY if type == "Warning" else _CAPACITY // 2)
         if full:
             self._observer.event_result("dropped")
         else:

@@ -22,6 +22,7 @@ from stromboli.api.decisions import FOREIGN_POD_GROUP, Evict, Nominate
 from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, about_pod, about_pod_group
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import Backoff
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -63,6 +64,11 @@ class _Round:
         return {**about, "job": self.job, "queue": self.queue, "session": self.session}
 
 
+def _beneficiary(item: tuple[Evict, _Round] | Nominate) -> str:
+    """The namespace on whose behalf pods are evicted or a node is nominated."""
+    return item.namespace if isinstance(item, Nominate) else namespace_of(item[0].beneficiary)
+
+
 class Evictor:
     """Evicts victims and nominates nodes, a few at a time."""
 
@@ -76,7 +82,7 @@ class Evictor:
         self._observer = observer
         self._name = scheduler_name
         self._delete = delete
-        self._queue: asyncio.Queue[tuple[Evict, _Round] | Nominate] = asyncio.Queue()
+        self._queue: FairQueue[tuple[Evict, _Round] | Nominate] = FairQueue(_beneficiary)
         #: uid -> time of submission, of victims that do not show as terminating yet
         self._invisible: dict[str, float] = {}
         self._visible = asyncio.Event()

@@ -48,7 +48,7 @@ class FencedKube(Kube):
         """The seconds that are left. Raises NotSentError when there are none."""
         remaining = self._remaining()
         if remaining <= 0:
-            raise NotSentError("the lease may be another's")
+            raise NotSentError("another replica may hold the lease")
         return remaining
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 import msgspec
 
 from stromboli.api.decisions import LiftGate
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.logs import Logger
 from stromboli.live.workers import run_workers
 
@@ -22,7 +22,7 @@ class Gates:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue: asyncio.Queue[LiftGate] = asyncio.Queue()
+        self._queue: FairQueue[LiftGate] = FairQueue(lambda gate: gate.namespace)
         #: uids of pods whose gates are being removed
         self._pending: set[str] = set()
 

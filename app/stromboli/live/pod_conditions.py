@@ -9,9 +9,11 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.decisions import SetPodUnscheduled
+from stromboli.api.keys import namespace_of
 from stromboli.api.pod_state import PodState
 from stromboli.live.client import CONNECTION_ERRORS, STRATEGIC_PATCH, ApiError, Kube, timestamp
 from stromboli.live.events import Events, about_pod
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import Reluctance, TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -35,7 +37,7 @@ class PodConditions:
         self._state = mirror.state
         self._events = events
         self._bucket = TokenBucket(rate)
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: FairQueue[str] = FairQueue(namespace_of)
         self._reluctance = Reluctance(patience)
         #: conditions to write, and timers of pods that wait for further changes
         self._wanted: dict[str, SetPodUnscheduled] = {}

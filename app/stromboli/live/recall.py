@@ -6,7 +6,6 @@ event; in a quiet cluster that takes minutes. Annotating the pod is such an even
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -15,6 +14,7 @@ import msgspec
 from stromboli.api import objects
 from stromboli.api.decisions import Bind
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
 from stromboli.live.workers import run_workers
@@ -31,7 +31,7 @@ class Recall:
     def __init__(self, kube: Kube, mirror: Mirror) -> None:
         self._kube = kube
         self._state = mirror.state
-        self._queue: asyncio.Queue[Bind] = asyncio.Queue()
+        self._queue: FairQueue[Bind] = FairQueue(lambda bind: bind.namespace)
         #: decided pods whose refusal has not been seen, by key
         self._decided: dict[str, Bind] = {}
         mirror.listen("Pod", self._pod_changed)

@@ -5,7 +5,6 @@ Pods get the condition PodScheduled, as other waiting pods do; PodGroups and Que
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +12,9 @@ import msgspec
 
 from stromboli.api import objects
 from stromboli.api.crds import PodGroup, Queue, dumped
+from stromboli.api.keys import namespace_of
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
 from stromboli.live.mirror import Mirror
@@ -38,7 +39,7 @@ class SetAside:
         self._kube = kube
         self._state = mirror.state
         self._bucket = TokenBucket(rate)
-        self._queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._queue: FairQueue[tuple[str, str]] = FairQueue(lambda item: namespace_of(item[1]))
         #: (kind, key) -> problem of a pod, empty for none, or the patch of another object
         self._wanted: dict[tuple[str, str], str | Object] = {}
         mirror.refuse(self._refused)

@@ -20,8 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from stromboli.api.crds import KINDS, SCHEDULING, Condition, PodGroup, PodGroupStatus, Queue, dumped
+from stromboli.api.keys import namespace_of
 from stromboli.api.objects import Metadata
 from stromboli.live.client import CONNECTION_ERRORS, MERGE_PATCH, ApiError, Kube, Object, timestamp
+from stromboli.live.fair_queue import FairQueue
 from stromboli.live.json import Decoder
 from stromboli.live.limits import TokenBucket
 from stromboli.live.logs import Logger
@@ -71,7 +73,7 @@ class StatusWriter:
         self._kube = kube
         self._observer = observer
         self._bucket = TokenBucket(rate)
-        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._queue: FairQueue[Key] = FairQueue(lambda at: namespace_of(at[1]))
         self._wanted: dict[Key, _Wanted] = {}
         #: timers of delayed statuses
         self._waiting: dict[Key, asyncio.TimerHandle] = {}

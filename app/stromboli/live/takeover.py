@@ -140,7 +140,7 @@ def begun_gangs(state: ClusterState, began: float) -> Iterator[tuple[PodGroup, l
 
 
 def _bound_since(state: ClusterState, rows: list[int], since: float) -> Iterator[PodRecord]:
-    """Those of some pods that are ours and were bound after a time, latest first."""
+    """Our pods, of some, that were bound after a time, the latest first."""
     records = (state.pods.records[row] for row in rows)
     ours = [record for record in records if record is not None and record.scheduler_name in state.scheduler_names]
     lately = [record for record in ours if _bound_at(record) > since]

@@ -1,6 +1,6 @@
 """Domains of the network that a job may be placed in: which HyperNodes to try, in which order, and which not to.
 
-Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is dear, so
+Plugins group the HyperNodes into gradients: the first gradient in which the job fits is the best. A trial is costly, so
 HyperNodes whose nodes cannot hold enough copies of the pods are left out before, by one sum over all nodes.
 """
 
@@ -13,7 +13,9 @@ import numpy as np
 from stromboli.api.reasons import Actionable, Reason, Stage
 from stromboli.api.resources import Rows, Vector, copies_that_fit
 from stromboli.framework.job import Job, SubJob
+from stromboli.framework.operation import Kind
 from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
 from stromboli.state.pods import PodRecord
 
 
@@ -27,7 +29,7 @@ def gradients(session: Session, of: Job | SubJob, root: int, *, evicting: bool =
 
 
 def with_room(session: Session, hyper_nodes: Rows, pods: Iterable[PodRecord], least: int) -> Rows:
-    """Those of some HyperNodes whose nodes have room, now or later, for `least` of the pods.
+    """The HyperNodes, of some, whose nodes have room, now or later, for `least` of the pods.
 
     What is left out cannot work; what is left need not. The whole cluster is never left out: trying it finds out why.
     """
@@ -76,6 +78,16 @@ def is_bound(job: Job) -> bool:
         if sub_job.highest_tier is not None:
             return True
     return job.highest_tier is not None
+
+
+def locate(session: Session, statement: Statement, job: Job) -> None:
+    """Have a job and its groups lie where a statement gives its pods places."""
+    lowest = session.view.topology.lowest
+    for operation in statement.operations:
+        if operation.job is job and operation.kind is not Kind.Evict and operation.sub_job is not None:
+            for hyper_node in set(lowest[list(operation.nodes)].tolist()):
+                statement.locate(job, hyper_node)
+                statement.locate(operation.sub_job, hyper_node)
 
 
 def binding_tier(session: Session, job: Job) -> int | None:

@@ -142,21 +142,29 @@ class _GroupPlacement:
         node, now = place
         if now:
             self._allocate((node,))
-        elif not self._refuses(node):
-            pending = self._pending
-            self._statement.pipeline(pending.sub_job, pending.take(1)[0], node)
-            self._gather((node,))
+        else:
+            self._pipeline(node)
         return True
 
     def _allocate(self, nodes: Sequence[int]) -> None:
         """Give the next pods these nodes, up to one that a plugin refuses."""
         pending = self._pending
+        if self._session.outcome.vacated and self._session.is_vacated(pending.pods[pending.at], nodes[0]):
+            self._pipeline(nodes[0])
+            return
         if self._session.ask.may_refuse:
             if self._refuses(nodes[0]):
                 return
             nodes = nodes[:1]
         self._statement.allocate(pending.sub_job, pending.take(len(nodes)), nodes)
         self._gather(nodes)
+
+    def _pipeline(self, node: int) -> None:
+        """Promise the next pod a node, unless a plugin refuses it."""
+        if not self._refuses(node):
+            pending = self._pending
+            self._statement.pipeline(pending.sub_job, pending.take(1)[0], node)
+            self._gather((node,))
 
     def _refuses(self, node: int) -> bool:
         """Whether a plugin refuses the next pod its node after all; the pod is then passed over."""
@@ -188,5 +196,5 @@ def _worth_continuing(session: Session, sub_job: SubJob) -> bool:
         return job.ready_count + left >= job.min_available
     if not roles:
         return True
-    held = job.held_by_role(best_effort=not session.rules.readiness)
+    held = job.held_by_role(best_effort=session.ask.counts_best_effort)
     return all(held.get(role, 0) >= roles.get(role, 0) for role in sub_job.failed_roles)

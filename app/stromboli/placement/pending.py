@@ -12,6 +12,8 @@ from typing import Any
 from stromboli.framework.job import Job, SubJob
 from stromboli.framework.kernel import Kernel
 from stromboli.framework.session import Session
+from stromboli.framework.topology import has_topology
+from stromboli.placement import domains
 from stromboli.state.pods import PodRecord
 
 
@@ -117,19 +119,27 @@ def competing(session: Session, job: Job) -> list[PodRecord]:
     """The pods of a job that are to find nodes and could, those with scheduling gates as well.
 
     Pods that request nothing are left to backfill, unless the job lacks them to be ready and none is placed without
-    the others.
+    the others, or they must be near the others.
     """
     waiting = session.view.pending(job)
     if session.view.too_large:
         waiting = [pod for pod in waiting if pod.row not in session.view.too_large]
     requesting = [pod for pod in waiting if not pod.pod_class.best_effort]
-    if not requesting or len(requesting) == len(waiting) or not session.rules.readiness:
+    if len(requesting) == len(waiting) or stays_together(session, job):
+        return waiting
+    if not requesting or not session.rules.readiness:
         return requesting
     return waiting if session.ask.job_missing(job) > 0 else requesting
 
 
+def stays_together(session: Session, job: Job) -> bool:
+    """Whether all pods of a job look for places in one HyperNode, those that request nothing as well."""
+    strict = session.rules.readiness and session.rules.hard_topology
+    return strict and has_topology(job) and domains.is_bound(job)
+
+
 def placeable(session: Session, job: Job) -> list[PodRecord]:
-    """Those of the competing pods that no scheduling gate holds back."""
+    """The competing pods that no scheduling gate holds back."""
     return [pod for pod in competing(session, job) if not pod.pod_class.gated]
 
 

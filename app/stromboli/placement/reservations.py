@@ -1,56 +1,209 @@
-"""Room that was made for jobs in earlier sessions: they get it before any job is served.
+"""Reserved places go to their pods before the first action of a session runs, whatever the order of actions.
 
-Between the eviction and the moment when the victim has gone others would take the place, and another pod would have
-to go. So the places stay promised until the pods are bound or gone, the room is lost, or it took too long.
+Pods are bound there as soon as they have room and their job may start, and are promised their places until then. What
+cannot be had any more is given back with its room.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from stromboli.api.duration import since
+from stromboli.api.resources import fits
 from stromboli.framework.job import NOWHERE, Job
-from stromboli.framework.kept import KeptRoom
+from stromboli.framework.reservation import Place, Reservation
 from stromboli.framework.session import Session
+from stromboli.framework.statement import Statement
 from stromboli.framework.topology import has_topology
+from stromboli.placement import domains
+from stromboli.placement.pending import in_turn
 from stromboli.placement.starting import may_start
+from stromboli.state.pods import PodRecord
 
 
 def place_reserved(session: Session) -> None:
-    """Give jobs the places that were kept for them; forget what cannot be had any more."""
-    if not session.room:
+    """Give jobs the places that are reserved for them, the oldest first, and end reservations that are void.
+
+    Before that, more important jobs of their queues take what they need: else they would evict these jobs later.
+    """
+    keeper = session.keeper
+    for queue, holders in _holders(session).items():
+        for job in _outranking(session, queue, holders):
+            lower = [holder.key for holder in holders if _outranks(session, job, holder)]
+            session.attempt(job, partial(_take_over, session, job, lower), otherwise=None)
+    for key, reservation in sorted(keeper.reservations.items(), key=lambda item: (item[1].since, item[0])):
+        keeper.release(key)
+        job = session.view.jobs[key]
+        turn = partial(_place_job, session, job, reservation)
+        keeper.go_on(key, session.attempt(job, turn, otherwise=(), most=math.inf))
+
+
+def _place_job(session: Session, job: Job, reservation: Reservation) -> Sequence[Place]:
+    """Bind pods to the places of their job, or promise them these; returns the places that stay reserved."""
+    if job.pending_phase or session.ask.closed(job.queue) is not None:
+        return ()
+    places = _standing(job, reservation)
+    pods, absent = _matched(session, job, places)
+    if session.ask.job_valid(job) is None:
+        statement = session.statement()
+        taken = [_at(place, pod) for pod, place in pods if _promise(session, statement, job, pod, place)]
+        if taken and _keep(session, statement, job):
+            return taken + absent
+        statement.discard()
+    # Pods that were moved come back one by one; when all are there, and have no place, there is nothing to wait for.
+    return [place for place in places if not place.pod] if absent else ()
+
+
+# -- jobs that outrank those with reservations -------------------------------------------------------------------------
+
+
+def _holders(session: Session) -> dict[int, list[Job]]:
+    """The jobs with reservations, by index of the queue."""
+    found: dict[int, list[Job]] = {}
+    for job in map(session.view.jobs.__getitem__, session.keeper.reservations):
+        found.setdefault(job.queue.index, []).append(job)
+    return found
+
+
+def _outranking(session: Session, queue: int, holders: Sequence[Job]) -> list[Job]:
+    """Jobs of a queue that wait and are more important than some that have reservations, in order."""
+    keeper = session.keeper
+    found = map(session.view.jobs.at, keeper.outranking(queue, min(job.priority for job in holders)).tolist())
+    return sorted((job for job in found if job.key not in keeper.reservations), key=session.ask.job_key)
+
+
+def _outranks(session: Session, job: Job, holder: Job) -> bool:
+    """Whether a job is more important than another, and did not wait already when room was made for that."""
+    before = session.ask.job_order(job) < session.ask.job_order(holder)
+    return before and job.priority > holder.priority and job.key not in session.keeper.reservations[holder.key].passed
+
+
+def _take_over(session: Session, job: Job, lower: Sequence[str]) -> None:
+    """Promise a job what it needs to start in places of less important ones, unless it fits without."""
+    keeper = session.keeper
+    if (
+        not lower
+        or has_topology(job)
+        or job.divided
+        or session.ask.job_missing(job) <= 0
+        or not _competes(session, job)
+    ):
         return
-    now, longest = session.view.time(), session.policy.evictions.keep
-    for key, room in sorted(session.room.items(), key=lambda item: (item[1].since, item[0])):
-        job = session.view.jobs.get(key)
-        in_time = job is not None and since(room.since, now) < longest and not has_topology(job)
-        if job is None or not in_time or not session.attempt(job, partial(_place, session, job, room), otherwise=False):
-            del session.room[key]
+    pods = in_turn(session, job)[: session.ask.job_missing(job)]
+    if any(pod.pod_class.spec.preemption_policy == "Never" for pod in pods) or _found(session, job, pods):
+        return
+    for key in lower:
+        keeper.release(key)
+    try:
+        _promise_all(session, job, _found(session, job, pods))
+    finally:
+        for key in lower:
+            keeper.hold(key)
 
 
-def _place(session: Session, job: Job, room: KeptRoom) -> bool:
-    """Promise a job's pods their places, or bind them when there is room; False, and nothing done, if one is lost."""
-    pods = session.ask.in_task_order([pod for pod in session.view.pending(job) if pod.uid in room.places])
-    if not pods or job.pending_phase or session.ask.closed(job.queue) or session.ask.job_valid(job) is not None:
-        return False
-    statement, nodes = session.statement(), session.view.nodes.facts.index
-    for pod in pods:
-        node = nodes.get(room.places[pod.uid])
-        place = None if node is None else session.kernel.best_on(pod, node)
-        allowed, _ = session.ask.allocatable(job.queue, pod)
-        if place is None or allowed <= 0 or session.ask.refusal(pod, place[0]) is not None:
-            statement.discard()
-            return False
+def _promise_all(session: Session, job: Job, places: Sequence[tuple[PodRecord, int, bool]]) -> None:
+    """Bind pods to their places if all may start there now, else promise them these."""
+    statement, at_once = session.statement(), all(now for _, _, now in places)
+    for pod, node, _ in places:
         sub_job = session.view.sub_job_of(job, pod)
-        if place[1] and may_start(session, job, pod):
-            statement.allocate(sub_job, (pod,), (place[0],))
+        if at_once:
+            statement.allocate(sub_job, (pod,), (node,))
         else:
-            statement.pipeline(sub_job, pod, place[0])
-    if session.ask.job_missing(job) <= 0:
+            statement.pipeline(sub_job, pod, node, after_eviction=True)
+    statement.commit()
+
+
+def _competes(session: Session, job: Job) -> bool:
+    waits = job.pending_phase or job.key in session.behind
+    return not waits and session.ask.closed(job.queue) is None and session.ask.job_valid(job) is None
+
+
+def _found(session: Session, job: Job, pods: Sequence[PodRecord]) -> list[tuple[PodRecord, int, bool]]:
+    """Places for all of some pods of a job, and whether they may start there now; none if one has no place."""
+    statement, found = session.statement(), list[tuple[PodRecord, int, bool]]()
+    for pod in pods:
+        place = session.kernel.best(pod) if session.ask.allocatable(job.queue, pod)[0] > 0 else None
+        if place is None or session.ask.refusal(pod, place[0]) is not None:
+            break
+        found.append((pod, place[0], place[1] and may_start(session, job, pod)))
+        statement.pipeline(session.view.sub_job_of(job, pod), pod, place[0])
+    enough = len(found) == len(pods) and session.ask.job_pipelined(job)
+    statement.discard()
+    return found if enough else []
+
+
+# -- the places of a job -----------------------------------------------------------------------------------------------
+
+
+def _standing(job: Job, reservation: Reservation) -> list[Place]:
+    """The places that are still wanted: no more pods come back than are missing."""
+    returning = [place for place in reservation.places if not place.pod]
+    missing = max(0, reservation.complete - job.allocated_count)
+    return [place for place in reservation.places if place.pod] + returning[len(returning) - missing :]
+
+
+def _matched(session: Session, job: Job, places: Sequence[Place]) -> tuple[list[tuple[PodRecord, Place]], list[Place]]:
+    """The waiting pods of a job that have a place among some, and the places for pods that have not come yet."""
+    named = {place.pod: place for place in places if place.pod}
+    absent = [place for place in places if not place.pod]
+    found = []
+    for pod in session.ask.in_task_order([pod for pod in session.view.pending(job) if not pod.pod_class.gated]):
+        place = named.get(pod.uid) or _large_enough(session, pod, absent)
+        if place is not None:
+            found.append((pod, place))
+            if not place.pod:
+                absent.remove(place)
+    return found, absent
+
+
+def _large_enough(session: Session, pod: PodRecord, places: Sequence[Place]) -> Place | None:
+    """The first place that a pod of the same size had, else the first that is large enough."""
+    request, amounts = session.view.request(pod), session.keeper.amounts
+    large = [place for place in places if fits(request, amounts(place.request))]
+    return next((place for place in large if (amounts(place.request) == request).all()), next(iter(large), None))
+
+
+def _at(place: Place, pod: PodRecord) -> Place:
+    return replace(place, pod=pod.uid)
+
+
+def _promise(session: Session, statement: Statement, job: Job, pod: PodRecord, place: Place) -> bool:
+    """Give a pod its place, now or later; False when it cannot have it."""
+    node = session.view.nodes.facts.index.get(place.node)
+    if node is None or session.ask.allocatable(job.queue, pod)[0] <= 0:
+        return False
+    found = session.kernel.best_on(pod, node)
+    if (found is None and not _later(session, pod, node)) or session.ask.refusal(pod, node) is not None:
+        return False
+    sub_job = session.view.sub_job_of(job, pod)
+    if found is not None and found[1] and may_start(session, job, pod):
+        statement.allocate(sub_job, (pod,), (node,))
+    else:
+        statement.pipeline(sub_job, pod, node)
+    return True
+
+
+def _later(session: Session, pod: PodRecord, node: int) -> bool:
+    """Whether a pod has a place on a node when pods that terminate have gone, which may hold more than amounts."""
+    nodes = session.view.nodes
+    return bool(
+        session.kernel.varies(pod)
+        and fits(session.view.request(pod), nodes.future_idle(node), nodes.always)
+        and session.passing_later(pod)[node]
+    )
+
+
+def _keep(session: Session, statement: Statement, job: Job) -> bool:
+    """Decide for what was placed if the job may start or goes on waiting; False when it never starts like this."""
+    starts = session.ask.job_missing(job) <= 0
+    if not starts and not session.ask.job_pipelined(job):
+        return False
+    if has_topology(job):
+        domains.locate(session, statement, job)
+    if starts:
         statement.commit()
         for group in job.opened_sub_jobs:
             group.nominated_hyper_node = NOWHERE
-    elif not session.ask.job_pipelined(job):
-        statement.discard()
-        return False
     return True

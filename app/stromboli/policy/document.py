@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from stromboli.api.documents import read_either
 from stromboli.api.errors import DocumentError, PolicyError
 from stromboli.api.validation import did_you_mean, field_path, listed, problem, readable, shown
+from stromboli.policy.action_order import remarks
 from stromboli.policy.evictions import EvictionSettings
 from stromboli.policy.model import PluginOption, Policy, Tier
 from stromboli.policy.rules import Compatibility
@@ -157,6 +158,7 @@ class _Reader:
             return ()
         for name in names:
             self._known("actions", "action", name, self.known_actions)
+        self.notes += remarks(names)
         return names
 
     def _tiers(self, value: object) -> tuple[Tier, ...]:

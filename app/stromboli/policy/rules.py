@@ -141,7 +141,7 @@ class Rules:
     )
     budgets: bool = _rule(
         "disruption budgets are counted separately in every call",
-        "disruption budgets are counted once per session",
+        "disruption budgets are counted once per session, whether or not the policy names the plugin pdb",
     )
     ancestor_shares: bool = _rule(
         "shares of parent queues stay as at the start of the session",

@@ -59,7 +59,7 @@ class Changes:
 
 
 def try_changes(texts: Texts, rehearsal: Rehearsal, engine: Callable[[str], Engine]) -> WhatIf:
-    """What would be otherwise after the changes in some texts; what of it cannot be used is among the problems.
+    """What would be different after the changes in some texts; what of it cannot be used is among the problems.
 
     `engine` makes one of a policy. Raises PolicyError, and MistakesError when nothing of the texts can be used.
     """

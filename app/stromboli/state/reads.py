@@ -163,7 +163,7 @@ class AnnotationKeeper:
         self._seen: dict[tuple[tuple[str, str], ...], Annotations] = {}
 
     def keep(self, annotations: Mapping[str, str] | None) -> Annotations:
-        """Those of a pod's annotations that are kept."""
+        """The annotations of a pod that are kept."""
         if not annotations:
             return self._none
         known = self._known

@@ -80,7 +80,7 @@ class Kinds:
         return len(self._kinds)
 
     def copy(self) -> Kinds:
-        """The same kinds, to add others to."""
+        """A copy, to add other kinds to."""
         return Kinds(self)
 
 

@@ -30,10 +30,12 @@ class Bundle:
     whole: bool
 
 
-def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list[Bundle]:
-    """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them."""
+def bundles(session: Session, job: Job, candidates: Iterable[PodRecord], *, entire: bool) -> list[Bundle]:
+    """What a job can give of some candidates: its safe bundle and its whole one, if there is anything in them.
+
+    `entire` says whether a whole bundle is everything that the gang holds.
+    """
     pods = sorted(candidates, key=lambda pod: (pod.priority, pod.uid))
-    entire = session.rules.whole_gang_eviction
     stopped = session.ask.job_missing(job) > 0 if entire else job.ready_count < job.min_available
     if stopped:
         return _made(Bundle(job, whole_gang(session, job) if entire else pods, whole=entire))
@@ -47,7 +49,7 @@ def bundles(session: Session, job: Job, candidates: Iterable[PodRecord]) -> list
 
 
 def permitted(offers: Iterable[Bundle], allowed: Iterable[PodRecord]) -> list[Bundle]:
-    """What is left of bundles when only some of their pods may go: a whole bundle goes as it is, or not at all."""
+    """What is left of bundles when only some pods may be evicted: of a whole bundle all is evicted, or none."""
     rows = {pod.row for pod in allowed}
     found: list[Bundle] = []
     for bundle in offers:

@@ -13,14 +13,14 @@ import numpy as np
 
 from stromboli.api.resources import Mask, Vector, fits
 from stromboli.eviction.first_fit.bundles import Bundle, bundles, permitted
-from stromboli.eviction.gang_policy import GangEvictionArguments, group_domains, may_evict, search_domains
+from stromboli.eviction.gang_policy import GangEvictionArguments, may_evict, place_gang, search_domains
 from stromboli.eviction.pod_index import PodIndex
 from stromboli.framework import shard
 from stromboli.framework.job import NOWHERE, Job
 from stromboli.framework.operation import Operation
 from stromboli.framework.session import Session
 from stromboli.framework.statement import Statement
-from stromboli.placement.pending import PendingGroup, in_turn, pending_job
+from stromboli.placement.pending import PendingGroup, in_turn
 from stromboli.state.pods import PodRecord
 
 #: the places of a job's pods, and the HyperNode of each of its groups that got places, by uid
@@ -40,6 +40,8 @@ class GangFirstFitPolicy:
     pod_index: PodIndex
     #: sorts safe bundles, and after them whole ones, given what is needed; smaller is evicted first
     key: BundleKey
+    #: whether a gang that cannot spare a pod is evicted whole
+    whole_gangs: bool
 
 
 def evict_for_gang(session: Session, policy: GangFirstFitPolicy, job: Job, candidates: Mask) -> None:
@@ -109,10 +111,11 @@ class GangFirstFit:
         found: list[Bundle] = []
         for job in np.unique(index.job[willing]).tolist():
             at = index.of_job(job)
-            found += bundles(session, session.view.jobs.at(job), session.view.records(index.rows[at[willing[at]]]))
+            pods = session.view.records(index.rows[at[willing[at]]])
+            found += bundles(session, session.view.jobs.at(job), pods, entire=self._policy.whole_gangs)
         found.sort(key=lambda bundle: (bundle.whole, *self._policy.key(bundle, self._need)))
-        pods = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
-        allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], pods) if pods else []
+        victims = list({pod.row: pod for bundle in found for pod in bundle.pods}.values())
+        allowed = session.ask.gang_victims(self._policy.point, self._job, self._pods[0], victims) if victims else []
         return [each for each in permitted(found, allowed) if self._arguments.allow_whole_bundle or not each.whole]
 
     # -- places ------------------------------------------------------------------------------------------------------
@@ -123,28 +126,19 @@ class GangFirstFit:
         free = (nodes.idle + nodes.releasing) @ session.view.topology.masks[domain]
         if not fits(self._need, free, nodes.always):
             return None
-        statement, of_groups = session.statement(), dict[str, int]()
-        pending = pending_job(session, job, self._pods)
-        placed: _Placed | None = None
-        while pending:
-            group = pending.pop()
-            hyper_node = self._find_domain(statement, group, domain)
-            if hyper_node == NOWHERE:
-                break
-            of_groups[group.sub_job.uid] = hyper_node
-            if session.ask.job_pipelined(job):
-                placed = statement.save(), of_groups
-            if placed or self._ready:
-                break
+        statement = session.statement()
+        of_groups = place_gang(
+            session,
+            job,
+            self._pods,
+            domain,
+            lambda group, hyper_node: self._place_group(statement, group, hyper_node),
+            closer=True,
+            only_first=self._ready,
+        )
+        placed = None if of_groups is None else (statement.save(), of_groups)
         statement.discard()
         return placed
-
-    def _find_domain(self, statement: Statement, group: PendingGroup, domain: int) -> int:
-        """The first HyperNode that takes all pods of a group, on a statement; NOWHERE when there is none."""
-        for hyper_node in group_domains(self._session, self._job, group.sub_job, domain):
-            if self._place_group(statement, group, hyper_node):
-                return hyper_node
-        return NOWHERE
 
     def _place_group(self, statement: Statement, group: PendingGroup, hyper_node: int) -> bool:
         """Promise all pods of a group places in a HyperNode, on a statement; False, and nothing done, if one fails."""

@@ -1,7 +1,7 @@
 """Volcano's search for victims for single pods: the first node that works.
 
 The steps are: the nodes that would have room if all candidates were evicted (`_nodes`), the candidates of a node in
-victim order and with the plugins' consent, and evictions until the pod fits (`_plan`). With topology-aware preemption
+victim order as far as plugins allow them, and evictions until the pod fits (`_plan`). With topology-aware preemption
 victims are given back from the highest, and several nodes are compared by kube-scheduler's order (`weight`).
 """
 
@@ -43,6 +43,8 @@ class FirstFitPolicy:
     own_job: bool = False
     #: how many nodes that work are compared, with victims given back; 0 for the first node that works
     compared: int = 0
+    #: whether a gang that cannot spare a pod is evicted whole
+    whole_gangs: bool = False
 
     @property
     def reclaiming(self) -> bool:
@@ -123,7 +125,6 @@ class FirstFit:
         self._held = held
         self._request: Vector = session.view.request(pod)
         self._varies = session.kernel.varies(pod)
-        self._whole_gangs = session.rules.whole_gang_eviction
 
     def place(self, statement: Statement) -> bool:
         """Evict for the pod and promise it the place, on a statement; False when it finds none."""
@@ -227,7 +228,7 @@ class FirstFit:
         unit = session.statement()
         unit.evict(victim, self._policy.action, self._job.key)
         job = session.view.jobs[victim.job]
-        if not self._whole_gangs or session.ask.job_missing(job) <= 0:
+        if not self._policy.whole_gangs or session.ask.job_missing(job) <= 0:
             units.append(unit)
             return
         rest = session.view.holding(job)
@@ -237,7 +238,7 @@ class FirstFit:
             return
         for pod in rest:
             unit.evict(pod, self._policy.action, self._job.key)
-        join(unit, units)
+        join(unit, job, units)
         units.append(unit)
 
 

@@ -9,7 +9,7 @@ claim whose devices were picked but are not yet in its status belongs to that on
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from stromboli.api.decisions import ClaimUse
 from stromboli.api.objects import NodeSelector
 from stromboli.api.resources import Mask, Rows, fits
 from stromboli.framework.plugin import Anywhere, Filters, Passing
+from stromboli.framework.recent import Recent
 from stromboli.framework.view import View
 from stromboli.kube.dra.allocation import allocation_of, reaching
 from stromboli.kube.dra.allocator import Demand, SearchError, StepBudget, Taken, allocate
@@ -165,7 +166,7 @@ class _Book:
         self._log: list[int | None] = []
         self._answers: dict[bytes, _Answers] = {}
         #: those that were looked for last
-        self._demands: dict[bytes, Demand] = {}
+        self._demands: Recent[bytes, Demand] = Recent(_MOST_DEMANDS)
         #: by namespace
         self._purses: dict[str, StepBudget] = {}
         rows = holdings.placed(view.snapshot)
@@ -263,7 +264,7 @@ class _Book:
         return about(allocation, new=True, manifest=special.manifest, mappings=special.mappings)
 
     def _waiting(self, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
-        """Those for which devices are still to be picked."""
+        """The claims for which devices are still to be picked."""
         return [claim for claim in claims if claim.status.allocation is None and claim.key not in self._given]
 
     def _nodes(self, claim: ResourceClaim) -> NodeSelector | None:
@@ -333,7 +334,7 @@ class _Book:
         return answers
 
     def _ask(self, answers: _Answers, key: bytes, nodes: Rows, budget: StepBudget) -> None:
-        demand, tries = self._demand_for(answers.claim_requests, key), StepBudget(_TRIES)
+        demand, tries = self._demand_for(lambda: answers.claim_requests, key), StepBudget(_TRIES)
         for alike in demand.alike(nodes, self._inventory, self._in_use, self._balance):
             if answers.hopeless or budget.left < 0:
                 answers.set(alike, _TOO_LONG)
@@ -353,15 +354,10 @@ class _Book:
         budget.spend(_TRY_COST * max(0, _TRIES - tries.left - _FREE_TRIES))
 
     def _demand(self, claims: Sequence[ResourceClaim], key: bytes) -> Demand:
-        return self._demands.get(key) or self._demand_for(claim_requests(claims, self._claims.objects), key)
+        return self._demand_for(lambda: claim_requests(claims, self._claims.objects), key)
 
-    def _demand_for(self, wanted: list[ClaimRequest], key: bytes) -> Demand:
-        demand = self._demands.get(key)
-        if demand is None:
-            demand = self._demands[key] = Demand(wanted, self._devices)
-            if len(self._demands) > _MOST_DEMANDS:
-                del self._demands[next(iter(self._demands))]
-        return demand
+    def _demand_for(self, wanted: Callable[[], list[ClaimRequest]], key: bytes) -> Demand:
+        return self._demands.get(key, lambda: Demand(wanted(), self._devices))
 
     def _search(self, demand: Demand, node: int, tries: StepBudget) -> list[Taken] | None:
         return allocate(demand, self._inventory.on(node), self._in_use, self._balance, tries)

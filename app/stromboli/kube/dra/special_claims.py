@@ -26,7 +26,7 @@ class ExtendedResources:
         self._made: dict[tuple[str, tuple[str, ...]], SpecialClaim] = {}
 
     def asked(self, pod: PodRecord) -> tuple[str, ...]:
-        """Those that a pod asks for."""
+        """The extended resources that a pod asks for."""
         return tuple(sorted(self._claimed.intersection(pod.pod_class.request))) if self._claimed else ()
 
     def split(self, pod: PodRecord) -> list[tuple[Mask, tuple[str, ...]]]:

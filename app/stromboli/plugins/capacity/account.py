@@ -107,18 +107,32 @@ def deserves_all(account: Account, request: Vector) -> bool:
     return bool(counted.any() and (future < account.deserved[counted] + TOLERANCE).all())
 
 
-def keeps_share(account: Account, held: Vector, request: Vector, wanted: Vector) -> bool:
+def extended(account: Account) -> Mask:
+    """The extended resources of which it is said what a queue deserves: others that do not name one deserve none."""
+    out = account.deserves.copy()
+    out[[CPU, MEMORY, PODS]] = False
+    return out
+
+
+def part(held: Vector, deserved: Vector) -> float:
+    """The largest part of what is deserved that is held; infinite where something is held and nothing deserved."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = np.where(held > TOLERANCE, held / deserved, 0.0)
+    return float(parts.max(initial=0.0))
+
+
+def keeps_share(account: Account, held: Vector, request: Vector, wanted: Vector, counted: Mask) -> bool:
     """Whether a queue that holds `held` gives a pod and keeps what it deserves; one that deserves nothing gives all."""
     if not deserves_any(account, request):
         return True
-    return shares.stays_above(held, request, wanted, account.deserved, named(account), account.pods)
+    return shares.stays_above(held, request, wanted, account.deserved, counted, account.pods)
 
 
-def gives_way(account: Account, held: Vector, request: Vector) -> bool:
+def gives_way(account: Account, held: Vector, request: Vector, counted: Mask) -> bool:
     """Whether a queue that holds `held` has a pod to give: it deserves nothing of the kind, or less than it holds."""
     if not deserves_any(account, request):
         return True
-    return bool((shares.asked(request, account.pods) & named(account) & (held > account.deserved)).any())
+    return bool((shares.asked(request, account.pods) & counted & (held > account.deserved)).any())
 
 
 def parting(one: Account, other: Account) -> tuple[Account, Account]:

@@ -11,7 +11,16 @@ from stromboli.fairness import shares
 from stromboli.fairness.obstacles import ROOT
 from stromboli.framework.job import Job
 from stromboli.framework.view import View
-from stromboli.plugins.capacity.account import Account, deserves_any, gives_way, keeps_share, named, parting
+from stromboli.plugins.capacity.account import (
+    Account,
+    deserves_any,
+    extended,
+    gives_way,
+    keeps_share,
+    named,
+    part,
+    parting,
+)
 from stromboli.plugins.capacity.accounts import Accounts
 from stromboli.state.pods import PodRecord
 
@@ -48,6 +57,7 @@ class Reclaim:
             return None
         held, (deserved, guarantee, counted) = self._opened.held, self._dues()
         wanted = shares.asked(self._view.request(pod), self._view.counts_pods)
+        counted = counted | extended(self._accounts[self._view.jobs[pod.job].queue.name])
         keep = shares.may_give(held, deserved, counted & wanted, smallest, largest)
         asked = np.any((largest > 0) & wanted, axis=1)
         undeserved = asked & ~np.any((deserved >= TOLERANCE) & (least >= TOLERANCE), axis=1)
@@ -90,7 +100,10 @@ class Reclaim:
             if (
                 at_stake(account, request)
                 and (account.guarantee < held[0] - request + TOLERANCE).all()
-                and all(gives_way(each, holds, request) for each, holds in zip(accounts, held, strict=True))
+                and all(
+                    gives_way(each, holds, request, self._counted(own, each))
+                    for each, holds in zip(accounts, held, strict=True)
+                )
                 and self._branch_keeps_guarantees(own, account, left, request)
             ):
                 for each in account.path:
@@ -112,8 +125,9 @@ class Reclaim:
         )
 
     def _not_served_before(self, own: Account, wanted: Vector, victims: Sequence[PodRecord]) -> list[PodRecord]:
-        """Those whose queue keeps what it deserves without them, and then has no smaller share where the paths part.
+        """The victims whose queue keeps what it deserves without them, and has no smaller share where the paths part.
 
+        Shares are those of what is at stake: what is asked for, and the queue has more of than it deserves.
         Priorities of queues do not count: they order who is served first with what is free, and give no share.
         """
         view = self._view
@@ -122,15 +136,23 @@ class Reclaim:
         for victim in victims:
             account, request = self._accounts[view.jobs[victim.job].queue.name], view.request(victim)
             held = account.allocated - gone.get(account.queue.name, 0.0)
-            if not keeps_share(account, held, request, wanted):
+            counted = self._counted(own, account)
+            if not keeps_share(account, held, request, wanted, counted):
                 continue
             ours, theirs = parting(own, account)
             left = theirs.allocated - gone.get(theirs.queue.name, 0.0) - request
-            if (ours.share, ours.undeserving) <= (theirs.share_of(left), theirs.undeserving):
+            at_stake = (
+                shares.asked(np.minimum(request, wanted), own.pods) & counted & (held > account.deserved + TOLERANCE)
+            )
+            if _has_no_more(ours, theirs, left, at_stake):
                 for each in account.path:
                     gone[each.queue.name] = gone.get(each.queue.name, 0.0) + request
                 found.append(victim)
         return found
+
+    def _counted(self, own: Account, account: Account) -> Mask:
+        """The dimensions in which a queue may have more than it deserves, where another takes back."""
+        return named(account) | extended(own) if self._view.rules.served_next else named(account)
 
     def _ancestors_apart(self, account: Account, reclaimer: Account) -> list[Account]:
         """The ancestors, up to the level that counts, that a queue does not have in common with the reclaimer."""
@@ -149,3 +171,11 @@ class Reclaim:
             above.queue.name for above in other.ancestors(level)
         }
         return bool(related - {ROOT}) and not deserves_any(own, wanted) and not deserves_any(other, request)
+
+
+def _has_no_more(ours: Account, theirs: Account, left: Vector, at_stake: Mask) -> bool:
+    """Whether a queue has no larger share than another with so much left; of all resources if none is at stake."""
+    if not at_stake.any():
+        return (ours.share, ours.undeserving) <= (theirs.share_of(left), theirs.undeserving)
+    mine = part(ours.allocated[at_stake], ours.deserved[at_stake])
+    return mine <= part(left[at_stake], theirs.deserved[at_stake])

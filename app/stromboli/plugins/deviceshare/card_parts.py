@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from stromboli.api.resources import Mask, Rows
+from stromboli.framework.recent import Recent
 from stromboli.plugins.deviceshare.cards import Cards, Counts, Slice
 
 #: groups of pods whose cards are counted on; those of one that was dropped are counted anew
@@ -33,8 +33,7 @@ class CardParts:
         self._amounts = amounts
         #: whether a pod holds a card of a node, where the session changed it
         self._changed: dict[tuple[int, int, int], bool] = {}
-        #: those that were asked for last at the end
-        self._groups: OrderedDict[Hashable, _Group] = OrderedDict()
+        self._groups: Recent[Hashable, _Group] = Recent(_MOST_GROUPS)
 
     def of(self, pod: int) -> slice:
         """The parts of a pod."""
@@ -68,13 +67,7 @@ class CardParts:
 
         They are counted when a group's key is first asked for; `shape` is always the same.
         """
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = self._count(pods(), shape)
-            if len(self._groups) > _MOST_GROUPS:
-                self._groups.popitem(last=False)
-        self._groups.move_to_end(key)
-        return group.counts > 0
+        return self._groups.get(key, lambda: self._count(pods(), shape)).counts > 0
 
     def _count(self, pods: Mask, shape: tuple[int, ...]) -> _Group:
         chosen = pods[self.pods]

@@ -85,7 +85,7 @@ class Cards:
     used_cores: Counts
 
     def of(self, rows: Rows | slice) -> Cards:
-        """Those of some nodes; of a slice, the same memory."""
+        """The cards of some nodes; of a slice of nodes, the same memory."""
         return Cards(*[part[rows] for part in self._parts()])
 
     def copy(self) -> Cards:
@@ -144,7 +144,7 @@ class Picks:
         return out
 
     def slices(self, node: int) -> tuple[Slice, ...]:
-        """Those of a node."""
+        """The cards of a node."""
         at = np.flatnonzero(self.picked[node])
         cards = at if self.order is None else self.order[at] if self.order.ndim == 1 else self.order[node, at]
         memory = repeat(self.memory) if isinstance(self.memory, int) else self.memory[node, cards].tolist()
@@ -185,7 +185,7 @@ class Choice(Protocol):
 
     @property
     def no_ids(self) -> Collection[str]:
-        """Those that it may not have."""
+        """The ids of the cards that a pod may not have."""
 
     def allows_mode(self, mode: str) -> bool:
         """Whether it may have cards of a node with a mode."""

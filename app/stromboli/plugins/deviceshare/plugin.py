@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -16,6 +15,7 @@ from stromboli.api.resources import Mask, Rows, Vector
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Kind, Operation
 from stromboli.framework.plugin import Arguments, Filters, Passing, Plugin
+from stromboli.framework.recent import Recent
 from stromboli.framework.view import View
 from stromboli.plugins.deviceshare.card_parts import CardParts
 from stromboli.plugins.deviceshare.cards import (
@@ -84,8 +84,8 @@ class DeviceShare(Plugin):
         self._held: dict[int, tuple[int, Plan]] = {}
         #: nodes whose cards changed, in the order in which they did
         self._log: list[int] = []
-        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
-        self._allowed: OrderedDict[Choice, Mask] = OrderedDict()
+        self._answers: Recent[Hashable, _Answer] = Recent(_MOST_ANSWERS)
+        self._allowed: Recent[Choice, Mask] = Recent(_MOST_ANSWERS)
         if self._sharing is not None:
             kind = type(self._sharing)
             self._inventories = view.nodes.facts.column(kind, self._sharing.inventory)
@@ -195,14 +195,9 @@ class DeviceShare(Plugin):
     def _answer(self, pod: PodRecord) -> _Answer:
         """What holds of all nodes for pods like this one, up to date."""
         key = pod.pod_class.id, pod.job if is_apart_from_its_group(pod) else "", self._rules(pod)
-        known = self._answers.get(key)
-        if known is None:
-            known = self._answers[key] = _Answer(*self._judge(pod, slice(None)), len(self._log))
-            if len(self._answers) > _MOST_ANSWERS:
-                self._answers.popitem(last=False)
-        elif known.seen < len(self._log):
+        known = self._answers.get(key, lambda: _Answer(*self._judge(pod, slice(None)), len(self._log)))
+        if known.seen < len(self._log):
             self._catch_up(pod, known)
-        self._answers.move_to_end(key)
         return known
 
     def _catch_up(self, pod: PodRecord, known: _Answer) -> None:
@@ -256,13 +251,7 @@ class DeviceShare(Plugin):
 
     def _chosen(self, choice: Choice) -> Mask:
         """The cards that pods with a choice may have, shape (nodes, cards)."""
-        known = self._allowed.get(choice)
-        if known is None:
-            known = self._allowed[choice] = self._fleet.chosen(choice)
-            if len(self._allowed) > _MOST_ANSWERS:
-                self._allowed.popitem(last=False)
-        self._allowed.move_to_end(choice)
-        return known
+        return self._allowed.get(choice, lambda: self._fleet.chosen(choice))
 
     def _taboo(self, pod: PodRecord) -> Iterator[Mask]:
         """Cards that a pod must not share with those who hold them, shape (nodes, cards)."""

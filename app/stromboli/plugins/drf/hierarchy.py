@@ -15,6 +15,7 @@ from stromboli.api import readers
 from stromboli.api.resources import CPU, MEMORY, TOLERANCE, Mask, Matrix, Rows, Vector
 from stromboli.fairness import shares
 from stromboli.framework.job import Queue
+from stromboli.framework.recent import Recent
 from stromboli.framework.view import View
 
 #: shares that are kept, each for other resources that are used up
@@ -65,7 +66,7 @@ class Tree:
         self.row_of_job: Rows = np.full(len(allocated), -1)
         self.owner: Rows = self._number()
         #: by which resources are used up: shares when they are. It may change to and fro with each placement.
-        self._shares: dict[bytes, Shares] = {}
+        self._shares: Recent[bytes, Shares] = Recent(_KEPT)
         #: those that were asked for last, while nothing has changed
         self.fresh: Shares | None = None
 
@@ -91,15 +92,8 @@ class Tree:
         if self.fresh is not None:
             return self.fresh
         scarce = self._in_use >= self.total
-        key = scarce.tobytes()
-        found = self._shares.pop(key, None)
-        if found is None:
-            found = Shares(self, scarce)
-        else:
-            found.refresh()
-        self._shares[key] = self.fresh = found
-        if len(self._shares) > _KEPT:
-            del self._shares[next(iter(self._shares))]
+        self.fresh = found = self._shares.get(scarce.tobytes(), lambda: Shares(self, scarce))
+        found.refresh()
         return found
 
     def _grow(self, branch: Branch, queue: Queue, grown: list[Branch]) -> Branch:

@@ -66,7 +66,7 @@ class Drf(Plugin):
         return victims
 
     def preemptable_jobs(self, pod: PodRecord, smallest: Callable[[], Matrix]) -> Mask:
-        """Those that keep the share that the pod's own gets, whichever of their pods is evicted first."""
+        """The jobs that keep the share that the pod's own gets, whichever of their pods is evicted first."""
         wanted = self._share_with(pod)
         kept = shares.dominant_shares(self._allocated - smallest(), self._total)
         enough: Mask = wanted <= kept + _SHARE_TOLERANCE

@@ -7,7 +7,7 @@ placed first, and a pod prefers nodes that hold more of its bucket already or ha
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -21,6 +21,7 @@ from stromboli.framework.job import Job
 from stromboli.framework.nodes import NodeView
 from stromboli.framework.operation import Operation
 from stromboli.framework.plugin import Arguments, Key, Plugin
+from stromboli.framework.recent import Recent
 from stromboli.framework.view import View
 from stromboli.plugins.task_topology.roles import Roles, names_roles, read_roles
 from stromboli.state.pods import PodRecord
@@ -122,7 +123,7 @@ class Plan:
         #: node and number of the role of each pod placed in this session, and 1, or -1 where one was taken off again
         self._placed: list[tuple[int, int, int]] = []
         #: by number of the role, how many pods that repel it were placed on each node, shape (nodes,)
-        self._repelled: OrderedDict[int, Vector] = OrderedDict()
+        self._repelled: Recent[int, Vector] = Recent(_MOST_ROLES_KEPT)
         #: the bucket that was asked for last, and how many of its pods are on each node, shape (nodes,)
         self._last: Bucket | None = None
         self._on_node: Vector = np.zeros(0)
@@ -175,16 +176,14 @@ class Plan:
             self._last, self._on_node = bucket, np.zeros(nodes)
             self._on_node[list(bucket.nodes)] = list(bucket.nodes.values())
         number = self.roles.number[role]
-        repelled = self._repelled.get(number)
-        if repelled is None:
-            repelled = self._repelled[number] = np.zeros(nodes)
-            placed = np.array(self._placed, np.intp).reshape(-1, 3)
-            np.add.at(repelled, placed[:, 0], placed[:, 2] * self.roles.apart[number, placed[:, 1]])
-            if len(self._repelled) > _MOST_ROLES_KEPT:
-                self._repelled.popitem(last=False)
-        self._repelled.move_to_end(number)
-        out: Vector = self._on_node - repelled
+        out: Vector = self._on_node - self._repelled.get(number, lambda: self._count_repelled(number, nodes))
         return out
+
+    def _count_repelled(self, number: int, nodes: int) -> Vector:
+        """How many placed pods on each node repel a role, shape (nodes,)."""
+        repelled, placed = np.zeros(nodes), np.array(self._placed, np.intp).reshape(-1, 3)
+        np.add.at(repelled, placed[:, 0], placed[:, 2] * self.roles.apart[number, placed[:, 1]])
+        return repelled
 
 
 class TaskTopology(Plugin):
