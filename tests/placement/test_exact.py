@@ -82,6 +82,7 @@ def starts(result: SessionResult) -> bool:
 
 @given(clusters(busy=False))
 @example(Cluster((SmallNode(2, 2, "u"),), (SmallPod(1, disk="ssd"), SmallPod(1, disk="ssd")), 2, hard=True))
+@example(Cluster((SmallNode(2, 2, "u"), SmallNode(2, 2, "u", rack=1)), (SmallPod(1), SmallPod(1, 2)), 2, hard=True))
 @tried(60)
 def test_what_fits_starts_and_of_what_does_not_it_is_proven(cluster: Cluster) -> None:
     result = run(cluster)

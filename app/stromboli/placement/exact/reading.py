@@ -196,9 +196,13 @@ class _Reader:
         offered = session.ask.hyper_node_gradients(of, tree.top, False, len(tree))
         if offered is None:
             return None
+        allowed = np.flatnonzero(tree.tiers <= of.highest_tier)
         found = np.concatenate(offered) if offered else np.zeros(0, np.intp)
         if self._empty and of.allocated_hyper_node == NOWHERE:
-            found = np.flatnonzero(tree.tiers <= of.highest_tier)
+            found = allowed
+        if not len(found) and len(allowed):
+            # There are HyperNodes, and none is offered as things stand.
+            return (0,)
         sets = sorted({self._bits(tree.masks[each]) for each in found.tolist()}, key=lambda nodes: -nodes.bit_count())
         largest: list[int] = []
         for nodes in sets:

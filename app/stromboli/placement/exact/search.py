@@ -25,6 +25,8 @@ from stromboli.placement.exact.state import Partial
 Places = list[tuple[int, int]]
 #: what a decision takes beside the looks that it causes, in steps
 _DECISION = 20
+#: nodes that are looked at in one step where they are columns
+_COLUMN = 16
 #: situations that are remembered
 _MOST_KNOWN = 100_000
 
@@ -77,7 +79,7 @@ class _Search:
         self._known: set[Hashable] = set()
         #: whether all that was passed over is proven to lead nowhere
         self._proven = True
-        self._steps = steps + len(problem.rooms) * (len(problem.kinds) + 1)
+        self._steps = steps + len(problem.rooms) * (len(problem.kinds) + 1) // _COLUMN
         #: by dimension: the most that a node has left, 1 where it is nothing
         self._largest = self._partial.amounts.max(axis=0, initial=0.0)
         self._largest[self._largest <= 0] = 1.0
@@ -189,7 +191,7 @@ class _Search:
         """The nodes that are open to a kind, the most promising first."""
         partial, problem = self._partial, self._problem
         nodes = list(bits(partial.open[kind]))
-        self._steps += len(nodes)
+        self._steps += len(nodes) // _COLUMN
         request = np.array(problem.kinds[kind].request)
         asked = np.flatnonzero(request > 0)
         share = ((partial.amounts[nodes][:, asked] - request[asked]) / self._largest[asked]).sum(axis=1)
